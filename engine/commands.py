@@ -1,0 +1,92 @@
+"""What the engine thread can be asked to do. Each command carries its own cancel event.
+
+A late cancel can so never hit the next command. Every command is answered by records and closed by one
+`records.Ended`, after a `records.Failure` where it could not be carried out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Event
+
+from engine.settings import LoadSettings, Settings
+
+
+@dataclass(slots=True, kw_only=True)
+class Command:
+    """Base of all commands."""
+
+    cancel: Event = field(default_factory=Event, repr=False, compare=False)
+    """Set it to stop this command, queued or running, at its next chunk or step."""
+
+
+@dataclass(slots=True)
+class Load(Command):
+    """Load a model; answered by `Loading` records and one `ModelFacts`."""
+
+    settings: LoadSettings
+
+
+@dataclass(slots=True)
+class Prefill(Command):
+    """Begin a new tree with a prompt; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`."""
+
+    text: str
+    chat: bool
+    """Through the model's chat template, as a user's message."""
+    system: str | None = None
+    echo: bool | None = None
+    """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+
+
+@dataclass(slots=True)
+class Step(Command):
+    """Take the token that the sampler picked and run it through the model; answered by `Step`."""
+
+
+@dataclass(slots=True)
+class Run(Command):
+    """Step until a stop or a cancel."""
+
+    pace: float | None = None
+    """Steps a second at most, None for as fast as it goes."""
+
+
+@dataclass(slots=True)
+class Choose(Command):
+    """Take token `id` after node `node`, wherever the cache stands; answered by `Moved`, if it had to, and `Step`."""
+
+    node: int
+    id: int
+
+
+@dataclass(slots=True)
+class MoveTo(Command):
+    """Put the cache at a node of the tree; answered by `Moved`."""
+
+    node: int
+
+
+@dataclass(slots=True)
+class Insert(Command):
+    """Put a text after node `node`, on a branch of its own; answered by one `Step` a token."""
+
+    node: int
+    text: str
+
+
+@dataclass(slots=True)
+class Configure(Command):
+    """Use other settings from here on; answered by `Resampled` where a prompt is loaded."""
+
+    settings: Settings
+
+
+@dataclass(slots=True)
+class Reroll(Command):
+    """Draw again at the tip; answered by `Resampled`."""
+
+
+@dataclass(slots=True)
+class Verify(Command):
+    """Recompute the path from nothing and compare; answered by `Verified`."""

@@ -1,0 +1,57 @@
+"""The family of errors the engine raises on purpose: each says what is wrong and what to do next."""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """Something a person can mend.
+
+    Args:
+        message: What is wrong, one line.
+        hint: What to do next, one line; empty when the message already says it.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+
+class LoadError(EngineError):
+    """The model, tokenizer or adapter can't be loaded."""
+
+
+class PromptError(EngineError):
+    """The prompt can't be read, encoded or held."""
+
+
+class TokenError(EngineError):
+    """A token id that the model has no embedding for."""
+
+
+class StepError(EngineError):
+    """The step, move or insertion asked for isn't possible where the session stands."""
+
+
+class SettingsError(EngineError):
+    """A setting is out of its range.
+
+    Args:
+        field: Name of the setting, as in `engine.settings.Settings`.
+        message: What is wrong, one line.
+        hint: What to do next, one line.
+    """
+
+    def __init__(self, field: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.field = field
+
+
+class Cancelled(EngineError):
+    """The person stopped the work; what was done so far is kept."""
+
+    def __init__(self) -> None:
+        super().__init__("Cancelled.")

@@ -1,0 +1,40 @@
+"""The four numbers that decide a deployment, from the milliseconds of steps. Standard library alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tpot:
+    """Time per output token over some steps, in milliseconds, each step fenced."""
+
+    steps: int
+    mean: float
+    p50: float
+    p95: float
+
+    @property
+    def tps(self) -> float:
+        """Tokens a second that the mean means; 0 where there is no step."""
+        return 1000 / self.mean if self.mean else 0.0
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile: the smallest value that at least `share` of the values don't exceed.
+
+    Args:
+        ordered: Values in rising order, at least one.
+        share: 0 to 1.
+    """
+    index = -(-len(ordered) * share // 1) - 1
+    return ordered[max(0, min(len(ordered) - 1, int(index)))]
+
+
+def tpot(ms: Sequence[float]) -> Tpot | None:
+    """Summarise the total milliseconds of decode steps, None where there is none."""
+    if not ms:
+        return None
+    ordered = sorted(ms)
+    return Tpot(len(ms), sum(ms) / len(ms), percentile(ordered, 0.5), percentile(ordered, 0.95))

@@ -1,0 +1,252 @@
+"""What is on show: the tokens of the current path, the slot the person looks at, and what follows from them.
+
+A path of n tokens has n + 1 slots: slot i < n is token i, slot n is the token to come. Every panel shows the
+selected slot, from records that were handed out already: looking never asks the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from engine import records
+from engine.records import PromptToken, Step
+from engine.timing import Tpot, tpot
+
+Item = PromptToken | Step
+ROOT = 0
+"""Node before the first token."""
+
+
+class Phase(Enum):
+    """What the engine is doing, for the header."""
+
+    LOADING = "loading"
+    EMPTY = "empty"
+    """A model is there, a prompt isn't."""
+    PREFILL = "prefill"
+    READY = "ready"
+    """Standing at a node: a step may be asked for."""
+    RUNNING = "running"
+    FAILED = "failed"
+    """The model could not be loaded."""
+
+
+@dataclass
+class Timeline:
+    """The steps of the current path and the tree they are part of, built from the records as they come."""
+
+    facts: records.ModelFacts | None = None
+    loading: records.Loading | None = None
+    prompt: records.PromptOpened | None = None
+    chunks: list[records.PrefillChunk] = field(default_factory=list)
+    prefilled: records.Prefilled | None = None
+    moved: records.Moved | None = None
+    """The last move's bill, until the next step."""
+    finished: dict[int, records.Finished] = field(default_factory=dict)
+    """By node."""
+    running: bool = False
+    load_failure: records.Failure | None = None
+
+    items: list[Item] = field(default_factory=list)
+    """The current path, prompt first."""
+    generation: int = 0
+    """Grows whenever the path is rebuilt rather than appended to, so that a view knows what to redraw."""
+    readings: int = 0
+    """Grows whenever known tokens get new readings (prompt logprobs arriving)."""
+    next: records.Distribution | None = None
+    """What follows the last token."""
+    kv: records.KVReading | None = None
+    """The KV cache at the tip."""
+    memory: records.Memory | None = None
+
+    nodes: dict[int, Item] = field(default_factory=dict)
+    parent: dict[int, int] = field(default_factory=dict)
+    children: dict[int, list[int]] = field(default_factory=dict)
+    latest: dict[int, int] = field(default_factory=dict)
+    """The child that was last stood on, by node."""
+
+    _slot: int | None = None
+
+    # ---- where the person looks -------------------------------------------------------------
+
+    @property
+    def slot(self) -> int:
+        """The selected slot, 0 to len(items); len(items) is the token to come."""
+        return len(self.items) if self._slot is None else min(self._slot, len(self.items))
+
+    @property
+    def following(self) -> bool:
+        """True while the selected slot is the token to come, and stays so as tokens come."""
+        return self._slot is None or self._slot >= len(self.items)
+
+    def select(self, slot: int | None) -> None:
+        """Look at a slot; None or one past the end follows the tip."""
+        self._slot = None if slot is None or slot >= len(self.items) else max(0, slot)
+
+    @property
+    def selected(self) -> Item | None:
+        """The selected token, None at the token to come."""
+        slot = self.slot
+        return self.items[slot] if slot < len(self.items) else None
+
+    @property
+    def step(self) -> Step | None:
+        """The step whose readings are shown: the selected one, or the last one while following."""
+        item = self.selected if not self.following else (self.items[-1] if self.items else None)
+        return item if isinstance(item, Step) else None
+
+    @property
+    def distribution(self) -> records.Distribution | None:
+        """What the selected slot was, or will be, taken from; None in the prompt."""
+        if self.following:
+            return self.next
+        item = self.selected
+        return item.choice if isinstance(item, Step) else None
+
+    @property
+    def candidates(self) -> tuple[records.Candidate, ...]:
+        """Candidates of the selected slot, in the prompt too; empty where none were recorded."""
+        if (distribution := self.distribution) is not None:
+            return distribution.candidates
+        item = self.selected
+        return item.candidates if isinstance(item, PromptToken) else ()
+
+    @property
+    def taken(self) -> int | None:
+        """Token id that stands in the selected slot, or that a step would put there."""
+        if self.following:
+            return self.next.picked if self.next else None
+        item = self.selected
+        return item.id if item else None
+
+    @property
+    def before(self) -> int:
+        """Node before the selected slot: a choice there is a child of it."""
+        slot = self.slot
+        return self.items[slot - 1].node if slot else ROOT
+
+    @property
+    def tip(self) -> int:
+        """Node of the last token of the path."""
+        return self.items[-1].node if self.items else ROOT
+
+    @property
+    def phase(self) -> Phase:
+        if self.facts is None:
+            return Phase.FAILED if self.load_failure else Phase.LOADING
+        if self.prompt is None:
+            return Phase.EMPTY
+        if self.prefilled is None:
+            return Phase.PREFILL
+        return Phase.RUNNING if self.running else Phase.READY
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of the current path."""
+        return [item for item in self.items if isinstance(item, Step)]
+
+    def tpot(self) -> Tpot | None:
+        """Time per output token over the steps of the current path."""
+        return tpot([step.ms.total for step in self.steps])
+
+    def siblings(self, slot: int) -> list[int]:
+        """Nodes that stand where the token of a slot stands, itself included, oldest first."""
+        if not 0 <= slot < len(self.items):
+            return []
+        return self.children.get(self.parent[self.items[slot].node], [])
+
+    def leaf(self, node: int) -> int:
+        """The end of the branch last followed from a node."""
+        while (child := self.latest.get(node)) is not None:
+            node = child
+        return node
+
+    def path(self, node: int) -> list[Item]:
+        """The tokens from the root to a node."""
+        found: list[Item] = []
+        while node != ROOT:
+            found.append(self.nodes[node])
+            node = self.parent[node]
+        return found[::-1]
+
+    # ---- records as they come ---------------------------------------------------------------
+
+    def apply(self, record: records.Record) -> None:
+        """Take in one record."""
+        match record:
+            case records.ModelFacts():
+                self.facts, self.loading, self.load_failure = record, None, None
+            case records.Loading():
+                self.loading = record
+            case records.PromptOpened():
+                self._open(record)
+            case records.PrefillChunk():
+                self.chunks.append(record)
+                self.kv = record.kv
+                self._read(record.echo)
+            case records.Prefilled():
+                self.prefilled, self.next = record, record.next
+                self.kv, self.memory = record.kv, record.memory
+            case Step():
+                self._step(record)
+            case records.Resampled():
+                self.next = record.next
+            case records.Moved():
+                self._move(record)
+            case records.Finished():
+                self.finished[record.node] = record
+            case records.Failure(command="Load"):
+                self.load_failure = record
+            case _:
+                pass
+
+    def _open(self, record: records.PromptOpened) -> None:
+        self.prompt, self.prefilled, self.next, self.moved = record, None, None, None
+        self.chunks, self.finished = [], {}
+        self.nodes, self.parent, self.children, self.latest = {}, {}, {}, {}
+        previous = ROOT
+        for token in record.tokens:
+            self._add(token, token.node, previous)
+            previous = token.node
+        self.items, self._slot = list(record.tokens), None
+        self.generation += 1
+
+    def _read(self, echo: Sequence[PromptToken]) -> None:
+        for token in echo:
+            self.nodes[token.node] = token
+            if token.position < len(self.items):
+                self.items[token.position] = token
+        if echo:
+            self.readings += 1
+
+    def _step(self, record: Step) -> None:
+        follow = self.following
+        at_tip = record.parent == self.tip
+        self._add(record, record.node, record.parent)
+        if at_tip:
+            self.items.append(record)
+        else:
+            self._rebuild(record.node)
+        self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
+        if follow:
+            self._slot = None
+
+    def _move(self, record: records.Moved) -> None:
+        self.moved, self.next, self.kv = record, record.next, record.kv
+        if record.node != self.tip:
+            self._rebuild(record.node)
+
+    def _rebuild(self, node: int) -> None:
+        self.items = self.path(node)
+        for item in self.items:
+            self.latest[self.parent[item.node]] = item.node
+        self.generation += 1
+
+    def _add(self, item: Item, node: int, parent: int) -> None:
+        if node not in self.nodes:
+            self.parent[node] = parent
+            self.children.setdefault(parent, []).append(node)
+        self.nodes[node] = item
+        self.latest[parent] = node
