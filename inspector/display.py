@@ -1,0 +1,144 @@
+"""visible(): the only way that text from a model, tokenizer, prompt or file becomes display text.
+
+A terminal obeys control characters, and a cell grid breaks on characters whose width depends on their
+neighbours. Every foreign string passes here first; what comes out is printable and its width adds up token by
+token. Nothing here is markup: hand the result to `Content`, rich `Text` or a `Segment`.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+
+from rich.cells import cell_len, get_character_cell_size
+
+SPACE = "␣"
+_PICTURES = {9: "⇥", 10: "↵", 0x7F: "␡", 0xA0: "⍽", 0x20: " ", 0x3000: "\u3000"}
+_INVISIBLE_LETTERS = {0x115F, 0x1160, 0x3164, 0xFFA0}
+_INVISIBLE_MARKS = {0x034F, 0x17B4, 0x17B5, *range(0x180B, 0x1810)}
+_HIDDEN = {"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp", "Zs"}
+"""Categories that print nothing, or nothing a person could tell from a space."""
+
+
+def _presentation(code: int) -> bool:
+    """Whether it only asks for a text or picture form of the character before it."""
+    return 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF
+
+
+def _shown(code: int) -> str:
+    if code in _PICTURES:
+        return _PICTURES[code]
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if _presentation(code):
+        return ""  # terminals disagree on the width it would give the character before it
+    char = chr(code)
+    category = unicodedata.category(char)
+    if category in _HIDDEN or code in _INVISIBLE_LETTERS or code in _INVISIBLE_MARKS:
+        return f"‹{code:04X}›"
+    return char
+
+
+class _Table(dict[int, str]):
+    """A translation table that works out each character when it is first met: Unicode is large."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = shown = _shown(code)
+        return shown
+
+
+_TABLE = _Table()
+
+
+def _led(text: str) -> str:
+    """Give a text that begins with a joining character something to stand on, so that widths add up."""
+    first = text[0]
+    if get_character_cell_size(first) > 0 or ord(first) < 0x20 or ord(first) in _INVISIBLE_LETTERS:
+        return text.translate(_TABLE)
+    if _presentation(ord(first)):
+        return f"‹{ord(first):04X}›" + text[1:].translate(_TABLE)
+    shown = first.translate(_TABLE)
+    if shown == first:
+        shown = "◌" + first if unicodedata.category(first).startswith("M") else f"‹{ord(first):04X}›"
+    return shown + text[1:].translate(_TABLE)
+
+
+@lru_cache(maxsize=1 << 15)
+def visible(text: str) -> str:
+    """Make a foreign text printable on one line: nothing in it is obeyed, nothing in it is hidden.
+
+    C0 controls become control pictures, newline `↵`, tab `⇥`; C1, bidi, zero-width, tag and private characters
+    and lone surrogates become `‹XXXX›`; a leading combining mark stands on `◌`. Square brackets stay: it is
+    not markup.
+
+    Args:
+        text: Text of a token, prompt, file, path or error.
+
+    Returns:
+        The display text. Its cell width is the sum of the widths of its pieces, however tokens cut it.
+    """
+    return _led(text) if text else ""
+
+
+def visible_lines(text: str) -> str:
+    """Like `visible`, for a text of several lines: its line breaks stay."""
+    return "\n".join(visible(line) for line in text.replace("\r\n", "\n").split("\n"))
+
+
+def hex_bytes(raw: bytes) -> str:
+    """Bytes that are no character (yet), as `‹E2 9C›`."""
+    return f"‹{raw.hex(' ').upper()}›"
+
+
+def token_text(text: str, raw: bytes, pending: bytes = b"") -> str:
+    """What a token shows inside the running text.
+
+    Args:
+        text: The characters it finished, empty while a character is unfinished.
+        raw: Its own bytes.
+        pending: Bytes that wait for the next token.
+
+    Returns:
+        Its visible text, and its unfinished bytes as `‹E2 9C›`; `∅` where it adds nothing at all.
+    """
+    if not text:
+        return hex_bytes(raw) if raw else "∅"
+    return visible(text) + (hex_bytes(pending) if pending else "")
+
+
+def token_label(text: str, raw: bytes = b"", pending: bytes = b"") -> str:
+    """A token on one line, by itself: like `token_text`, with spaces at its edges shown as `␣`."""
+    shown = token_text(text, raw, pending)
+    core = shown.strip(" ")
+    if not core:
+        return SPACE * len(shown)
+    lead = len(shown) - len(shown.lstrip(" "))
+    return SPACE * lead + core + SPACE * (len(shown) - lead - len(core))
+
+
+def truncate(text: str, cells: int) -> str:
+    """Cut a display text to so many cells; `…` tells that something is missing."""
+    if cell_len(text) <= cells:
+        return text
+    if cells <= 0:
+        return ""
+    kept, width = [], 0
+    for char in text:
+        width += get_character_cell_size(char)
+        if width > cells - 1:
+            break
+        kept.append(char)
+    return "".join(kept) + "…"
+
+
+def pad(text: str, cells: int, right: bool = False) -> str:
+    """Cut or fill a display text to exactly so many cells.
+
+    Args:
+        text: Display text.
+        cells: The width asked for.
+        right: Whether the text stands at the right, as numbers do.
+    """
+    text = truncate(text, cells)
+    space = " " * (cells - cell_len(text))
+    return space + text if right else text + space

@@ -1,0 +1,1 @@
+"""What is drawn: one module a panel. Panels know the timeline, never the engine nor each other."""
