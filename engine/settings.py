@@ -57,7 +57,7 @@ class LoadSettings:
     prefill_step_size: int | None = None
     """Prompt tokens a chunk; None adapts the chunk so that a cancel takes effect within about 150 ms."""
     float32_scales: bool | None = None
-    """Compute a quantized model with float32 scales: None does so on the CPU backend, where it is 7 to 40 times faster."""
+    """Compute a quantized model with float32 scales; None: on the CPU backend, where it is 7 to 40 times faster."""
     kept_logits_mib: int = 64
     """Memory for rows of logits, so that going back and what-if need no forward."""
 
@@ -128,7 +128,9 @@ class Field:
 
 FIELDS: tuple[Field, ...] = (
     Field("temp", "float", "temperature", "0 takes the most probable token; above 1 flattens", 0, 100),
-    Field("top_p", "float", "top-p", "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True),
+    Field(
+        "top_p", "float", "top-p", "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True
+    ),
     Field("min_p", "float", "min-p", "least share of the top token's probability; 0 is off", 0, 1),
     Field("top_k", "int", "top-k", "this many most probable tokens; 0 is off", 0, 2**31 - 1),
     Field("seed", "int", "seed", "the draw is a function of seed, position and re-roll", 0, SEED_LIMIT - 1),
@@ -168,22 +170,22 @@ def check_load(settings: LoadSettings) -> LoadSettings:
     Raises:
         SettingsError: For the first that is not.
     """
-    _need(settings.max_kv_size is None or settings.max_kv_size >= 5, "max_kv_size",
-          f"max KV size must be a whole number from 5 up, not {settings.max_kv_size}.",
-          "The first 4 tokens are always kept.")  # fmt: skip
-    _need(settings.kv_bits is None or settings.kv_bits in KV_BITS, "kv_bits",
-          f"KV bits must be one of {', '.join(map(str, KV_BITS))}, not {settings.kv_bits}.")  # fmt: skip
-    _need(settings.kv_group_size in KV_GROUP_SIZES, "kv_group_size",
-          f"KV group size must be one of {', '.join(map(str, KV_GROUP_SIZES))}, not {settings.kv_group_size}.")  # fmt: skip
-    _need(settings.quantized_kv_start >= 0, "quantized_kv_start",
-          f"quantized KV start must be a whole number from 0 up, not {settings.quantized_kv_start}.")  # fmt: skip
-    _need(settings.prefill_step_size is None or settings.prefill_step_size >= 1, "prefill_step_size",
-          f"prefill step size must be a whole number from 1 up, not {settings.prefill_step_size}.")  # fmt: skip
-    _need(settings.kept_logits_mib >= 0, "kept_logits_mib",
-          f"kept logits must be a whole number of MiB from 0 up, not {settings.kept_logits_mib}.")  # fmt: skip
+    bits, sizes = ", ".join(map(str, KV_BITS)), ", ".join(map(str, KV_GROUP_SIZES))
+    _need(settings, "max_kv_size", (None, 5), "a whole number from 5 up (the first 4 tokens are always kept)")
+    _need(settings, "kv_bits", (None, *KV_BITS), f"one of {bits}", listed=True)
+    _need(settings, "kv_group_size", KV_GROUP_SIZES, f"one of {sizes}", listed=True)
+    _need(settings, "quantized_kv_start", (None, 0), "a whole number from 0 up")
+    _need(settings, "prefill_step_size", (None, 1), "a whole number from 1 up")
+    _need(settings, "kept_logits_mib", (None, 0), "a whole number of MiB from 0 up")
     return settings
 
 
-def _need(holds: bool, field: str, message: str, hint: str = "") -> None:
-    if not holds:
-        raise SettingsError(field, message, hint)
+def _need(
+    settings: LoadSettings, field: str, allowed: tuple[int | None, ...], words: str, *, listed: bool = False
+) -> None:
+    """Refuse a load setting that is none of the listed values, or is below the least (None is always allowed)."""
+    value = getattr(settings, field)
+    least = min(each for each in allowed if each is not None)
+    if value in allowed or (value is not None and not listed and value >= least):
+        return
+    raise SettingsError(field, f"{field.replace('_', ' ').replace('kv', 'KV')} must be {words}, not {value}.")

@@ -1,0 +1,127 @@
+"""Forwards of one model over one live KV cache: a chunk, a token, a path. All of MLX's arithmetic goes through here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from engine.errors import Cancelled
+from engine.kv import KV
+from engine.sampling import Row
+from engine.settings import LoadSettings
+
+CHUNK_MS = 100.0
+"""What a chunk aims at, so that a cancel takes effect within about 150 ms."""
+CLEAR_EVERY = 256
+"""Tokens after which MLX's pool of free buffers is given back, as mlx_lm does it."""
+
+Stopped = Callable[[], bool]
+
+
+def never() -> bool:
+    """For work that nobody stops."""
+    return False
+
+
+class Chunks:
+    """How many tokens go through the model at once: a fixed number, or as many as take about 100 ms.
+
+    Args:
+        fixed: Tokens a chunk, None to adapt.
+        limit: Tokens that a chunk may not exceed.
+    """
+
+    def __init__(self, fixed: int | None = None, limit: int = 2048) -> None:
+        self._adapts = fixed is None
+        self._limit = limit
+        self.size = min(fixed or 32, limit)
+
+    def learn(self, tokens: int, ms: float) -> None:
+        """Take in how long a chunk took; the next grows at most fourfold."""
+        if self._adapts and ms > 0:
+            wanted = int(tokens * CHUNK_MS / ms) // 16 * 16
+            self.size = max(8, min(wanted, 4 * self.size, self._limit))
+
+
+class Runner:
+    """A model and its live cache.
+
+    Args:
+        model: As mlx_lm loads it, in this thread.
+        settings: How its cache is made.
+    """
+
+    def __init__(self, model: Any, settings: LoadSettings) -> None:
+        self._model = model
+        self._settings = settings
+        self.kv = KV(model, settings)
+
+    def fresh(self) -> Runner:
+        """A runner on the same model with empty caches of its own."""
+        return Runner(self._model, self._settings)
+
+    def feed(self, ids: Sequence[int]) -> mx.array:
+        """Run a chunk of tokens, as mlx_lm's prefill does: the caches are evaluated, the logits stay lazy.
+
+        Args:
+            ids: Token ids, each with an embedding (checked by the caller: MLX would end the process).
+
+        Returns:
+            Logits, shape (1, len(ids), vocabulary), not evaluated: unused, they cost nothing.
+        """
+        logits = self._call(ids)
+        self._evaluate(len(ids), self.kv.state())
+        return logits
+
+    def forward(self, token: int) -> Row:
+        """Run one token and bring its row of logits over.
+
+        Returns:
+            float32, shape (vocabulary,), in host memory.
+        """
+        logits = self._call([token])
+        row = logits[0, -1].astype(mx.float32)
+        self._evaluate(1, [row, *self.kv.pending()])
+        if self.kv.offset % CLEAR_EVERY == 0:
+            mx.clear_cache()
+        return np.array(row)
+
+    def path(self, ids: Sequence[int], stopped: Stopped = never) -> Row:
+        """Run any number of tokens, in chunks but for the last, which is a forward of its own.
+
+        Raises:
+            Cancelled: `stopped` said so; the caches hold the tokens up to there.
+        """
+        chunks, done = Chunks(), 0
+        while done < len(ids) - 1:
+            if stopped():
+                raise Cancelled
+            begun = time.perf_counter()
+            chunk = ids[done : min(done + chunks.size, len(ids) - 1)]
+            self.feed(chunk)
+            mx.clear_cache()
+            chunks.learn(len(chunk), (time.perf_counter() - begun) * 1000)
+            done += len(chunk)
+        return self.forward(ids[-1])
+
+    def _call(self, ids: Sequence[int]) -> mx.array:
+        offset = self.kv.offset
+        try:
+            logits: mx.array = self._model(mx.array([list(ids)]), cache=self.kv.caches)
+        except BaseException:
+            self.kv.realign(offset)
+            raise
+        return logits
+
+    def _evaluate(self, count: int, wanted: list[mx.array]) -> None:
+        offset = self.kv.offset
+        try:
+            self.kv.advance(count)
+            mx.eval(wanted)
+        except BaseException:
+            self.kv.realign(offset)
+            raise

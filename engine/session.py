@@ -1,0 +1,389 @@
+"""The stepping engine: one model, one token tree, one live KV cache that stands at one node of it.
+
+A step is explicit: one forward, one evaluation, then plain numbers. Whatever happens, the caches hold a prefix of
+the path to `node`, and `kv.offset` says how long it is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+import mlx.core as mx
+import numpy as np
+
+from engine import records
+from engine.errors import Cancelled, PromptError, StepError
+from engine.kv import KV
+from engine.logits import KeptLogits
+from engine.model import Loaded
+from engine.prefill import Prefill
+from engine.reading import Reader, rank_of
+from engine.records import Distribution, Moved, Origin, Step, StepTimes
+from engine.runner import Runner, Stopped, never
+from engine.sampling import Row, Sampled, log_softmax, ranked, sample, uniform
+from engine.settings import Settings
+from engine.tree import ROOT, TokenTree
+
+LN2 = math.log(2)
+
+
+def memory() -> records.Memory:
+    """What the framework reports now."""
+    return records.Memory(mx.get_active_memory(), mx.get_peak_memory())
+
+
+class Session:
+    """Prefill, step, choose, insert, move and verify on one loaded model, in the thread that loaded it.
+
+    Args:
+        loaded: The model.
+        settings: Sampling and stops; `configure` changes them.
+    """
+
+    def __init__(self, loaded: Loaded, settings: Settings) -> None:
+        self.tokens = loaded.tokens
+        self.facts = loaded.facts
+        self.settings = settings
+        self._load = loaded.settings
+        self._reader = Reader(loaded.tokens)
+        self._runner = Runner(loaded.model, loaded.settings)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin a new tree."""
+        self.tree = TokenTree()
+        self.node = ROOT
+        self.kv.clear()
+        self.kept = KeptLogits(self._load.kept_logits_mib * 2**20)
+        self._pending: dict[int, bytes] = {}
+        self._here: _Here | None = None
+
+    @property
+    def kv(self) -> KV:
+        """The live cache."""
+        return self._runner.kv
+
+    @property
+    def next(self) -> Distribution:
+        """What follows the node where the session stands.
+
+        Raises:
+            StepError: No prompt has been read.
+        """
+        return self._stand.next
+
+    @property
+    def logits(self) -> Row:
+        """The model's logits after the node where the session stands, float32, shape (vocabulary,)."""
+        return self._stand.row
+
+    @property
+    def _stand(self) -> _Here:
+        if self._here is None:
+            raise StepError("There is no prompt to go on from.", "Give a prompt first.")
+        return self._here
+
+    def pending(self, node: int) -> bytes:
+        """Bytes of a character that the text up to a node leaves unfinished."""
+        return self._pending.get(node, b"")
+
+    # ---- prefill ----------------------------------------------------------------------------
+
+    def prefill(
+        self,
+        text: str,
+        ids: list[int],
+        *,
+        chat: bool = False,
+        echo: bool | None = None,
+        notes: tuple[str, ...] = (),
+        stopped: Stopped = never,
+    ) -> Iterator[records.PromptOpened | records.PrefillChunk | records.Prefilled]:
+        """Begin a new tree with a prompt.
+
+        All but its last token go through in chunks, as mlx_lm does it; the last is one forward of its own.
+
+        Args:
+            text: The prompt as encoded, for the record.
+            ids: Its token ids.
+            chat: Whether a chat template was filled.
+            echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
+            notes: What was asked for and is not so, for the record.
+            stopped: Asked before each chunk.
+
+        Yields:
+            The prompt, a record for each chunk, and the first distribution.
+
+        Raises:
+            PromptError: The prompt is empty, longer than the context window, or has ids without an embedding.
+            Cancelled: `stopped` said so; the session then has no prompt.
+        """
+        self._check_prompt(ids)
+        self._forget()
+        last = self.tree.extend(ROOT, ids, "prompt")
+        run = Prefill(
+            self._runner, self._reader, self.tokens, self._load, self.settings.candidates, ids, echo
+        )
+        self._pending = run.pending
+        yield records.PromptOpened(text, chat, tuple(run.read), run.echo, notes)
+        try:
+            yield from run.chunks(stopped)
+        except Cancelled:
+            self._forget()
+            raise
+        begun = time.perf_counter()
+        row = self._runner.forward(ids[-1])
+        forward_ms = (time.perf_counter() - begun) * 1000
+        sample_ms = self._stand_at(last, row)
+        yield records.Prefilled(
+            text=text,
+            tokens=tuple(run.read),
+            next=self.next,
+            kv=self.kv.reading(),
+            memory=memory(),
+            ttft_ms=run.ms + forward_ms + sample_ms,
+            echo_ms=run.echo_ms,
+            prompt_tps=len(ids) / (run.ms + forward_ms) * 1000,
+        )
+
+    def _check_prompt(self, ids: list[int]) -> None:
+        if not ids:
+            raise PromptError("The prompt is empty.", "Give some text.")
+        self.tokens.check(ids)
+        window = self.facts.context_window
+        if window is not None and len(ids) > window:
+            raise PromptError(
+                f"The prompt has {len(ids)} tokens, the model's context window holds {window}.",
+                "Shorten the prompt.",
+            )
+
+    # ---- decode -----------------------------------------------------------------------------
+
+    def step(self) -> Step:
+        """Take the token that the sampler picked here, and run it through the model.
+
+        Raises:
+            StepError: There is no prompt, or the context is full and its positions end there.
+        """
+        here = self.next
+        return self._take(here.picked, "greedy" if here.draw is None else "sampled")
+
+    def choose(self, token: int) -> Step:
+        """Take a token of one's own choice here.
+
+        Raises:
+            StepError: As `step`.
+            PromptError: The model has no embedding for the id.
+        """
+        self.tokens.check([token])
+        return self._take(token, "chosen")
+
+    def insert(self, ids: list[int]) -> Iterator[Step]:
+        """Put tokens after the node where the session stands, one step each.
+
+        Raises:
+            PromptError: The model has no embedding for one of them; then none is taken.
+            StepError: As `step`.
+        """
+        self.tokens.check(ids)
+        for token in ids:
+            yield self._take(token, "inserted")
+
+    def _take(self, token: int, origin: Origin) -> Step:
+        parent, before = self.node, self._stand
+        begun = time.perf_counter()
+        self._check_room()
+        self._catch_up()
+        forward_begun = time.perf_counter()
+        row = self._runner.forward(token)
+        forward_ended = time.perf_counter()
+        text, pending = self.tokens.text(token, self.pending(parent))
+        child = self.tree.add(parent, token, origin)
+        if pending:
+            self._pending[child] = pending
+        try:
+            sample_ms = self._stand_at(child, row)
+        except StepError:
+            self._rewind(self.tree[parent].depth)
+            raise
+        kv = self.kv.reading()
+        ended = time.perf_counter()
+        node = self.tree[self.node]
+        logprob = float(before.logprobs[token])
+        return Step(
+            index=node.depth - node.start - 1,
+            position=node.depth - 1,
+            node=self.node,
+            parent=parent,
+            id=token,
+            text=text,
+            raw=self.tokens.raw(token),
+            pending=pending,
+            special=self.tokens.is_special(token),
+            origin=origin,
+            logprob=logprob,
+            prob=math.exp(logprob),
+            sampler_prob=float(before.sampled.probs[token]),
+            rank=rank_of(before.logprobs, token),
+            surprisal_bits=max(0.0, -logprob / LN2),
+            choice=before.next,
+            next=self.next,
+            kv=kv,
+            ms=StepTimes(
+                total=(ended - begun) * 1000,
+                forward=(forward_ended - forward_begun) * 1000,
+                sample=sample_ms,
+                inspect=(ended - forward_ended) * 1000 - sample_ms,
+            ),
+            memory=memory(),
+        )
+
+    def _check_room(self) -> None:
+        window, depth = self.facts.context_window, self.tree[self.node].depth
+        if self.facts.hard_window and window is not None and depth >= window:
+            raise StepError(
+                f"The context window of {window} tokens is full, and this model has no positions beyond it.",
+                "Go back, or begin with a new prompt.",
+            )
+
+    def _stand_at(self, node: int, row: Row) -> float:
+        """Stand at a node whose path the cache holds: read and sample what follows it.
+
+        Returns:
+            Milliseconds that the sampling took.
+
+        Raises:
+            StepError: The row holds no numbers; the session stands where it stood.
+        """
+        if np.isnan(row).any():
+            raise StepError(
+                "The model's logits are not numbers here.", "Its weights or its precision don't hold."
+            )
+        at, settings = self.tree[node], self.settings
+        logprobs = log_softmax(row)
+        begun = time.perf_counter()
+        draw = uniform(settings.seed, at.depth, at.reroll)
+        barred = self.tokens.eos_ids if at.depth - at.start < settings.min_tokens else ()
+        sampled = sample(row, logprobs, settings, draw, barred)
+        sample_ms = (time.perf_counter() - begun) * 1000
+        following = self._reader.distribution(
+            node, at.depth, logprobs, sampled, settings.candidates, self.pending(node), at.reroll
+        )
+        self.kept.put(node, row)
+        self.node, self._here = node, _Here(row, logprobs, sampled, following)
+        return sample_ms
+
+    def configure(self, settings: Settings) -> Distribution | None:
+        """Use other settings from here on.
+
+        Returns:
+            The distribution here under them, with no forward; None where there is no prompt.
+        """
+        self.settings = settings
+        if self._here is None:
+            return None
+        self._stand_at(self.node, self._here.row)
+        return self.next
+
+    def reroll(self) -> Distribution:
+        """Draw again here: the next random number of this position.
+
+        Raises:
+            StepError: There is no prompt.
+        """
+        row = self._stand.row
+        self.tree[self.node].reroll += 1
+        self._stand_at(self.node, row)
+        return self.next
+
+    # ---- moves ------------------------------------------------------------------------------
+
+    def move(self, node: int, stopped: Stopped = never) -> Moved:
+        """Stand at another node of the tree: trim to what the paths share, then recompute what is missing.
+
+        Args:
+            node: Any node but the root.
+            stopped: Asked before each chunk that is recomputed.
+
+        Returns:
+            The bill: tokens kept in the cache, and tokens recomputed.
+
+        Raises:
+            StepError: There is no such node, or it is the root.
+            Cancelled: `stopped` said so; the session stands where it stood.
+        """
+        if node not in self.tree or node == ROOT:
+            raise StepError(f"There is no token number {node} to go to.", "Begin with a prompt.")
+        begun = time.perf_counter()
+        row = self.kept.get(node)
+        path = self.tree.tokens(node)
+        shared = self.tree[self.tree.common(self.node, node)].depth
+        note = self._rewind(min(shared, len(path) if row is not None else len(path) - 1))
+        kept, missing = self.kv.offset, path[self.kv.offset :]
+        if missing:
+            row = self._recompute(missing, shared, stopped)
+        assert row is not None  # nothing was missing only where it was kept
+        self._stand_at(node, row)
+        self.tree.visit(node)
+        ms = (time.perf_counter() - begun) * 1000
+        return Moved(node, kept, 0, len(missing), ms, self.next, self.kv.reading(), note if missing else "")
+
+    def _rewind(self, depth: int) -> str:
+        """Let the cache hold at most `depth` tokens; returns why it had to be emptied, if it had."""
+        return self.kv.rewind(min(depth, self.kv.offset)).note
+
+    def _recompute(self, missing: list[int], shared: int, stopped: Stopped) -> Row:
+        try:
+            return self._runner.path(missing, stopped)
+        except BaseException:
+            self._rewind(shared)  # what was added belongs to a path that was not reached
+            raise
+
+    def _catch_up(self) -> None:
+        """Bring the cache to the node where the session stands, after a failure or a cancelled move left it short."""
+        if self.kv.offset < self.tree[self.node].depth:
+            self._runner.path(self.tree.tokens(self.node)[self.kv.offset :])
+
+    def back(self, count: int = 1, stopped: Stopped = never) -> Moved:
+        """Go back some tokens, at most to the first."""
+        node = self.node
+        for _ in range(count):
+            node = self.tree[node].parent if self.tree[node].depth > 1 else node
+        return self.move(node, stopped)
+
+    def forward(self, count: int = 1, stopped: Stopped = never) -> Moved:
+        """Go forward some tokens along the branch last stood on, as far as it reaches."""
+        node = self.node
+        for _ in range(count):
+            latest = self.tree[node].latest
+            node = node if latest is None else latest
+        return self.move(node, stopped)
+
+    def verify(self, stopped: Stopped = never) -> records.Verified:
+        """Recompute the path from nothing, in caches of its own, and compare with what the live cache gave.
+
+        Raises:
+            StepError: There is no prompt.
+            Cancelled: `stopped` said so.
+        """
+        live = self._stand.row
+        begun = time.perf_counter()
+        path = self.tree.tokens(self.node)
+        fresh = self._runner.fresh().path(path, stopped)
+        difference = float(np.abs(live - fresh).max())
+        same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
+        return records.Verified(self.node, len(path), difference, same, (time.perf_counter() - begun) * 1000)
+
+
+class _Here:
+    """What is known at the node where the session stands."""
+
+    __slots__ = ("logprobs", "next", "row", "sampled")
+
+    def __init__(self, row: Row, logprobs: Row, sampled: Sampled, following: Distribution) -> None:
+        self.row = row
+        self.logprobs = logprobs
+        self.sampled = sampled
+        self.next = following

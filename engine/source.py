@@ -1,0 +1,172 @@
+"""Where a model's files are: the bundled one, a directory, or a hub id, told apart before anything is loaded.
+
+A path with a typing error must not be called a bad hub id, nor a GGUF file a bad directory: so every guess is
+made here, and mlx_lm only ever sees a directory that has what it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from engine import pocket
+from engine.errors import Cancelled, LoadError
+from engine.records import Loading
+
+Emit = Callable[[Loading], None]
+WEIGHTS = "model*.safetensors"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "tiktoken.model",
+    "vocab.json",
+)
+
+
+def resolve(spec: str, emit: Emit, cancel: Event) -> Path:
+    """Find the directory of a model, downloading it where it is a hub id that isn't cached.
+
+    Args:
+        spec: `pocket`, a path, or a hub id such as `mlx-community/Qwen3-0.6B-4bit`.
+        emit: Receives the progress of a download.
+        cancel: Stops a download.
+
+    Returns:
+        A directory with config.json, weights and a tokenizer.
+
+    Raises:
+        LoadError: There is no such thing, or it isn't a model that can be read here.
+        Cancelled: `cancel` was set.
+    """
+    if spec == "pocket":
+        return pocket.directory()
+    if not spec.strip():
+        raise LoadError("The model's name is empty.", "Give a directory, a hub id, or pocket.")
+    path = Path(spec).expanduser()
+    if not path.exists():
+        if _means_path(spec, path):
+            raise LoadError(f"No such directory: {spec}.", "Check the path's spelling.")
+        path = _download(spec, emit, cancel)
+    check(path)
+    return path
+
+
+def check(path: Path) -> None:
+    """Refuse what can't be a model directory, saying what is missing.
+
+    Raises:
+        LoadError: With what is missing and where it usually comes from.
+    """
+    if path.is_file():
+        raise _not_a_directory(path)
+    names = [each.name for each in path.iterdir()]
+    if not any(path.glob(WEIGHTS)) and any(name.endswith(".gguf") for name in names):
+        raise LoadError(
+            f"{path} holds GGUF weights, which are not read here.",
+            "Use the model's safetensors, or convert them with mlx_lm.convert.",
+        )
+    if "config.json" not in names:
+        raise LoadError(f"{path} has no config.json.", "Give the directory that holds the model's files.")
+    _check_config(path / "config.json")
+    if not any(path.glob(WEIGHTS)):
+        raise LoadError(
+            f"{path} has no weights ({WEIGHTS}).", "Download them, or convert with mlx_lm.convert."
+        )
+    if not any(name in names for name in TOKENIZER_FILES):
+        raise LoadError(
+            f"{path} has no tokenizer (tokenizer.json).", "Copy it from the model's original directory."
+        )
+
+
+def _not_a_directory(path: Path) -> LoadError:
+    if path.suffix == ".gguf":
+        return LoadError(
+            f"{path} is a GGUF file, which is not read here.",
+            "Give a directory with safetensors, or convert with mlx_lm.convert.",
+        )
+    return LoadError(f"{path} is a file, not a model directory.", f"Did you mean {path.parent}?")
+
+
+def _check_config(path: Path) -> None:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise LoadError(f"{path} can't be read as JSON: {error}.", "Download the file again.") from error
+    if not isinstance(config, dict) or not config.get("model_type"):
+        raise LoadError(f"{path} names no model_type.", "It is not the config of a language model.")
+
+
+def _means_path(spec: str, path: Path) -> bool:
+    """Whether a name that doesn't exist was meant as a path: it looks like one, or its parent is there."""
+    looks = spec.startswith((".", "/", "~")) or spec.endswith(("/", ".gguf", ".safetensors"))
+    return (
+        looks
+        or (os.sep != "/" and os.sep in spec)
+        or spec.count("/") > 1
+        or ("/" in spec and path.parent.is_dir())
+    )
+
+
+def _download(spec: str, emit: Emit, cancel: Event) -> Path:
+    from huggingface_hub import errors, snapshot_download
+    from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS
+
+    emit(Loading("download", 0, 0, spec))
+    try:
+        found = snapshot_download(
+            spec, allow_patterns=DEFAULT_ALLOW_PATTERNS, tqdm_class=_reporter(spec, emit, cancel)
+        )
+    except (errors.GatedRepoError, errors.LocalTokenNotFoundError) as error:
+        raise LoadError(
+            f"The hub asks for a login to read {spec}.", "Run `hf auth login`, then try again."
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise LoadError(
+            f"The hub has no model {spec}, and there is no such directory.", "Check the name."
+        ) from error
+    except errors.HFValidationError as error:
+        raise LoadError(
+            f"{spec} is neither a directory nor a hub id.", "A hub id reads owner/name."
+        ) from error
+    except OSError as error:  # no network, no cache, a full disk
+        raise LoadError(
+            f"There is no directory {spec}, and it is not in the hub's cache and can't be downloaded now"
+            f" ({_first_line(error)}).",
+            "Check the spelling and the network.",
+        ) from error
+    return Path(found)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:160].rstrip(".") if lines else type(error).__name__
+
+
+def _reporter(spec: str, emit: Emit, cancel: Event) -> type[Any]:
+    """A progress-bar class for the hub's downloader that reports bytes instead of drawing."""
+    from tqdm import tqdm
+
+    class Reporter(tqdm):
+        def __init__(self, *args: Any, **keywords: Any) -> None:
+            self._in_bytes = keywords.get("unit") == "B"
+            super().__init__(*args, **{**keywords, "file": open(os.devnull, "w"), "mininterval": 0.1})  # noqa: SIM115
+
+        def update(self, n: float | None = 1) -> bool | None:
+            if cancel.is_set():
+                raise Cancelled
+            done: bool | None = super().update(n)
+            if self._in_bytes and self.n:
+                emit(Loading("download", int(self.n), int(self.total or 0), spec))
+            return done
+
+        def close(self) -> None:
+            super().close()
+            if not self.fp.closed:
+                self.fp.close()
+
+    return Reporter

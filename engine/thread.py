@@ -1,0 +1,100 @@
+"""The one thread that owns MLX: commands in, records out.
+
+MLX's streams, random state and unevaluated arrays belong to the thread that made them, so import, load, prefill and
+decode all happen here. This module itself imports the standard library alone: MLX comes with the first command, so
+that a screen can paint before.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from engine.commands import Command
+from engine.records import Ended, Failure, Loading, Record
+
+QUIET = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+}
+"""What keeps the libraries from writing over the screen; set where the person has not set it."""
+
+
+class EngineThread:
+    """Runs commands one after another in a thread of its own.
+
+    Args:
+        emit: Receives each record, in the engine's thread; it must be quick and must not raise.
+    """
+
+    def __init__(self, emit: Callable[[Record], None]) -> None:
+        self._emit = emit
+        self._inbox: SimpleQueue[Command | None] = SimpleQueue()
+        self._closing = threading.Event()
+        self._current: Command | None = None
+        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Begin to import MLX and to wait for commands."""
+        self._thread.start()
+
+    def send(self, command: Command) -> None:
+        """Queue a command; its records follow in order, closed by `Ended`."""
+        self._inbox.put(command)
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Cancel what runs and what waits, and join the thread.
+
+        Args:
+            timeout: Seconds to wait; the longest wait is for one forward or one import.
+
+        Returns:
+            True when the thread ended in time. Otherwise the process should end by `os._exit`, since a thread
+            that still uses MLX while the interpreter shuts down aborts it.
+        """
+        self._closing.set()
+        if (current := self._current) is not None:
+            current.cancel.set()
+        self._inbox.put(None)
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+        self._emit(Loading("import", 0, 0, "mlx"))
+        try:
+            self._serve()
+        except Exception as error:  # the import itself failed: say so to every command
+            self._refuse(error)
+
+    def _serve(self) -> None:
+        import mlx.core as mx
+
+        try:
+            self._obey()
+        finally:
+            # Upstream requires it of every thread that used MLX: without it the interpreter's exit aborts.
+            mx.clear_streams()
+
+    def _obey(self) -> None:
+        from engine.worker import Worker
+
+        worker = Worker(self._emit, self._closing.is_set)
+        while not self._closing.is_set() and (command := self._inbox.get()) is not None:
+            self._current = command
+            worker.carry_out(command)
+            self._current = None
+
+    def _refuse(self, error: Exception) -> None:
+        while not self._closing.is_set() and (command := self._inbox.get()) is not None:
+            name = type(command).__name__
+            hint = "On Linux install mlx[cpu]; then try again."
+            self._emit(Failure(name, f"MLX can't be started: {error}.", hint))
+            self._emit(Ended(name))

@@ -1,0 +1,193 @@
+"""Text to token ids, and the bytes and text of each token, with UTF-8 that spans tokens.
+
+The streaming detokenizers of mlx_lm drop a leading space and hold text back. A debugger may do neither, so each
+token's own bytes are known here, and the bytes of a path joined are its text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable
+from typing import Any
+
+from engine.errors import PromptError
+
+REPLACEMENT = "�"
+
+
+def decode(pending: bytes, raw: bytes) -> tuple[str, bytes]:
+    """Decode the next token's bytes.
+
+    Args:
+        pending: Bytes of an unfinished character from the tokens before.
+        raw: Bytes of this token.
+
+    Returns:
+        The characters that are finished now, and the bytes that wait for the next token. Bytes that can't become
+        a character give U+FFFD.
+    """
+    if not pending and raw.isascii():
+        return raw.decode("ascii"), b""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(pending + raw)
+    return text, decoder.getstate()[0]
+
+
+def alphabet() -> dict[str, int]:
+    """The byte for each character of GPT-2's byte-level alphabet (its `bytes_to_unicode`, Radford et al. 2019)."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    shifted = [byte for byte in range(256) if byte not in plain]
+    found = {chr(byte): byte for byte in plain}
+    return found | {chr(256 + place): byte for place, byte in enumerate(shifted)}
+
+
+class Tokens:
+    """A model's tokenizer, as mlx_lm loads it.
+
+    Args:
+        wrapper: `mlx_lm.tokenizer_utils.TokenizerWrapper`.
+        vocabulary: Rows of the model's embedding; ids beyond never reach it.
+    """
+
+    def __init__(self, wrapper: Any, vocabulary: int) -> None:
+        self._wrapper = wrapper
+        self._fast = wrapper._tokenizer
+        self.vocabulary = vocabulary
+        self.eos_ids: tuple[int, ...] = tuple(sorted(i for i in wrapper.eos_token_ids if 0 <= i < vocabulary))
+        self.has_chat_template = bool(wrapper.has_chat_template)
+        added = getattr(self._fast, "added_tokens_decoder", {})
+        self._added = {int(i): str(token.content) for i, token in added.items()}
+        self._special = {int(i) for i, token in added.items() if token.special} | set(
+            self._fast.all_special_ids
+        )
+        self._bytes_of: Callable[[int, str], bytes] = self._reader()
+        self._raw: dict[int, bytes] = {}
+        self._texts: dict[int, tuple[str, bytes]] = {}
+
+    def is_special(self, token: int) -> bool:
+        """Whether a token is a mark of the format rather than text."""
+        return token in self._special
+
+    def raw(self, token: int) -> bytes:
+        """The bytes of a token; empty for an id that the tokenizer has no entry for."""
+        found = self._raw.get(token)
+        if found is None:
+            found = self._raw[token] = self._read(token)
+        return found
+
+    def text(self, token: int, pending: bytes = b"") -> tuple[str, bytes]:
+        """The characters that a token finishes after some pending bytes, and the bytes still pending."""
+        if pending:
+            return decode(pending, self.raw(token))
+        found = self._texts.get(token)
+        if found is None:
+            found = self._texts[token] = decode(b"", self.raw(token))
+        return found
+
+    def join(self, tokens: list[int]) -> str:
+        """The text of a run of tokens; bytes left unfinished at its end give U+FFFD."""
+        return b"".join(map(self.raw, tokens)).decode("utf-8", "replace")
+
+    def encode(self, text: str, *, bare: bool = False) -> list[int]:
+        """Token ids of a text.
+
+        Args:
+            text: What to encode; special tokens in it are read as such, as mlx_lm reads them.
+            bare: Without the beginning-of-sequence token (a text that goes on from another, or a filled template).
+
+        Returns:
+            Ids, each below the vocabulary.
+
+        Raises:
+            PromptError: The text is empty, isn't Unicode, or gives an id beyond the model's embedding.
+        """
+        _check_unicode(text)
+        bos = self._fast.bos_token
+        special = not bare and (bos is None or not text.startswith(bos))
+        ids = [int(i) for i in self._fast.encode(text, add_special_tokens=special)]
+        if not ids:
+            raise PromptError("The prompt is empty.", "Give some text.")
+        self.check(ids)
+        return ids
+
+    def chat(self, text: str, system: str | None = None) -> str:
+        """Fill the model's chat template with a user's message.
+
+        Raises:
+            PromptError: The model has no template, or the template refuses the messages.
+        """
+        _check_unicode(text + (system or ""))
+        if not self.has_chat_template:
+            raise PromptError("This model has no chat template.", "Use the prompt as raw text.")
+        messages = [{"role": "system", "content": system}] if system is not None else []
+        messages.append({"role": "user", "content": text})
+        try:
+            filled = self._wrapper.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # jinja2 raises whatever the template's author chose
+            raise PromptError(
+                f"The chat template refuses this prompt: {error}.", "Use it as raw text."
+            ) from error
+        return str(filled)
+
+    def check(self, tokens: list[int]) -> None:
+        """Refuse ids that the embedding has no row for; MLX would end the process or read garbage.
+
+        Raises:
+            PromptError: Naming the first such id.
+        """
+        for token in tokens:
+            if not 0 <= token < self.vocabulary:
+                raise PromptError(
+                    f"Token id {token} is outside the model's vocabulary of {self.vocabulary}.",
+                    "The tokenizer does not belong to this model, or the text holds a token it was not made for.",
+                )
+
+    def _read(self, token: int) -> bytes:
+        if (added := self._added.get(token)) is not None:
+            return added.encode("utf-8", "replace")
+        piece = self._fast.convert_ids_to_tokens(token) if 0 <= token < len(self._fast) else None
+        if piece is None:
+            return b""
+        return piece if isinstance(piece, bytes) else self._bytes_of(token, str(piece))
+
+    def _reader(self) -> Callable[[int, str], bytes]:
+        """How this tokenizer writes bytes into its pieces, told from its decoder."""
+        kinds = self._decoders()
+        if "ByteLevel" in kinds:
+            byte = alphabet()
+            return lambda _, piece: b"".join(
+                bytes([byte[char]]) if char in byte else char.encode("utf-8", "replace") for char in piece
+            )
+        if kinds & {"Replace", "Metaspace", "ByteFallback"}:
+            return lambda _, piece: _sentencepiece(piece)
+        return lambda token, _: self._by_difference(token)
+
+    def _decoders(self) -> set[str]:
+        backend = getattr(self._fast, "backend_tokenizer", None)
+        decoder = getattr(backend, "decoder", None)
+        if decoder is None:
+            return set()
+        state = json.loads(decoder.__getstate__())
+        return {state["type"]} | {each["type"] for each in state.get("decoders", [])}
+
+    def _by_difference(self, token: int) -> bytes:
+        """What a token adds to an anchor's decoded text: for tokenizers that tell their bytes in no other way."""
+        anchor = self._fast.encode("a", add_special_tokens=False)
+        before, after = self._fast.decode(anchor), self._fast.decode([*anchor, token])
+        return str(after[len(before) :] if after.startswith(before) else self._fast.decode([token])).encode()
+
+
+def _sentencepiece(piece: str) -> bytes:
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        return bytes([int(piece[3:5], 16)])
+    return piece.replace("▁", " ").encode("utf-8", "replace")
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PromptError(
+            f"The prompt is not valid Unicode at character {error.start}.", "Save it as UTF-8 and try again."
+        ) from None

@@ -1,0 +1,155 @@
+"""Carries out commands on one session; lives in the engine's thread and imports MLX there."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+
+from engine import commands, records
+from engine.errors import Cancelled, EngineError, StepError
+from engine.finish import finish, window_full
+from engine.model import Loaded, load
+from engine.records import Record
+from engine.session import Session
+from engine.settings import Settings, check
+
+Stopped = Callable[[], bool]
+
+
+class Worker:
+    """One model and one session at a time.
+
+    Args:
+        emit: Receives every record.
+        closing: Asked beside each command's own cancel event.
+    """
+
+    def __init__(self, emit: Callable[[Record], None], closing: Stopped) -> None:
+        self._emit = emit
+        self._closing = closing
+        self._loaded: Loaded | None = None
+        self._session: Session | None = None
+        self._settings = Settings()
+
+    def carry_out(self, command: commands.Command) -> None:
+        """Do what a command asks; every failure becomes a record."""
+        name = type(command).__name__
+        cancelled = False
+        try:
+            self._do(command, lambda: command.cancel.is_set() or self._closing())
+        except Cancelled:
+            cancelled = True
+        except EngineError as error:
+            self._emit(records.Failure(name, error.message, error.hint))
+        except Exception as error:  # a fault of the program must not take the screen with it
+            self._emit(unexpected(name, error))
+        self._emit(records.Ended(name, cancelled))
+
+    def _do(self, command: commands.Command, stopped: Stopped) -> None:
+        if stopped():
+            raise Cancelled
+        match command:
+            case commands.Load():
+                self._load(command)
+            case commands.Configure():
+                self._configure(command)
+            case commands.Prefill():
+                self._prefill(command, stopped)
+            case commands.Step():
+                self._took(self._ready.step())
+            case commands.Run():
+                self._run(command, stopped)
+            case commands.Choose():
+                self._go(command.node, stopped)
+                self._took(self._ready.choose(command.id))
+            case commands.MoveTo():
+                self._emit(self._ready.move(command.node, stopped))
+            case commands.Insert():
+                self._insert(command, stopped)
+            case commands.Reroll():
+                self._emit(records.Resampled(self._ready.reroll()))
+            case commands.Verify():
+                self._emit(self._ready.verify(stopped))
+            case _:
+                raise TypeError(f"unknown command {command!r}")
+
+    @property
+    def _ready(self) -> Session:
+        if self._session is None:
+            raise StepError("No model is loaded.", "Wait for it, or open one.")
+        return self._session
+
+    def _load(self, command: commands.Load) -> None:
+        self._loaded = self._session = None  # its memory is free before the next one takes more
+        self._loaded = load(command.settings, self._emit, command.cancel)
+        self._session = Session(self._loaded, self._settings)
+        self._emit(self._loaded.facts)
+
+    def _configure(self, command: commands.Configure) -> None:
+        self._settings = check(command.settings)
+        if self._session is None:
+            return
+        following = self._session.configure(self._settings)
+        if following is not None:
+            self._emit(records.Resampled(following))
+
+    def _prefill(self, command: commands.Prefill, stopped: Stopped) -> None:
+        session, notes = self._ready, []
+        chat = command.chat and session.tokens.has_chat_template
+        if command.chat and not chat:
+            notes.append("This model has no chat template: the prompt is used as raw text.")
+        if command.system is not None and not chat:
+            notes.append("The system prompt is not used: only a chat template has a place for it.")
+        text = session.tokens.chat(command.text, command.system) if chat else command.text
+        ids = session.tokens.encode(text, bare=chat)
+        for record in session.prefill(
+            text, ids, chat=chat, echo=command.echo, notes=tuple(notes), stopped=stopped
+        ):
+            self._emit(record)
+
+    def _run(self, command: commands.Run, stopped: Stopped) -> None:
+        session = self._ready
+        if session.next and session.tree[session.node].origin == "prompt" and (full := window_full(session)):
+            self._emit(full)
+            return
+        due = time.perf_counter()
+        while not self._took(session.step()):
+            if command.pace:
+                due = max(due + 1 / command.pace, time.perf_counter() - 1 / command.pace)
+                command.cancel.wait(max(0.0, due - time.perf_counter()))
+            if stopped():
+                raise Cancelled
+
+    def _took(self, step: records.Step) -> bool:
+        """Hand out a step and the stop that it reached; returns whether it reached one."""
+        self._emit(step)
+        stop = finish(self._ready, step)
+        if stop is not None:
+            self._emit(stop)
+        return stop is not None
+
+    def _go(self, node: int, stopped: Stopped) -> None:
+        if self._ready.node != node:
+            self._emit(self._ready.move(node, stopped))
+
+    def _insert(self, command: commands.Insert, stopped: Stopped) -> None:
+        session = self._ready
+        ids = session.tokens.encode(command.text, bare=True)
+        self._go(command.node, stopped)
+        for step in session.insert(ids):
+            self._took(step)
+            if stopped():
+                raise Cancelled
+
+
+def unexpected(command: str, error: BaseException) -> records.Failure:
+    """A fault of the program itself, with the traceback that a report of it needs."""
+    text = str(error).strip().splitlines()
+    return records.Failure(
+        command,
+        f"{command} failed: {type(error).__name__}: {text[0] if text else 'no message'}.",
+        "This is a fault of the program; please report it with the log.",
+        expected=False,
+        trace="".join(traceback.format_exception(error)),
+    )
