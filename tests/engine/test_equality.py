@@ -77,18 +77,15 @@ def reference(loaded: Loaded, ids: list[int], chunk: int) -> tuple[list[int], li
     return [token for token, _ in found], rows, [logprobs for _, logprobs in found]
 
 
-def rounding(loaded: Loaded) -> float:
-    """Half a unit in the last place of the model's own type, in which mlx_lm subtracts.
+def rounding(loaded: Loaded, logits: np.ndarray, logprobs: np.ndarray) -> np.ndarray:
+    """How far mlx_lm's logprobs may lie from the true ones.
 
-    In float32 the error is that of MLX's float32 sum over the vocabulary, 5e-6 at most as measured.
+    It subtracts in the model's own type, so half a unit in the last place of the log of the sum and of the
+    difference; and it sums the vocabulary in float32, whose error is at most terms x 2**-24.
     """
-    return {"bfloat16": 2.0**-8, "float16": 2.0**-11}.get(loaded.facts.dtype, 2.0**-20)
-
-
-def scale(logits: np.ndarray, logprobs: np.ndarray) -> np.ndarray:
-    """Magnitude of what mlx_lm rounds: the log of the sum, and the difference."""
-    total = float((logits.astype(np.float64) - logprobs).max())
-    return 1 + abs(total) + np.abs(logprobs)
+    half_unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}.get(loaded.facts.dtype, 2.0**-24)
+    log_sum = abs(float((logits.astype(np.float64) - logprobs).max()))
+    return half_unit * (1 + log_sum + np.abs(logprobs)) + logits.size * 2.0**-24
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -103,7 +100,7 @@ def test_greedy_ids_and_logits_equal_mlx_lm(zoo: Zoo, case: str, chunk: int) -> 
     for place in range(STEPS):
         assert np.array_equal(session.logits, rows[place]), f"logits differ at step {place}"
         mine = log_softmax(session.logits)
-        assert np.all(np.abs(mine - logprobs[place]) <= rounding(loaded) * scale(session.logits, mine))
+        assert np.all(np.abs(mine - logprobs[place]) <= rounding(loaded, session.logits, mine))
         assert session.step().id == expected[place]
 
 
@@ -114,3 +111,11 @@ def test_the_adaptive_chunk_gives_the_same_ids(zoo: Zoo) -> None:
     session = Session(loaded, Settings())
     list(session.prefill(PROMPT, ids))
     assert [session.step().id for _ in range(STEPS)] == expected
+
+
+def test_logprobs_are_the_float32_log_softmax_of_the_logits(zoo: Zoo) -> None:
+    session = Session(zoo.load("gpt2"), Settings())
+    list(session.prefill(PROMPT, session.tokens.encode(PROMPT)))
+    wide = session.logits.astype(np.float64)
+    true = wide - wide.max() - np.log(np.exp(wide - wide.max()).sum())
+    assert np.abs(log_softmax(session.logits) - true).max() <= 2.0**-24 * 2 * np.abs(true).max()
