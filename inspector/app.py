@@ -1,0 +1,147 @@
+"""The application: owns the engine's thread and brings its records to the screen."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from textual.app import App, SystemCommand
+from textual.filter import LineFilter
+from textual.screen import Screen
+
+from engine.records import Record
+from engine.settings import LoadSettings, Settings
+from inspector.screens.controller import Controller, Engine, Prompt
+from inspector.screens.main import MainScreen
+from inspector.screens.notices import notice
+from inspector.screens.safety import ControlFilter
+from inspector.timeline import Phase
+
+FRAME = 1 / 30
+"""Seconds between two looks at what the engine handed out."""
+CLOSE_SECONDS = 2.0
+
+
+class InspectorApp(App[int]):
+    """Steps one model.
+
+    Args:
+        load: The model to open.
+        settings: Of the sampler.
+        prompt: Prefilled once the model is there; an empty one waits for the person.
+        chat: Through the chat template, where the model has one.
+        system: System prompt for the chat template.
+        echo: Prompt logprobs: None for up to 2,048 tokens, True always, False never.
+        engine: Takes commands and hands its records to `emit`; None for the thread that owns MLX.
+    """
+
+    TITLE = "inspector"
+    CSS_PATH = "inspector.tcss"
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 (no ClassVar in the toolkit's own declaration)
+        (0, "-tiny"),
+        (40, "-narrow"),
+        (80, "-normal"),
+        (120, "-wide"),
+    ]
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
+        (0, "-flat"),
+        (10, "-short"),
+        (20, "-middle"),
+        (32, "-tall"),
+    ]
+
+    def __init__(
+        self,
+        load: LoadSettings,
+        settings: Settings,
+        prompt: str = "",
+        chat: bool = True,
+        system: str | None = None,
+        echo: bool | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        super().__init__()
+        self.inbox: deque[Record] = deque()
+        """Records on their way from the engine's thread to the screen."""
+        self.engine = engine or self._own_engine()
+        self.controller = Controller(self.engine, load, settings, Prompt(prompt, chat, system, echo))
+        self.closed_in_time = True
+        """False when the engine was still at work two seconds after it was told to end."""
+        self._started = False
+        self._filter = ControlFilter()
+
+    def _own_engine(self) -> Engine:
+        from engine.thread import EngineThread  # standard library alone: MLX is imported in its thread
+
+        return EngineThread(self.emit)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The main screen, from the first paint on."""
+        self.main = MainScreen(self.controller)
+        return self.main
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """The toolkit's filters, and the one that keeps control characters from the terminal."""
+        return (*super().get_line_filters(), self._filter)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What the toolkit offers in the palette beyond our own actions."""
+        yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
+        yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self.deliver_screenshot)
+
+    # ---- the engine -------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        """Paint first; then let the engine import MLX and load."""
+        self.call_after_refresh(self._start)
+        self.set_interval(FRAME, self.drain)
+
+    def _start(self) -> None:
+        self._started = True
+        self.engine.start()
+        self.controller.open(self.controller.load)
+        self.main.changed()
+
+    def emit(self, record: Record) -> None:
+        """Take one record; called in the engine's thread."""
+        self.inbox.append(record)
+
+    def drain(self) -> None:
+        """Bring everything that the engine handed out to the screen, once a frame."""
+        if not self.inbox:
+            return
+        while self.inbox:
+            record = self.inbox.popleft()
+            loaded = self.controller.timeline.facts is not None
+            self.controller.receive(record)
+            self._tell(record, loaded)
+        self.main.changed()
+
+    def _tell(self, record: Record, loaded: bool) -> None:
+        """Tell what is no part of the panels. A model that can't be loaded is told in the text's place."""
+        told = notice(record)
+        if told is not None and (loaded or self.controller.timeline.phase is not Phase.FAILED):
+            self.notify(told.text, title=told.title, severity=told.severity, timeout=8, markup=False)
+
+    def on_unmount(self) -> None:
+        """End the engine's thread; MLX must not outlive it."""
+        if self._started:
+            self.closed_in_time = self.engine.close(CLOSE_SECONDS)
+
+    # ---- leaving ----------------------------------------------------------------------------
+
+    async def action_quit(self) -> None:
+        """Leave; without a model that could be loaded, with its message and exit code 2."""
+        failure = self.controller.timeline.load_failure
+        if self.controller.timeline.phase is Phase.FAILED and failure is not None:
+            from inspector.display import visible
+
+            self.exit(2, return_code=2, message=visible(f"{failure.message} {failure.hint}".rstrip()))
+        else:
+            self.exit(0)
+
+    def action_help_quit(self) -> None:
+        """Ctrl+C ends nothing here, so that a reflex loses no work: say what does."""
+        self.notify(
+            "q quits, ctrl+q from everywhere; esc or space pauses a run.", title="Still here", markup=False
+        )

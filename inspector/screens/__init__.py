@@ -1,0 +1,1 @@
+"""The screens: the main one around the panels, and the dialogs that come up over it."""

@@ -1,0 +1,294 @@
+"""What the keys mean to the engine: which commands are sent, and which of them are still out."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine import commands, records
+from engine.commands import Choose, Command, Configure, Load, MoveTo, Prefill, Reroll, Run, Step, Verify
+from engine.settings import LoadSettings, Settings
+from inspector.timeline import Phase, Timeline
+
+PACES: tuple[float | None, ...] = (1, 2, 5, 10, 20, None)
+"""Steps a second of a run, None for as fast as it goes."""
+MAX_QUEUED_STEPS = 8
+"""A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
+
+
+class Engine(Protocol):
+    """What the screen asks of `engine.thread.EngineThread`."""
+
+    def start(self) -> None: ...
+
+    def send(self, command: Command) -> None: ...
+
+    def close(self, timeout: float = 2.0) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt as a person gives it."""
+
+    text: str
+    chat: bool
+    """Through the chat template, where the model has one."""
+    system: str | None = None
+    echo: bool | None = None
+    """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+
+
+class Controller:
+    """Sends commands and keeps the timeline; every method that a key calls returns what to tell the person.
+
+    Args:
+        engine: Takes the commands.
+        load: The model to open.
+        settings: Of the sampler.
+        prompt: Prefilled as soon as the model is there; an empty one waits for the person.
+    """
+
+    def __init__(self, engine: Engine, load: LoadSettings, settings: Settings, prompt: Prompt) -> None:
+        self.engine = engine
+        self.load = load
+        self.settings = settings
+        self.prompt = prompt
+        self.timeline = Timeline()
+        self.outstanding: deque[Command] = deque()
+        """Sent and not ended, in the order in which the engine does them."""
+        self.pace: float | None = None
+
+    # ---- records in -------------------------------------------------------------------------
+
+    def receive(self, record: records.Record) -> None:
+        """Take in one record of the engine."""
+        if self.timeline.facts is not None and _ends_model(record):
+            self.timeline = Timeline()
+        self.timeline.apply(record)
+        match record:
+            case records.ModelFacts():
+                self._prepare()
+            case records.Step() if isinstance(self.doing, Choose):
+                self.timeline.select(None)
+            case records.Ended():
+                self._end(record)
+            case _:
+                pass
+
+    @property
+    def doing(self) -> Command | None:
+        """The command that the engine is at, None while it waits."""
+        return self.outstanding[0] if self.outstanding else None
+
+    def _prepare(self) -> None:
+        self._send(Configure(self.settings))
+        if self.prompt.text:
+            self._prefill()
+
+    def _end(self, ended: records.Ended) -> None:
+        for command in self.outstanding:
+            if type(command).__name__ == ended.command:
+                self.outstanding.remove(command)
+                break
+        self.timeline.running = any(self._out(Run))
+
+    def _out(self, kind: type[Command]) -> list[Command]:
+        return [command for command in self.outstanding if isinstance(command, kind)]
+
+    def _send(self, command: Command) -> None:
+        self.outstanding.append(command)
+        self.engine.send(command)
+
+    # ---- model, prompt, settings ------------------------------------------------------------
+
+    def open(self, load: LoadSettings) -> None:
+        """Load a model; the prompt at hand is prefilled when it is there."""
+        self.load = load
+        self.timeline.load_failure = None
+        self._cancel_all()
+        self._send(Load(load))
+
+    def give(self, prompt: Prompt) -> None:
+        """Begin a new tree with a prompt, now or when the model is there."""
+        self.prompt = prompt
+        if self.timeline.facts is not None and not self._out(Load):
+            self._cancel_all()
+            self._prefill()
+
+    def _prefill(self) -> None:
+        prompt = self.prompt
+        self._send(Prefill(prompt.text, chat=prompt.chat, system=prompt.system, echo=prompt.echo))
+
+    def configure(self, settings: Settings) -> None:
+        """Use other settings from here on; a run goes on with them."""
+        self.settings = settings
+        if self.timeline.facts is None:
+            return  # sent with the model's facts
+        running = self.timeline.running
+        self._cancel(Run)
+        self._send(Configure(settings))
+        if running:
+            self._run()
+
+    # ---- step and run -----------------------------------------------------------------------
+
+    def step(self) -> str:
+        """Pause a run, walk forward at an older token, or take one step at the tip."""
+        if self.timeline.running:
+            self.pause()
+        elif not self.timeline.following:
+            self.walk(1)
+        elif len(self._out(Step)) < MAX_QUEUED_STEPS:
+            self._send(Step())
+        return ""
+
+    def run(self) -> str:
+        """Start a run at the tip, or pause the one under way."""
+        if self.timeline.running:
+            self.pause()
+        else:
+            self.timeline.select(None)
+            self._run()
+        return ""
+
+    def pause(self) -> None:
+        """Stop the run and the steps that were queued, at the next step."""
+        self._cancel(Run, Step)
+
+    def stop(self) -> bool:
+        """Stop whatever can be stopped.
+
+        Returns:
+            Whether there was anything.
+        """
+        return self._cancel(Run, Step, Prefill, Verify, Choose, MoveTo)
+
+    def change_pace(self, by: int) -> None:
+        """Set the pace of runs `by` places further in `PACES`; one under way goes on at it."""
+        place = PACES.index(self.pace) + by
+        self.pace = PACES[max(0, min(len(PACES) - 1, place))]
+        if self.timeline.running:
+            self._cancel(Run)
+            self._run()
+
+    def _run(self) -> None:
+        self._send(Run(self.pace))
+        self.timeline.running = True
+
+    def _cancel(self, *kinds: type[Command]) -> bool:
+        found = [command for command in self.outstanding if isinstance(command, kinds)]
+        for command in found:
+            command.cancel.set()
+        return bool(found)
+
+    def _cancel_all(self) -> None:
+        self._cancel(Load, Run, Step, Prefill, Verify, Choose, MoveTo, Reroll, commands.Insert)
+
+    # ---- look around ------------------------------------------------------------------------
+
+    def walk(self, by: int) -> None:
+        """Look at the token `by` slots away, as far as the path goes."""
+        self.timeline.select(max(0, self.timeline.slot + by))
+
+    def first(self) -> None:
+        """Look at the first token of the completion; from there, at the first of the prompt."""
+        prompt = len(self.timeline.prompt.tokens) if self.timeline.prompt else 0
+        self.timeline.select(0 if self.timeline.slot == prompt else prompt)
+
+    def tip(self) -> None:
+        """Follow the token to come."""
+        self.timeline.select(None)
+
+    def steps_range(self) -> tuple[int, int] | None:
+        """Numbers of the first and the last step of the path, None where there is no step."""
+        steps = self.timeline.steps
+        return (steps[0].index, steps[-1].index) if steps else None
+
+    def jump(self, index: int) -> None:
+        """Look at the step of that number."""
+        for slot, item in enumerate(self.timeline.items):
+            if isinstance(item, records.Step) and item.index == index:
+                self.timeline.select(slot)
+
+    # ---- branch -----------------------------------------------------------------------------
+
+    def choose(self, token: int) -> str:
+        """Take a token at the selected slot, and go on from it."""
+        selected = self.timeline.selected
+        if selected is not None and selected.id == token:
+            return (
+                "This token already stands here. Highlight another with ↑ ↓ to branch, or press end to go on."
+            )
+        self.pause()
+        self._send(Choose(self.timeline.before, token))
+        return ""
+
+    def take_back(self) -> str:
+        """Move the cache to before the last token of the completion."""
+        node = self._standing()
+        if not isinstance(self.timeline.nodes.get(node), records.Step):
+            return "Nothing to take back: the completion is empty. Press p to change the prompt."
+        self.pause()
+        self.timeline.select(None)
+        self._send(MoveTo(self.timeline.parent[node]))
+        return ""
+
+    def _standing(self) -> int:
+        """Node where the cache will stand when what is out is done, so that quick presses add up."""
+        last = self.outstanding[-1] if self.outstanding else None
+        return last.node if isinstance(last, MoveTo) else self.timeline.tip
+
+    def branch(self, by: int) -> str:
+        """Go to the end of a neighbouring branch, and keep the place where they part selected."""
+        if self.timeline.following and self.timeline.latest.get(self.timeline.tip) is not None:
+            return self._go(self.timeline.tip, None)  # what was taken back
+        slot, nodes = self._fork()
+        if not nodes:
+            return "No other branch here. Highlight a candidate with ↑ ↓ and press ⏎ to make one."
+        place = nodes.index(self.timeline.items[slot].node) + by
+        return self._go(nodes[place % len(nodes)], slot)
+
+    def _go(self, node: int, slot: int | None) -> str:
+        self.pause()
+        self.timeline.select(slot)
+        self._send(MoveTo(self.timeline.leaf(node)))
+        return ""
+
+    def _fork(self) -> tuple[int, list[int]]:
+        """The selected slot and the nodes that stand in it, where there are several; at the tip the nearest."""
+        timeline = self.timeline
+        slots = range(len(timeline.items) - 1, -1, -1) if timeline.following else (timeline.slot,)
+        for slot in slots:
+            if len(nodes := timeline.siblings(slot)) > 1:
+                return slot, nodes
+        return timeline.slot, []
+
+    def reroll(self) -> str:
+        """Draw again at the tip."""
+        if self.settings.temp == 0:
+            return (
+                "Greedy has no draw: it takes the most probable token. Press s and set a temperature above 0."
+            )
+        self.pause()
+        self.timeline.select(None)
+        self._send(Reroll())
+        return ""
+
+    def verify(self) -> str:
+        """Have the path recomputed from nothing and compared."""
+        self.pause()
+        self._send(Verify())
+        return ""
+
+    @property
+    def stepping(self) -> bool:
+        """Whether a prompt is in the cache, so that steps, moves and choices mean something."""
+        return self.timeline.phase in (Phase.READY, Phase.RUNNING)
+
+
+def _ends_model(record: records.Record) -> bool:
+    """Whether the engine let go of the model that it had: another is on its way, or failed to come."""
+    return isinstance(record, records.Loading) or (
+        isinstance(record, records.Failure) and record.command == "Load"
+    )

@@ -1,0 +1,74 @@
+"""What all dialogs share: a framed box over the screen, a body that scrolls, buttons, Escape and ctrl+s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, TypeVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Button, Static
+
+Result = TypeVar("Result")
+
+
+class Dialog(ModalScreen[Result]):
+    """A dialog: subclasses give a title and a body, and say what applying means."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Leave", tooltip="Leave without a change."),
+        Binding("ctrl+s", "apply", "Apply", tooltip="Apply and leave.", priority=True),
+    ]
+    HEADING: ClassVar[str] = ""
+    APPLY: ClassVar[str] = ""
+    """Label of the button that applies; empty where there is nothing to apply."""
+    LEAVE: ClassVar[str] = "Cancel"
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog") as box:
+            box.border_title = self.HEADING
+            with VerticalScroll(id="dialog-body", can_focus=not self.APPLY):
+                yield from self.body()
+            with Horizontal(id="dialog-buttons"):
+                if self.APPLY:
+                    yield Button(
+                        Content(f"{self.APPLY}  ctrl+s"), variant="primary", id="apply", compact=True
+                    )
+                yield Button(Content(f"{self.LEAVE}  esc"), id="leave", compact=True)
+
+    def body(self) -> Iterable[Widget]:
+        """The widgets between the title and the buttons."""
+        return ()
+
+    def action_leave(self) -> None:
+        """Leave without a change."""
+        self.dismiss(None)
+
+    def action_apply(self) -> None:
+        """Apply and leave; without anything to apply, leave."""
+        self.action_leave()
+
+    @on(Button.Pressed, "#apply")
+    def _apply_pressed(self) -> None:
+        self.action_apply()
+
+    @on(Button.Pressed, "#leave")
+    def _leave_pressed(self) -> None:
+        self.action_leave()
+
+
+class Remark(Static):
+    """One remark under or beside a field: help while all is well, what is wrong otherwise."""
+
+    def __init__(self, text: str = "", id: str | None = None) -> None:
+        super().__init__(Content(text), id=id, classes="remark")
+
+    def say(self, text: str, wrong: bool = False) -> None:
+        """Show a text that was made printable."""
+        self.update(Content(text))
+        self.set_class(wrong, "-wrong")

@@ -1,0 +1,144 @@
+"""The one table of keys: bindings, command palette and the key help are all made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from textual.binding import Binding, BindingType
+
+STEP, LOOK, BRANCH, SET_UP, SCREEN = "Step and run", "Look around", "Branch", "Set up", "Screen"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One action of the main screen."""
+
+    id: str
+    keys: str
+    """As Textual names them, separated by commas; the first one is shown."""
+    shown: str
+    """As a person reads it."""
+    action: str
+    label: str
+    """One or two words, for the footer."""
+    group: str
+    tooltip: str
+    """One sentence, for the palette, the footer's tooltip and the help."""
+    footer: bool = False
+    needs_prompt: bool = False
+    """Greyed until a prompt is in the cache."""
+
+    @property
+    def binding(self) -> Binding:
+        """As Textual wants it. Priority, since a focused panel would scroll on the arrow keys."""
+        group = None if self.footer else Binding.Group(self.group)
+        return Binding(
+            self.keys,
+            self.action,
+            self.label,
+            id=self.id,
+            show=self.footer,
+            key_display=self.shown,
+            tooltip=self.tooltip,
+            group=group,
+            priority=True,
+        )
+
+
+KEYS: tuple[Key, ...] = (
+    Key("step", "space", "space", "step", "Step", STEP,
+        "Take the token that the sampler picked; at an older token walk one forward; while running, "
+        "pause.", footer=True, needs_prompt=True),
+    Key("run", "r", "r", "run", "Run", STEP,
+        "Step on until a stop is reached; again to pause.", footer=True, needs_prompt=True),
+    Key("stop", "escape", "esc", "stop", "Stop", STEP,
+        "Pause the run, stop the prefill, or leave the enlarged panel."),
+    Key("faster", "plus,equals_sign", "+", "pace(1)", "Faster", STEP,
+        "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes."),
+    Key("slower", "minus", "-", "pace(-1)", "Slower", STEP, "Run at a slower pace."),
+    Key("above", "up", "↑", "highlight(-1)", "Candidate above", BRANCH,
+        "Highlight the candidate above.", needs_prompt=True),
+    Key("below", "down", "↓", "highlight(1)", "Candidate below", BRANCH,
+        "Highlight the candidate below.", needs_prompt=True),
+    Key("choose", "enter", "⏎", "choose", "Choose", BRANCH,
+        "Take the highlighted candidate at the token that is looked at: a branch of its own, and the "
+        "text goes on from there.", footer=True, needs_prompt=True),
+    Key("take_back", "backspace", "⌫", "take_back", "Take back", BRANCH,
+        "Take back the last token of the completion; its branch is kept.", needs_prompt=True),
+    Key("previous_branch", "left_square_bracket", "[", "branch(-1)", "Branch before", BRANCH,
+        "Go to the branch before at this token.", needs_prompt=True),
+    Key("next_branch", "right_square_bracket", "]", "branch(1)", "Next branch", BRANCH,
+        "Go to the next branch at this token.", needs_prompt=True),
+    Key("reroll", "d", "d", "reroll", "Draw again", BRANCH,
+        "Draw the token to come again, with the next random number.", needs_prompt=True),
+    Key("verify", "v", "v", "verify", "Verify", BRANCH,
+        "Recompute the path from nothing and compare it with the KV cache.", needs_prompt=True),
+    Key("earlier", "left", "←", "walk(-1)", "Earlier", LOOK,
+        "Look at the token before.", needs_prompt=True),
+    Key("later", "right", "→", "walk(1)", "Later", LOOK, "Look at the token after.", needs_prompt=True),
+    Key("ten_earlier", "pageup", "pgup", "walk(-10)", "Ten earlier", LOOK,
+        "Look ten tokens back.", needs_prompt=True),
+    Key("ten_later", "pagedown", "pgdn", "walk(10)", "Ten later", LOOK,
+        "Look ten tokens ahead.", needs_prompt=True),
+    Key("first", "home", "home", "first", "First", LOOK,
+        "Look at the first token of the completion; again for the first of the prompt.", needs_prompt=True),
+    Key("tip", "end", "end", "tip", "Tip", LOOK, "Follow the tip: the token to come.", needs_prompt=True),
+    Key("jump", "g", "g", "jump", "Jump", LOOK, "Jump to a step by its number.", needs_prompt=True),
+    Key("metric", "m", "m", "metric(1)", "Colour", LOOK,
+        "Colour the text by the next metric: probability, surprisal, entropy, rank, off.", footer=True),
+    Key("metric_back", "M", "M", "metric(-1)", "Colour back", LOOK,
+        "Colour the text by the metric before."),
+    Key("prompt", "p", "p", "prompt", "Prompt", SET_UP,
+        "Give another prompt, raw or through the chat template.", footer=True),
+    Key("sampling", "s", "s", "sampling", "Sampling", SET_UP,
+        "Change temperature, top-p, seed and the other sampling settings.", footer=True),
+    Key("open", "o", "o", "open", "Open model", SET_UP,
+        "Open another model: a directory, a hub id or pocket."),
+    Key("facts", "i", "i", "facts", "Model facts", SET_UP, "Show what is known of the model."),
+    Key("next_panel", "tab", "tab", "panel_after(1)", "Next panel", SCREEN, "Go to the next panel."),
+    Key("panel_before", "shift+tab", "shift+tab", "panel_after(-1)", "Panel before", SCREEN,
+        "Go to the panel before."),
+    Key("panel_text", "1", "1", "panel(0)", "Text", SCREEN, "Go to the text."),
+    Key("panel_candidates", "2", "2", "panel(1)", "Candidates", SCREEN, "Go to the candidates."),
+    Key("panel_steps", "3", "3", "panel(2)", "Steps", SCREEN, "Go to the steps."),
+    Key("panel_kv", "4", "4", "panel(3)", "KV cache", SCREEN, "Go to the KV cache."),
+    Key("panel_time", "5", "5", "panel(4)", "Time", SCREEN, "Go to the timings."),
+    Key("enlarge", "f", "f", "enlarge", "Enlarge", SCREEN,
+        "Give the current panel the whole screen, or back."),
+    Key("theme", "T", "T", "theme", "Dark or light", SCREEN,
+        "Switch between the dark and the light theme."),
+    Key("help", "question_mark", "?", "help", "Help", SCREEN,
+        "Show the keys and what the panels mean.", footer=True),
+    Key("quit", "q", "q", "app.quit", "Quit", SCREEN,
+        "Leave; ctrl+q does so from everywhere.", footer=True),
+)  # fmt: skip
+
+
+def bindings() -> list[BindingType]:
+    """The bindings of the main screen."""
+    return [key.binding for key in KEYS]
+
+
+def actions_needing_prompt() -> frozenset[str]:
+    """Names of the actions that mean nothing until a prompt is in the cache."""
+    return frozenset(key.action.partition("(")[0] for key in KEYS if key.needs_prompt)
+
+
+def keys_markdown() -> str:
+    """The key help, as `inspector/help/keys.md` holds it."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# Keys"
+    for group, keys in groupby(KEYS, key=lambda key: key.group):
+        yield from ("", f"## {group}", "", "| key | what it does |", "|---|---|")
+        yield from (f"| `{key.shown}` | **{key.label}.** {key.tooltip} |" for key in keys)
+    yield from ("", "## Mouse", "")
+    yield "Click a token in the text or in the steps to look at it; click a candidate to choose it."
+    yield from ("", "## In dialogs", "")
+    yield "`tab` goes from field to field, `ctrl+s` applies, `esc` leaves. A prompt that was typed is kept."
+    yield from ("", "## Everywhere", "")
+    yield "`ctrl+p` opens the command palette: every action by name. `ctrl+q` quits."

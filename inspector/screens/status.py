@@ -1,0 +1,106 @@
+"""The status line: what is going on, and what the person can do about it."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widget import Widget
+
+from engine.commands import Choose, MoveTo, Prefill, Verify
+from engine.records import Step
+from inspector.display import token_label, visible
+from inspector.screens.controller import Controller
+from inspector.timeline import Phase, Timeline
+
+
+def pace_text(pace: float | None) -> str:
+    """A pace as the status line writes it."""
+    return "full pace" if pace is None else f"{pace:g} a second"
+
+
+def situation(controller: Controller) -> str:
+    """What is going on, and the keys that matter now; printable."""
+    timeline = controller.timeline
+    match timeline.phase:
+        case Phase.LOADING:
+            return "Loading the model. Meanwhile: p another prompt, s sampling, q quit"
+        case Phase.FAILED:
+            return "No model. Press o to open another, q to quit"
+        case Phase.EMPTY:
+            return "No prompt. Press p to give one"
+        case Phase.PREFILL:
+            return _prefill(controller)
+        case Phase.RUNNING:
+            return f"Running at {pace_text(controller.pace)}. Press space to pause, + or - for the pace"
+        case Phase.READY:
+            return _ready(controller)
+
+
+def _prefill(controller: Controller) -> str:
+    timeline = controller.timeline
+    done = timeline.chunks[-1].done if timeline.chunks else 0
+    total = len(timeline.prompt.tokens) if timeline.prompt else 0
+    if isinstance(controller.doing, Prefill) and not controller.doing.cancel.is_set():
+        return f"Prefill {done:,} of {total:,} tokens. Press esc to stop it"
+    return f"Prefill stopped at {done:,} of {total:,} tokens. Press p to give a prompt"
+
+
+def _ready(controller: Controller) -> str:
+    timeline = controller.timeline
+    match controller.doing:
+        case Verify():
+            return "Recomputing the path from nothing to compare. Press esc to stop it"
+        case MoveTo() | Choose():
+            return "Moving the KV cache. Press esc to stop it"
+    if not timeline.following:
+        return _looking_back(timeline)
+    if (finished := timeline.finished.get(timeline.tip)) is not None:
+        return f"Finished: {finished.reason} ({visible(finished.detail)}). Space or r goes on past it"
+    return _tip(timeline)
+
+
+def _looking_back(timeline: Timeline) -> str:
+    item = timeline.selected
+    place = f"step {item.index}" if isinstance(item, Step) else f"prompt token {timeline.slot}"
+    branches = len(timeline.siblings(timeline.slot))
+    more = f", one of {branches} branches: [ ]" if branches > 1 else ""
+    return f"Looking at {place}{more}. Press end for the tip, ⏎ to branch here"
+
+
+def _tip(timeline: Timeline) -> str:
+    picked = next((c for c in timeline.candidates if c.id == timeline.taken), None)
+    if picked is None:
+        return "Press space to step, r to run"
+    return f"Press space to take {token_label(picked.text, picked.raw)}, ↑ ↓ and ⏎ to take another, r to run"
+
+
+class StatusLine(Widget):
+    """One line under the panels: the situation, or an answer to the last key; at the right where one is."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.left, self.right, self.answer = "", "", ""
+
+    def say(self, answer: str) -> None:
+        """Answer the last key; an empty answer gives the line back to the situation."""
+        if answer != self.answer:
+            self.answer = answer
+            self.set_class(bool(answer), "-answer")
+            self.refresh()
+
+    def show(self, controller: Controller, right: str) -> None:
+        """Show the situation.
+
+        Args:
+            controller: Knows it.
+            right: What stands at the right end: the panel, where one is shown at a time.
+        """
+        left = situation(controller)
+        if (left, right) != (self.left, self.right):
+            self.left, self.right = left, right
+            self.refresh()
+
+    def render(self) -> Content:
+        right = f" {self.right}" if self.right else ""
+        room = max(0, self.content_size.width - len(right))
+        left = Content(self.answer or self.left).truncate(room, ellipsis=True, pad=True)
+        return left + Content.styled(right, "bold")
