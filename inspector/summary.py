@@ -1,0 +1,135 @@
+"""What a generation came to: its text, cut where it stopped, and its figures, from the records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine import records
+from engine.settings import Settings
+from engine.timing import Tpot, tpot
+
+
+class Completion:
+    """The text of a completion as far as it is certain: what may become a stop string is held back.
+
+    Args:
+        stops: Stop strings.
+    """
+
+    def __init__(self, stops: Sequence[str] = ()) -> None:
+        self._stops = tuple(stops)
+        self._pieces: list[str] = []
+        self._held = ""
+
+    @property
+    def text(self) -> str:
+        """What is certain so far."""
+        return "".join(self._pieces)
+
+    def add(self, text: str) -> str:
+        """Take in the text of a token; returns what is certain now and was not before."""
+        held = self._held + text
+        cut = self._begins(held)
+        self._held = held[cut:]
+        return self._keep(held[:cut])
+
+    def close(self) -> str:
+        """No more text comes: returns the rest, without a stop string and what stands behind it."""
+        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        rest = self._held[: min(found)] if found else self._held
+        self._held = ""
+        return self._keep(rest)
+
+    def _keep(self, text: str) -> str:
+        if text:
+            self._pieces.append(text)
+        return text
+
+    def _begins(self, text: str) -> int:
+        """Where a stop string, or the beginning of one at the text's end, begins: the earliest place."""
+        places = [len(text)]
+        for stop in self._stops:
+            at = text.find(stop)
+            places.append(at if at >= 0 else _partial(text, stop))
+        return min(places)
+
+
+def _partial(text: str, stop: str) -> int:
+    """Where the longest end of `text` that is a beginning of `stop` begins; the text's end where there is none."""
+    for length in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:length]):
+            return len(text) - length
+    return len(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A generation that ended."""
+
+    reason: records.FinishReason
+    detail: str
+    text: str
+    """Of the completion, without the end-of-sequence token and cut before a stop string."""
+    pending: bytes
+    """Bytes of a character that the last token left unfinished."""
+    steps: int
+    tpot: Tpot | None
+    facts: records.ModelFacts | None
+    prefilled: records.Prefilled | None
+    kv: records.KVReading | None
+    memory: records.Memory | None
+
+
+class Tally:
+    """Adds records up to a summary, keeping no step.
+
+    Args:
+        settings: Their stop strings cut the text.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.completion = Completion(settings.stop)
+        self.facts: records.ModelFacts | None = None
+        self.prefilled: records.Prefilled | None = None
+        self._last: records.Step | None = None
+        self._finished: records.Finished | None = None
+        self._ms: list[float] = []
+
+    def take(self, record: records.Record) -> str:
+        """Take in one record; returns the text of the completion that it made certain."""
+        match record:
+            case records.ModelFacts():
+                self.facts = record
+            case records.Prefilled():
+                self.prefilled = record
+            case records.Step():
+                self._last = record
+                self._ms.append(record.ms.total)
+                return "" if self._ends(record.id) else self.completion.add(record.text)
+            case records.Finished():
+                self._finished = record
+                return self.completion.close()
+            case _:
+                pass
+        return ""
+
+    def _ends(self, token: int) -> bool:
+        return self.facts is not None and token in self.facts.eos_ids
+
+    def summary(self) -> Summary:
+        """Where the generation ended: without a stop of its own it was cancelled."""
+        self.completion.close()
+        finished, latest = self._finished, self._last or self.prefilled
+        return Summary(
+            reason=finished.reason if finished else "cancelled",
+            detail=finished.detail if finished else "",
+            text=self.completion.text,
+            pending=self._last.pending if self._last else b"",
+            steps=len(self._ms),
+            tpot=tpot(self._ms),
+            facts=self.facts,
+            prefilled=self.prefilled,
+            kv=latest.kv if latest else None,
+            memory=latest.memory if latest else None,
+        )
