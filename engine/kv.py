@@ -163,7 +163,7 @@ class KV:
     def _stuck(self, offset: int) -> str:
         """Why the caches can't be trimmed to an offset; empty where they can."""
         if offset == 0:
-            return "back to the first token"
+            return "nothing of it could be kept"
         for cache in self.caches:
             if not (hasattr(cache, "trim") and cache.is_trimmable()):
                 return f"a {kind_of(cache)} cache can't be trimmed"
@@ -197,6 +197,17 @@ class KV:
         """One tuple for equal lists: a long session has a reading for every step."""
         found = tuple(layers)
         return self._readings.setdefault(found, found)
+
+    @property
+    def chunked_matters(self) -> bool:
+        """Whether the numbers depend on how the tokens were cut into chunks.
+
+        mlx_lm quantizes after a chunk, so its tokens saw each other unquantized; and in a window that keeps its
+        first tokens a chunk's tokens don't see those, while single ones do. Everywhere else chunks only change the
+        order of sums.
+        """
+        keeps = any(getattr(cache, "keep", 0) for cache in self.caches)
+        return keeps or self._settings.kv_bits is not None
 
     def kinds(self) -> tuple[CacheKind, ...]:
         """The kind of each cache."""

@@ -15,9 +15,8 @@ import numpy as np
 from engine.errors import Cancelled
 from engine.reading import Reader
 from engine.records import PrefillChunk, PromptToken
-from engine.runner import Chunks, Runner, Stopped
-from engine.sampling import log_softmax
-from engine.settings import LoadSettings
+from engine.runner import FIXED_CHUNK, Runner, Stopped
+from engine.sampling import Row, log_softmax
 from engine.tokens import Tokens
 
 ECHO_TOKENS = 2048
@@ -25,7 +24,9 @@ ECHO_TOKENS = 2048
 ECHO_CANDIDATES = 20
 """Candidates recorded at most for each token of the prompt."""
 ECHO_BYTES = 64 * 2**20
-"""The logits of one chunk take at most so much while prompt logprobs are on."""
+"""The logits of one adapting chunk take at most so much while prompt logprobs are on."""
+ECHO_ROWS = 64
+"""Rows of a chunk's logits that are in float32 at a time."""
 
 
 class Prefill:
@@ -35,7 +36,6 @@ class Prefill:
         runner: The model and its cache, empty.
         reader: Makes the readings.
         tokens: The tokenizer.
-        load: `prefill_step_size` fixes the chunks.
         candidates: Candidates recorded for each token, at most 20.
         ids: The prompt.
         echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
@@ -46,7 +46,6 @@ class Prefill:
         runner: Runner,
         reader: Reader,
         tokens: Tokens,
-        load: LoadSettings,
         candidates: int,
         ids: Sequence[int],
         echo: bool | None,
@@ -63,8 +62,8 @@ class Prefill:
         """Milliseconds of the forwards so far."""
         self.echo_ms = 0.0
         """Milliseconds of the prompt logprobs so far."""
-        limit = max(8, ECHO_BYTES // (4 * tokens.vocabulary)) if self.echo else 2**20
-        self._sizes = Chunks(load.prefill_step_size, limit)
+        limit = max(8, ECHO_BYTES // (4 * tokens.vocabulary)) if self.echo else FIXED_CHUNK
+        self._sizes = runner.chunks(min(limit, FIXED_CHUNK))
 
     def _tokens(self, tokens: Tokens, ids: Sequence[int]) -> list[PromptToken]:
         found, pending = [], b""
@@ -117,10 +116,15 @@ class Prefill:
 
     def _known(self, logits: mx.array, tokens: Sequence[PromptToken]) -> tuple[PromptToken, ...]:
         """The tokens that follow those of a chunk, with what the model thought of them."""
-        rows = np.array(logits[0].astype(mx.float32))
-        return tuple(
-            self._reader.echo(
-                token, log_softmax(row), self._candidates, self.pending.get(token.node - 1, b"")
-            )
-            for token, row in zip(tokens, rows, strict=True)
-        )
+        logits = logits[0]
+        mx.eval(logits)
+        found: list[PromptToken] = []
+        for start in range(0, len(tokens), ECHO_ROWS):
+            part = tokens[start : start + ECHO_ROWS]
+            rows = np.array(logits[start : start + len(part)].astype(mx.float32))
+            found += map(self._echo, part, rows)
+        return tuple(found)
+
+    def _echo(self, token: PromptToken, row: Row) -> PromptToken:
+        pending = self.pending.get(token.node - 1, b"")
+        return self._reader.echo(token, log_softmax(row), self._candidates, pending)

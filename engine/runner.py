@@ -16,6 +16,8 @@ from engine.settings import LoadSettings
 
 CHUNK_MS = 100.0
 """What a chunk aims at, so that a cancel takes effect within about 150 ms."""
+FIXED_CHUNK = 2048
+"""mlx_lm's default chunk, used where the cut into chunks changes the numbers."""
 CLEAR_EVERY = 256
 """Tokens after which MLX's pool of free buffers is given back, as mlx_lm does it."""
 
@@ -90,23 +92,49 @@ class Runner:
             mx.clear_cache()
         return np.array(row)
 
-    def path(self, ids: Sequence[int], stopped: Stopped = never) -> Row:
-        """Run any number of tokens, in chunks but for the last, which is a forward of its own.
+    def chunks(self, limit: int = FIXED_CHUNK) -> Chunks:
+        """The chunks in which a prompt goes through: as asked for, as mlx_lm's where they matter, else adapting.
+
+        Args:
+            limit: Tokens that an adapting chunk may not exceed.
+        """
+        fixed = self._settings.prefill_step_size or (FIXED_CHUNK if self.kv.chunked_matters else None)
+        return Chunks(fixed, fixed) if fixed else Chunks(None, limit)
+
+    def path(self, ids: Sequence[int], prompt: int, stopped: Stopped = never) -> Row:
+        """Run what the cache lacks of a path, the way its tokens first went through.
+
+        The prompt goes in chunks but for its last token. What follows goes in chunks too, which is faster, except
+        where the cut into chunks changes the numbers: there it goes token by token, as it was stepped.
+
+        Args:
+            ids: The whole path; the cache holds a beginning of it, at most all but the last token.
+            prompt: How many of them belong to the prompt.
+            stopped: Asked before each chunk and token.
+
+        Returns:
+            The row after the last token.
 
         Raises:
             Cancelled: `stopped` said so; the caches hold the tokens up to there.
         """
-        chunks, done = Chunks(), 0
-        while done < len(ids) - 1:
-            if stopped():
-                raise Cancelled
+        together = (prompt if self.kv.chunked_matters else len(ids)) - 1
+        chunks = self.chunks()
+        while (done := self.kv.offset) < together:
+            self._check(stopped)
             begun = time.perf_counter()
-            chunk = ids[done : min(done + chunks.size, len(ids) - 1)]
+            chunk = ids[done : min(done + chunks.size, together)]
             self.feed(chunk)
             mx.clear_cache()
             chunks.learn(len(chunk), (time.perf_counter() - begun) * 1000)
-            done += len(chunk)
+        for token in ids[self.kv.offset : -1]:
+            self._check(stopped)
+            self.forward(token)
         return self.forward(ids[-1])
+
+    def _check(self, stopped: Stopped) -> None:
+        if stopped():
+            raise Cancelled
 
     def _call(self, ids: Sequence[int]) -> mx.array:
         offset = self.kv.offset

@@ -123,9 +123,7 @@ class Session:
         self._check_prompt(ids)
         self._forget()
         last = self.tree.extend(ROOT, ids, "prompt")
-        run = Prefill(
-            self._runner, self._reader, self.tokens, self._load, self.settings.candidates, ids, echo
-        )
+        run = Prefill(self._runner, self._reader, self.tokens, self.settings.candidates, ids, echo)
         self._pending = run.pending
         yield records.PromptOpened(text, chat, tuple(run.read), run.echo, notes)
         try:
@@ -320,31 +318,40 @@ class Session:
         row = self.kept.get(node)
         path = self.tree.tokens(node)
         shared = self.tree[self.tree.common(self.node, node)].depth
-        note = self._rewind(min(shared, len(path) if row is not None else len(path) - 1))
-        kept, missing = self.kv.offset, path[self.kv.offset :]
-        if missing:
-            row = self._recompute(missing, shared, stopped)
+        note = self._rewind(
+            self._keepable(node, min(shared, len(path) if row is not None else len(path) - 1))
+        )
+        kept = self.kv.offset
+        recomputed = len(path) - kept
+        if recomputed:
+            row = self._recompute(node, shared, stopped)
         assert row is not None  # nothing was missing only where it was kept
         self._stand_at(node, row)
         self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
-        return Moved(node, kept, 0, len(missing), ms, self.next, self.kv.reading(), note if missing else "")
+        return Moved(node, kept, 0, recomputed, ms, self.next, self.kv.reading(), note if recomputed else "")
+
+    def _keepable(self, node: int, depth: int) -> int:
+        """Tokens that may stay: none of a half-kept prompt where its cut into chunks changes the numbers."""
+        return 0 if self.kv.chunked_matters and depth < self.tree[node].start - 1 else depth
 
     def _rewind(self, depth: int) -> str:
         """Let the cache hold at most `depth` tokens; returns why it had to be emptied, if it had."""
         return self.kv.rewind(min(depth, self.kv.offset)).note
 
-    def _recompute(self, missing: list[int], shared: int, stopped: Stopped) -> Row:
+    def _recompute(self, node: int, shared: int, stopped: Stopped) -> Row:
+        """Run what the cache lacks of the path to a node."""
         try:
-            return self._runner.path(missing, stopped)
+            return self._runner.path(self.tree.tokens(node), self.tree[node].start, stopped)
         except BaseException:
             self._rewind(shared)  # what was added belongs to a path that was not reached
             raise
 
     def _catch_up(self) -> None:
         """Bring the cache to the node where the session stands, after a failure or a cancelled move left it short."""
-        if self.kv.offset < self.tree[self.node].depth:
-            self._runner.path(self.tree.tokens(self.node)[self.kv.offset :])
+        at = self.tree[self.node]
+        if self.kv.offset < at.depth:
+            self._runner.path(self.tree.tokens(self.node), at.start)
 
     def back(self, count: int = 1, stopped: Stopped = never) -> Moved:
         """Go back some tokens, at most to the first."""
@@ -371,7 +378,7 @@ class Session:
         live = self._stand.row
         begun = time.perf_counter()
         path = self.tree.tokens(self.node)
-        fresh = self._runner.fresh().path(path, stopped)
+        fresh = self._runner.fresh().path(path, self.tree[self.node].start, stopped)
         difference = float(np.abs(live - fresh).max())
         same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
         return records.Verified(self.node, len(path), difference, same, (time.perf_counter() - begun) * 1000)

@@ -16,7 +16,9 @@ from engine.settings import Settings
 from tests.zoo import Zoo
 
 STEPS = 24
-PROMPT = "Once upon a time, there was a little girl named Lily. She had a red ball and a big dog. One day they"
+PROMPT = (
+    "Once upon a time, there was a little girl named Lily. She had a red ball and a big dog. One day they"
+)
 
 CASES: dict[str, dict[str, Any]] = {
     "pocket": {},
@@ -58,7 +60,9 @@ class Spy:
         return getattr(self._model, name)
 
 
-def reference(loaded: Loaded, ids: list[int], chunk: int) -> tuple[list[int], list[np.ndarray], list[np.ndarray]]:
+def reference(
+    loaded: Loaded, ids: list[int], chunk: int
+) -> tuple[list[int], list[np.ndarray], list[np.ndarray]]:
     """Greedy ids of mlx_lm's generate_step, the logits that its forwards gave, and its own logprobs."""
     spy, settings = Spy(loaded.model), loaded.settings
     steps = generate_step(
