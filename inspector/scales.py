@@ -1,5 +1,220 @@
-"""Value -> colour, glyph and unit: the metrics of a token and the formats of every number on screen."""
+"""Value -> colour, glyph and unit: the metrics of a token and the format of every number on screen.
+
+Heat has five steps with round thresholds, so that a legend can name them; below the first a token is calm and
+stays unstyled. Colours are viridis, which keeps its order for colour-blind eyes and in grey.
+"""
 
 from __future__ import annotations
 
-METRICS: tuple[str, ...] = ("off", "probability", "surprisal", "entropy", "rank")
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from engine.records import PromptToken, Step
+from inspector.timeline import Item
+
+STEPS = 5
+"""Heat steps above calm."""
+GLYPHS = "▁▂▃▄▅▆▇█"
+Rgb = tuple[int, int, int]
+_VIRIDIS: tuple[Rgb, ...] = (
+    (68, 1, 84), (72, 40, 120), (62, 73, 137), (49, 104, 142), (38, 130, 142),
+    (31, 158, 137), (53, 183, 121), (110, 206, 88), (181, 222, 43), (253, 231, 37),
+)  # fmt: skip
+_ON_DARK = (0.14, 0.32, 0.50, 0.70, 0.96)
+_ON_LIGHT = (0.90, 0.72, 0.52, 0.30, 0.04)
+
+
+# ---- numbers --------------------------------------------------------------------------------
+
+
+def count(value: int) -> str:
+    """A whole number, thin spaces between its thousands: `4 086`."""
+    return f"{value:,}".replace(",", "\u2009")
+
+
+def percent(share: float) -> str:
+    """A probability in percent with two decimals, and never rounded to certainty or to nothing.
+
+    Args:
+        share: 0 to 1.
+
+    Returns:
+        `61.24 %`; `100 %` and `0 %` for exactly these; `>99.99 %` and `<0.01 %` close to them.
+    """
+    if share >= 1.0:
+        return "100 %"
+    if share <= 0.0:
+        return "0 %"
+    if share < 0.0001:
+        return "<0.01 %"
+    return f"{share:.2%}"[:-1] + " %" if share < 0.99995 else ">99.99 %"
+
+
+def tiny(share: float) -> str:
+    """Like `percent`, with the power of ten where it would say `<0.01 %`: `3e-07`."""
+    return f"{share:.0e}" if 0.0 < share < 0.0001 else percent(share)
+
+
+def bits(value: float) -> str:
+    """Bits with two decimals, and never a rounded minus nothing."""
+    return f"{max(0.0, value):.2f}"
+
+
+def milliseconds(value: float) -> str:
+    """A duration with its unit: `0.42 ms`, `8.1 ms`, `120 ms`, `1.20 s`."""
+    if value >= 999.5:
+        return f"{value / 1000:.2f} s" if value < 100_000 else f"{value / 1000:.0f} s"
+    return f"{ms(value)} ms"
+
+
+def ms(value: float) -> str:
+    """Milliseconds without the unit, about two digits of them."""
+    return f"{value:.2f}" if value < 0.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def size(value: int) -> str:
+    """Bytes in the largest fitting unit: `512 B`, `122 KiB`, `1.5 MiB`, about three digits of them."""
+    if value < 1024:
+        return f"{value} B"
+    amount, unit = value / 1024, "KiB"
+    for larger in ("MiB", "GiB", "TiB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{_short(amount)} {unit}"
+
+
+def amount(value: float) -> str:
+    """A large number of things, short: `7.34 M`, `124 M`, `1.5 B`; below a thousand as it is."""
+    for unit, each in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= each:
+            return f"{_short(value / each)} {unit}"
+    return f"{value:g}"
+
+
+def rate(tokens_a_second: float) -> str:
+    """Throughput: `121 tok/s`, `8.4 tok/s`."""
+    digits = 0 if tokens_a_second >= 99.5 else 1 if tokens_a_second >= 1 else 2
+    return f"{tokens_a_second:.{digits}f} tok/s"
+
+
+def _short(value: float) -> str:
+    """About three digits, no trailing zeros after a point."""
+    digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+# ---- metrics --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One thing to know of a token, and how to read it as heat."""
+
+    name: str
+    unit: str
+    value: Callable[[Item], float | None]
+    """Of a token; None where it isn't known."""
+    steps: tuple[float, ...]
+    """Where each heat step begins, calmest first; falling where small values are the hot ones."""
+    format: Callable[[float], str]
+    top: float | None = None
+    """Full height of its chart, None to fit the values shown."""
+
+    @property
+    def falling(self) -> bool:
+        """True where a smaller value is hotter."""
+        return self.steps[0] > self.steps[-1] if self.steps else False
+
+    def step(self, value: float | None) -> int:
+        """The heat step of a value: 0 calm (or not known) to 5."""
+        if value is None:
+            return 0
+        return sum(1 for edge in self.steps if (value < edge if self.falling else value >= edge))
+
+    def level(self, value: float | None) -> float:
+        """The heat of a value, 0 to 1, in steps."""
+        return self.step(value) / STEPS
+
+
+def _probability(item: Item) -> float | None:
+    return item.prob
+
+
+def _surprisal(item: Item) -> float | None:
+    if isinstance(item, Step):
+        return item.surprisal_bits
+    return None if item.logprob is None else -item.logprob / math.log(2)
+
+
+def _entropy(item: Item) -> float | None:
+    return item.entropy_bits if isinstance(item, PromptToken) else item.choice.entropy_bits
+
+
+def _rank(item: Item) -> float | None:
+    return item.rank
+
+
+METRIC: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("off", "", lambda _: None, (), str),
+        Metric("probability", "", _probability, (0.5, 0.25, 0.1, 0.05, 0.01), percent, 1.0),
+        Metric("surprisal", "bits", _surprisal, (1, 2, 4, 6, 8), bits),
+        Metric("entropy", "bits", _entropy, (1, 2, 3, 4, 5), bits),
+        Metric("rank", "", _rank, (2, 3, 6, 11, 101), lambda value: count(int(value))),
+    )
+}
+METRICS: tuple[str, ...] = tuple(METRIC)
+"""Names of the metrics, in the order in which a key goes through them."""
+
+
+# ---- colour and glyph -----------------------------------------------------------------------
+
+
+def viridis(share: float) -> Rgb:
+    """The viridis colour at a place of the scale, 0 to 1."""
+    place = min(1.0, max(0.0, share)) * (len(_VIRIDIS) - 1)
+    low = min(int(place), len(_VIRIDIS) - 2)
+    return _mix(_VIRIDIS[low], _VIRIDIS[low + 1], place - low)
+
+
+def colour(level: float, dark: bool = True) -> Rgb:
+    """A viridis colour that stands out from the theme's ground, for bars and charts.
+
+    Args:
+        level: 0 calm to 1 hot.
+        dark: Whether the theme is dark.
+    """
+    return viridis(0.42 + 0.55 * level) if dark else viridis(0.62 - 0.60 * level)
+
+
+def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
+    """Ink and ground of a heat step: the hottest is the furthest from the theme's own ground.
+
+    Args:
+        step: 1 to 5.
+        dark: Whether the theme is dark.
+    """
+    ground = viridis((_ON_DARK if dark else _ON_LIGHT)[step - 1])
+    if not dark:
+        ground = _mix(ground, (255, 255, 255), (0.55, 0.40, 0.25, 0.05, 0.0)[step - 1])
+    return ((16, 16, 20) if _luminance(ground) > 0.30 else (248, 248, 250)), ground
+
+
+def glyph(share: float) -> str:
+    """One of `▁▂▃▄▅▆▇█` for a share of the full height, 0 to 1."""
+    return GLYPHS[min(len(GLYPHS) - 1, max(0, int(share * len(GLYPHS))))]
+
+
+def _mix(one: Rgb, other: Rgb, share: float) -> Rgb:
+    red, green, blue = (round(a + (b - a) * share) for a, b in zip(one, other, strict=True))
+    return red, green, blue
+
+
+def _luminance(rgb: Rgb) -> float:
+    """Relative luminance as WCAG defines it."""
+    linear = [(v / 255 / 12.92 if v <= 10 else ((v / 255 + 0.055) / 1.055) ** 2.4) for v in rgb]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -6,6 +6,7 @@ selected slot, from records that were handed out already: looking never asks the
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -146,6 +147,11 @@ class Timeline:
     def steps(self) -> list[Step]:
         """The steps of the current path."""
         return [item for item in self.items if isinstance(item, Step)]
+
+    @property
+    def boundary(self) -> int:
+        """Slot of the first step: how many tokens of the prompt the path begins with."""
+        return bisect_left(self.items, True, key=lambda item: isinstance(item, Step))
 
     def tpot(self) -> Tpot | None:
         """Time per output token over the steps of the current path."""

@@ -206,11 +206,12 @@ class Session:
         piece = self.pieces[taken.id]
         node = self._node(parent, piece)
         self.tips[node] = self._distribution(node)
+        drawn: Origin = "greedy" if choice.draw is None else "sampled"
         record = Step(
             position - self.prompt_length, position, node, parent, taken.id,
-            self._text(parent, node, piece), raw_of(piece), self.pending[node], is_special(piece), origin or ("greedy" if choice.draw is None else "sampled"),
-            taken.logprob, taken.prob, taken.sampler_prob, taken.rank, -math.log2(taken.prob), choice, self.tips[node],
-            reading(position + 1, self.model), self._times(), self._memory(position + 1),
+            self._text(parent, node, piece), raw_of(piece), self.pending[node], is_special(piece), origin or drawn,
+            taken.logprob, taken.prob, taken.sampler_prob, taken.rank, -math.log2(taken.prob), choice,
+            self.tips[node], reading(position + 1, self.model), self._times(), self._memory(position + 1),
         )  # fmt: skip
         self._out(record)
         return record
@@ -307,7 +308,8 @@ class Session:
         ]
         sharp = self.random.choice((0.6, 1.0, 1.6, 2.6, 4.0, 6.0))
         scores = sorted(
-            (math.exp(-sharp * n * self.random.uniform(0.5, 1.0)) for n in range(self.count)), reverse=True
+            (math.exp(-sharp * n**0.7 * self.random.uniform(0.5, 1.0)) for n in range(self.count)),
+            reverse=True,
         )
         others = self.random.uniform(0.0, 0.12) / sharp
         total = sum(scores)

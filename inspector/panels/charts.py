@@ -1,0 +1,115 @@
+"""Bars, areas and stairs of block characters: pure functions from numbers to text, all from a zero line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+HEIGHTS = " ▁▂▃▄▅▆▇█"
+FREE = "░"
+"""Fills what is allocated and not used."""
+
+
+def bar(share: float, cells: int) -> str:
+    """A horizontal bar in eighths of a cell; anything above nothing shows at least one eighth.
+
+    Args:
+        share: 0 to 1 of the full length.
+        cells: The full length.
+
+    Returns:
+        A text of exactly so many cells.
+    """
+    eighths = min(8 * cells, max(0, round(share * 8 * cells)))
+    if share > 0 and cells > 0:
+        eighths = max(1, eighths)
+    full, part = divmod(eighths, 8)
+    return ("█" * full + (EIGHTHS[part] if part else "")).ljust(cells)
+
+
+def area(values: Sequence[float | None], height: int, top: float) -> list[str]:
+    """A chart of one column a value, filled from zero.
+
+    Args:
+        values: Not below zero; None leaves its column empty.
+        height: Lines.
+        top: The value that fills the whole height.
+
+    Returns:
+        The lines, the highest first. A value above nothing shows at least one eighth of a line.
+    """
+    levels = [_eighths(value, height, top) for value in values]
+    return ["".join(HEIGHTS[_clamp(level - 8 * row)] for level in levels) for row in reversed(range(height))]
+
+
+def sparkline(values: Sequence[float | None], top: float) -> str:
+    """An area of one line."""
+    return area(values, 1, top)[0]
+
+
+def stairs(used: Sequence[float], allocated: Sequence[float], height: int) -> list[str]:
+    """An area of what is used, on a lighter one of what is allocated.
+
+    Args:
+        used: One column a value.
+        allocated: As many, none below what is used.
+        height: Lines; the largest allocation fills them.
+
+    Returns:
+        The lines, the highest first: block characters are used, `░` is allocated and free.
+    """
+    top = max((*allocated, *used), default=0.0)
+    below = area(used, height, top)
+    above = [_eighths(value, height, top) for value in allocated]
+    return [
+        "".join(
+            FREE if char == " " and edge > 8 * row else char for char, edge in zip(line, above, strict=True)
+        )
+        for row, line in zip(reversed(range(height)), below, strict=True)
+    ]
+
+
+def shares(parts: Sequence[float], cells: int) -> list[int]:
+    """Divide a bar among its parts, whole cells each, by largest remainder.
+
+    Args:
+        parts: Not below zero.
+        cells: Length of the bar.
+
+    Returns:
+        Cells for each part; they add up to the length, or to nothing where all parts are nothing.
+    """
+    total = sum(parts)
+    if total <= 0:
+        return [0] * len(parts)
+    exact = [part / total * cells for part in parts]
+    whole = [int(value) for value in exact]
+    order = sorted(range(len(parts)), key=lambda n: exact[n] - whole[n], reverse=True)
+    for n in order[: cells - sum(whole)]:
+        whole[n] += 1
+    return whole
+
+
+def sample(length: int, columns: int) -> list[int]:
+    """Which of so many values stand in a chart of so many columns: all, or evenly spaced with the last."""
+    if length <= columns:
+        return list(range(length))
+    return [((column + 1) * length - 1) // columns for column in range(columns)]
+
+
+def window(length: int, columns: int, around: int) -> range:
+    """Which values a chart of so many columns shows: the last ones, unless the one looked at is earlier."""
+    first = max(0, length - columns)
+    if around < first:
+        first = max(0, around - columns // 2)
+    return range(first, min(length, first + columns))
+
+
+def _eighths(value: float | None, height: int, top: float) -> int:
+    if value is None or value <= 0 or top <= 0:
+        return 0
+    return max(1, min(8 * height, round(value / top * 8 * height)))
+
+
+def _clamp(level: int) -> int:
+    return max(0, min(8, level))

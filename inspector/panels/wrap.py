@@ -1,0 +1,169 @@
+"""Tokens laid out in lines: appending touches the last lines only, whatever stands above them.
+
+Words stay whole where they fit a line. A token is one piece, or several where it holds line breaks or is wider
+than the line. One more column than the given width is used by what may hang over: `↵` and the caret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rich.cells import cell_len, get_character_cell_size
+
+NEWLINE = "↵"
+_NOWHERE = -1
+
+
+class Piece(NamedTuple):
+    """What of a token stands in one line."""
+
+    slot: int
+    text: str
+    cells: int
+    opens: bool
+    """Whether a line may break before it."""
+    mark: bool = False
+    """True for what is drawn beside the tokens and isn't text: left out of a copy."""
+
+
+@dataclass(slots=True)
+class Line:
+    """One line on the screen."""
+
+    soft: bool = False
+    """It goes on with the paragraph of the line above."""
+    pieces: list[Piece] = field(default_factory=list)
+    cells: int = 0
+    hard: bool = False
+    """A newline of the text ends it."""
+    gap: bool = False
+    """The space before its first word stands in no column: a soft line doesn't begin with it."""
+
+    def add(self, piece: Piece) -> None:
+        self.pieces.append(piece if self.pieces else piece._replace(opens=True))
+        self.cells += piece.cells
+
+
+class Wrap:
+    """Lines of tokens, and where each token begins.
+
+    Args:
+        width: Cells of a line, at least 1; one column more may be used.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = max(1, width)
+        self.lines: list[Line] = [Line()]
+        self.line_of: list[int] = []
+        """The line in which each slot begins."""
+
+    def append(self, parts: Sequence[str], mark: str = "") -> None:
+        """Add the next token.
+
+        Args:
+            parts: Its display text, cut at its line breaks.
+            mark: Drawn in front of it.
+        """
+        slot = len(self.line_of)
+        self.line_of.append(_NOWHERE)
+        if mark:
+            self._place(slot, mark, mark=True)
+        for number, part in enumerate(parts):
+            if number:
+                self._break(slot)
+            if part:
+                self._place(slot, part)
+
+    def cut(self, slot: int) -> int:
+        """Forget the tokens from a slot on, and those before it whose place may depend on them.
+
+        Returns:
+            The slot from which tokens have to be appended again.
+        """
+        if slot >= len(self.line_of):
+            return len(self.line_of)
+        index = max(0, self.line_of[slot] - 1)
+        while index and not self._begins_clean(index):
+            index -= 1
+        first = self.lines[index].pieces[0].slot if self.lines[index].pieces else 0
+        soft = self.lines[index].soft
+        del self.lines[index:], self.line_of[first:]
+        self.lines.append(Line(soft))
+        return first
+
+    def _begins_clean(self, index: int) -> bool:
+        """Whether a line begins with the beginning of a token."""
+        pieces = self.lines[index].pieces
+        return bool(pieces) and self.line_of[pieces[0].slot] == index
+
+    def _break(self, slot: int) -> None:
+        self._add(Piece(slot, NEWLINE, 1, False))
+        self.lines[-1].hard = True
+        self.lines.append(Line())
+
+    def _place(self, slot: int, text: str, mark: bool = False) -> None:
+        opens = mark or self._opens(text)
+        if self.lines[-1].cells + cell_len(text) > self.width and self.lines[-1].pieces:
+            self._wrap(opens, cell_len(text))
+        line = self.lines[-1]
+        if line.soft and not line.pieces and text[0] == " " and text.strip(" "):
+            text, line.gap = text[1:], True
+        for number, part in enumerate(self._split(text)):
+            if number:
+                self.lines.append(Line(soft=True))
+            self._add(Piece(slot, part, cell_len(part), opens and not number, mark))
+
+    def _add(self, piece: Piece) -> None:
+        self.lines[-1].add(piece)
+        if self.line_of[piece.slot] == _NOWHERE:
+            self.line_of[piece.slot] = len(self.lines) - 1
+
+    def _opens(self, text: str) -> bool:
+        """Whether a line may break before a text: at a space, and beside a wide character."""
+        pieces = self.lines[-1].pieces
+        if pieces and pieces[-1].mark:
+            return False
+        if not pieces or text[0] == " ":
+            return True
+        return get_character_cell_size(text[0]) == 2 or get_character_cell_size(pieces[-1].text[-1]) == 2
+
+    def _wrap(self, opens: bool, cells: int) -> None:
+        """Begin a soft line; the unfinished word goes with it where it fits there."""
+        index = len(self.lines) - 1
+        pieces = self.lines[-1].pieces
+        start = len(pieces)
+        if not opens:
+            start = next((n for n in range(len(pieces) - 1, 0, -1) if pieces[n].opens), len(pieces))
+            if sum(piece.cells for piece in pieces[start:]) + cells > self.width:
+                start = len(pieces)
+        moved = pieces[start:]
+        del pieces[start:]
+        self.lines[-1].cells = sum(piece.cells for piece in pieces)
+        self.lines.append(Line(soft=True))
+        self._carry(moved, index)
+
+    def _carry(self, moved: Sequence[Piece], index: int) -> None:
+        """Put the beginning of a word into the line that was begun for it."""
+        line = self.lines[-1]
+        for piece in moved:
+            if not line.pieces and piece.text[0] == " " and piece.text.strip(" "):
+                piece, line.gap = piece._replace(text=piece.text[1:], cells=piece.cells - 1), True
+            line.add(piece)
+            if self.line_of[piece.slot] == index:
+                self.line_of[piece.slot] = index + 1
+
+    def _split(self, text: str) -> list[str]:
+        """A text cut so that it fits the rest of this line, and whole lines from there."""
+        room = self.width - self.lines[-1].cells
+        if cell_len(text) <= room:
+            return [text]
+        parts, part, cells = [], "", 0
+        for char in text:
+            size = get_character_cell_size(char)
+            if cells + size > room and part:
+                parts.append(part)
+                part, cells, room = "", 0, self.width
+            part, cells = part + char, cells + size
+        return [*parts, part]
