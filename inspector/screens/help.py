@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import ClassVar
 
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Markdown, TabbedContent, TabPane
 
@@ -25,9 +27,21 @@ class HelpDialog(Dialog[None]):
 
     HEADING: ClassVar[str] = "Help"
     LEAVE: ClassVar[str] = "Close"
+    AUTO_FOCUS = "#help-keys VerticalScroll"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,right,tab", "other_page", "Other page", tooltip="Show the other page.", priority=True),
+        Binding("question_mark,q", "leave", "Close", show=False),
+    ]
 
     def body(self) -> Iterable[Widget]:
         with TabbedContent(id="help-tabs"):
             for name, title in PAGES:
-                with TabPane(title, id=f"help-{name}"):
+                with TabPane(title, id=f"help-{name}"), VerticalScroll():
                     yield Markdown(page(name), open_links=False)
+
+    def action_other_page(self) -> None:
+        """Show the other page, ready to be scrolled."""
+        tabs = self.query_one(TabbedContent)
+        names = [f"help-{name}" for name, _ in PAGES]
+        tabs.active = names[(names.index(tabs.active) + 1) % len(names)]
+        self.query_one(f"#{tabs.active} VerticalScroll").focus()

@@ -22,27 +22,25 @@ class Key:
     """As a person reads it."""
     action: str
     label: str
-    """One or two words, for the footer."""
+    """One or two words, for the palette."""
     group: str
     tooltip: str
-    """One sentence, for the palette, the footer's tooltip and the help."""
-    footer: bool = False
+    """One sentence, for the palette, the tooltip and the help."""
     needs_prompt: bool = False
     """Greyed until a prompt is in the cache."""
 
     @property
     def binding(self) -> Binding:
         """As Textual wants it. Priority, since a focused panel would scroll on the arrow keys."""
-        group = None if self.footer else Binding.Group(self.group)
         return Binding(
             self.keys,
             self.action,
             self.label,
             id=self.id,
-            show=self.footer,
+            show=False,
             key_display=self.shown,
             tooltip=self.tooltip,
-            group=group,
+            group=Binding.Group(self.group),
             priority=True,
         )
 
@@ -50,9 +48,9 @@ class Key:
 KEYS: tuple[Key, ...] = (
     Key("step", "space", "space", "step", "Step", STEP,
         "Take the token that the sampler picked; at an older token walk one forward; while running, "
-        "pause.", footer=True, needs_prompt=True),
+        "pause.", needs_prompt=True),
     Key("run", "r", "r", "run", "Run", STEP,
-        "Step on until a stop is reached; again to pause.", footer=True, needs_prompt=True),
+        "Step on until a stop is reached; again to pause.", needs_prompt=True),
     Key("stop", "escape", "esc", "stop", "Stop", STEP,
         "Pause the run, stop the prefill, or leave the enlarged panel."),
     Key("faster", "plus,equals_sign", "+", "pace(1)", "Faster", STEP,
@@ -64,7 +62,7 @@ KEYS: tuple[Key, ...] = (
         "Highlight the candidate below.", needs_prompt=True),
     Key("choose", "enter", "⏎", "choose", "Choose", BRANCH,
         "Take the highlighted candidate at the token that is looked at: a branch of its own, and the "
-        "text goes on from there.", footer=True, needs_prompt=True),
+        "text goes on from there.", needs_prompt=True),
     Key("take_back", "backspace", "⌫", "take_back", "Take back", BRANCH,
         "Take back the last token of the completion; its branch is kept.", needs_prompt=True),
     Key("previous_branch", "left_square_bracket", "[", "branch(-1)", "Branch before", BRANCH,
@@ -87,13 +85,13 @@ KEYS: tuple[Key, ...] = (
     Key("tip", "end", "end", "tip", "Tip", LOOK, "Follow the tip: the token to come.", needs_prompt=True),
     Key("jump", "g", "g", "jump", "Jump", LOOK, "Jump to a step by its number.", needs_prompt=True),
     Key("metric", "m", "m", "metric(1)", "Colour", LOOK,
-        "Colour the text by the next metric: probability, surprisal, entropy, rank, off.", footer=True),
+        "Colour the text by the next metric: probability, surprisal, entropy, rank, off."),
     Key("metric_back", "M", "M", "metric(-1)", "Colour back", LOOK,
         "Colour the text by the metric before."),
     Key("prompt", "p", "p", "prompt", "Prompt", SET_UP,
-        "Give another prompt, raw or through the chat template.", footer=True),
+        "Give another prompt, raw or through the chat template."),
     Key("sampling", "s", "s", "sampling", "Sampling", SET_UP,
-        "Change temperature, top-p, seed and the other sampling settings.", footer=True),
+        "Change temperature, top-p, seed and the other sampling settings."),
     Key("open", "o", "o", "open", "Open model", SET_UP,
         "Open another model: a directory, a hub id or pocket."),
     Key("facts", "i", "i", "facts", "Model facts", SET_UP, "Show what is known of the model."),
@@ -110,9 +108,9 @@ KEYS: tuple[Key, ...] = (
     Key("theme", "T", "T", "theme", "Dark or light", SCREEN,
         "Switch between the dark and the light theme."),
     Key("help", "question_mark", "?", "help", "Help", SCREEN,
-        "Show the keys and what the panels mean.", footer=True),
+        "Show the keys and what the panels mean."),
     Key("quit", "q", "q", "app.quit", "Quit", SCREEN,
-        "Leave; ctrl+q does so from everywhere.", footer=True),
+        "Leave; ctrl+q does so from everywhere."),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from textual.command import Provider
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from engine.settings import LoadSettings, Settings
 from inspector.panels.candidates import CandidatesPanel
@@ -26,6 +26,7 @@ from inspector.screens.controller import Controller, Prompt
 from inspector.screens.facts import FactsDialog
 from inspector.screens.help import HelpDialog
 from inspector.screens.jump import JumpDialog
+from inspector.screens.keyline import KeyLine
 from inspector.screens.keys import actions_needing_prompt, bindings
 from inspector.screens.layout import (
     CANDIDATES,
@@ -65,6 +66,7 @@ class MainScreen(Screen[None]):
     kv = getters.query_one("#kv", KVPanel)
     timing = getters.query_one("#timing", TimingPanel)
     status = getters.query_one("#status", StatusLine)
+    keyline = getters.query_one("#keyline", KeyLine)
 
     def __init__(self, controller: Controller) -> None:
         super().__init__()
@@ -77,7 +79,6 @@ class MainScreen(Screen[None]):
         """The ones last visited beside the text, and below the candidates."""
         self.enlarged = False
         self._stale = False
-        self._available: tuple[bool, bool] = (False, False)
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
@@ -89,7 +90,7 @@ class MainScreen(Screen[None]):
             yield KVPanel(id="kv", classes="panel")
             yield TimingPanel(id="timing", classes="panel")
         yield StatusLine(id="status")
-        yield Footer(id="footer", compact=True)
+        yield KeyLine(id="keyline")
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
                      id="too-small")  # fmt: skip
 
@@ -109,14 +110,8 @@ class MainScreen(Screen[None]):
         for panel in (self.text, self.candidates, self.steps, self.kv, self.timing):
             panel.show(timeline)
         self.status.show(self.controller, self._whereabouts())
+        self.keyline.show(timeline.running)
         self._arrange()
-        self._refresh_keys()
-
-    def _refresh_keys(self) -> None:
-        available = (self.controller.stepping, self.controller.timeline.facts is not None)
-        if available != self._available:
-            self._available = available
-            self.refresh_bindings()
 
     def _whereabouts(self) -> str:
         pace = "" if self.controller.pace is None else pace_text(self.controller.pace)

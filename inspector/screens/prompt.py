@@ -8,13 +8,15 @@ from typing import ClassVar
 
 from textual import on
 from textual.widget import Widget
-from textual.widgets import Checkbox, Label, RadioButton, RadioSet, TextArea
+from textual.widgets import Label, TextArea
 
 from engine.records import ModelFacts, PromptOpened
+from inspector.screens.choice import Choice
 from inspector.screens.controller import Prompt
 from inspector.screens.dialog import Dialog, Remark
 from inspector.screens.safety import Area, Line
 
+MODES = ("raw", "through the chat template")
 ECHOES: tuple[tuple[str, bool | None], ...] = (
     ("up to 2,048 tokens", None),
     ("always", True),
@@ -54,16 +56,22 @@ class PromptDialog(Dialog[Draft]):
     def body(self) -> Iterable[Widget]:
         yield Area(self.prompt.text, id="prompt-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(self._hint(), id="prompt-remark")
-        chat = Checkbox("through the chat template", self.prompt.chat and self.templated, id="prompt-chat",
-                        compact=True)  # fmt: skip
-        chat.disabled = not self.templated
-        yield chat
+        yield Label("mode", classes="field-label", markup=False)
+        yield Choice(MODES if self.templated else MODES[:1], int(self._chat), id="prompt-mode")
         yield Label("system prompt", classes="field-label", id="system-label", markup=False)
         yield Line(self.prompt.system or "", "none", id="prompt-system")
-        yield Label("prompt logprobs: what the model thought of each token of the prompt", classes="field-label",
-                    markup=False)  # fmt: skip
-        yield RadioSet(*(RadioButton(label, echo == self.prompt.echo) for label, echo in ECHOES), id="prompt-echo",
-                       compact=True)  # fmt: skip
+        yield Label(
+            "prompt logprobs: what the model thought of each token", classes="field-label", markup=False
+        )
+        yield Choice([label for label, _ in ECHOES], self._echo, id="prompt-echo")
+
+    @property
+    def _chat(self) -> bool:
+        return self.prompt.chat and self.templated
+
+    @property
+    def _echo(self) -> int:
+        return [echo for _, echo in ECHOES].index(self.prompt.echo)
 
     def on_mount(self) -> None:
         """Begin in the text, at its end."""
@@ -72,9 +80,9 @@ class PromptDialog(Dialog[Draft]):
         area.move_cursor(area.document.end)
         self._show_system()
 
-    @on(Checkbox.Changed, "#prompt-chat")
+    @on(Choice.Changed, "#prompt-mode")
     def _show_system(self) -> None:
-        chat = self.query_one("#prompt-chat", Checkbox).value
+        chat = bool(self.query_one("#prompt-mode", Choice).chosen)
         for widget in self.query("#system-label, #prompt-system"):
             widget.display = chat
 
@@ -94,11 +102,11 @@ class PromptDialog(Dialog[Draft]):
 
     def typed(self) -> Prompt:
         """The prompt as it stands in the fields."""
-        system = self.query_one("#prompt-system", Line).value
-        echo = self.query_one("#prompt-echo", RadioSet).pressed_index
-        chat = self.query_one("#prompt-chat", Checkbox).value
         return Prompt(
-            self.query_one("#prompt-text", Area).text, chat, system or None, ECHOES[max(0, echo)][1]
+            self.query_one("#prompt-text", Area).text,
+            bool(self.query_one("#prompt-mode", Choice).chosen),
+            self.query_one("#prompt-system", Line).value or None,
+            ECHOES[self.query_one("#prompt-echo", Choice).chosen][1],
         )
 
     def action_leave(self) -> None:

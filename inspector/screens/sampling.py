@@ -16,6 +16,7 @@ from inspector.display import visible
 from inspector.screens.dialog import Dialog, Remark
 from inspector.screens.safety import Line
 
+GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k and seed change nothing until it is above 0."
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _UNESCAPES = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
 
@@ -56,7 +57,7 @@ class SamplingDialog(Dialog[Settings]):
                 yield Label(field.label, classes="field-label", markup=False)
                 yield Line(self._text(field), id=f"field-{field.name}")
                 yield Remark(self._help(field), id=f"remark-{field.name}")
-        yield Remark(id="greedy")
+        yield Remark(GREEDY, id="greedy")
 
     def on_mount(self) -> None:
         """Begin in the first field."""
@@ -93,12 +94,7 @@ class SamplingDialog(Dialog[Settings]):
 
     def _tell(self) -> None:
         self.query_one("#apply", Button).disabled = None in self.values.values()
-        greedy = self.values["temp"] == 0
-        self.query_one("#greedy", Remark).say(
-            "Temperature 0 is greedy: top-p, min-p, top-k and seed change nothing until it is above 0."
-            if greedy
-            else ""
-        )
+        self.query_one("#greedy", Remark).set_class(self.values["temp"] == 0, "-told")
 
     @on(Input.Submitted)
     def _submitted(self) -> None:

@@ -1,0 +1,68 @@
+"""A choice of a few words on one line; what is chosen is told by a mark and not by colour alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.style import Style
+from textual.widget import Widget
+
+
+class Choice(Widget, can_focus=True):
+    """One of several labels.
+
+    Args:
+        labels: In the order in which they stand.
+        chosen: Place of the one that is chosen at first.
+        id: Of the widget.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,up", "turn(-1)", "Before", show=False),
+        Binding("right,down,space", "turn(1)", "Next", show=False),
+    ]
+    chosen: reactive[int] = reactive(0, init=False, layout=True)
+
+    class Changed(Message):
+        """Another label was chosen."""
+
+        def __init__(self, choice: Choice) -> None:
+            self.choice = choice
+            super().__init__()
+
+        @property
+        def control(self) -> Choice:
+            """The widget, for selectors."""
+            return self.choice
+
+    def __init__(self, labels: Sequence[str], chosen: int = 0, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.labels = tuple(labels)
+        self.set_reactive(Choice.chosen, chosen)
+
+    def watch_chosen(self) -> None:
+        """Tell the dialog."""
+        self.post_message(self.Changed(self))
+
+    def action_turn(self, by: int) -> None:
+        """Choose a neighbouring label."""
+        self.chosen = (self.chosen + by) % len(self.labels)
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the label that was clicked."""
+        self.chosen = event.style.meta.get("choice", self.chosen)
+
+    def render(self) -> Content:
+        return Content("   ").join(self._label(place) for place in range(len(self.labels)))
+
+    def _label(self, place: int) -> Content:
+        chosen = place == self.chosen
+        style = "bold $text-primary" if chosen else "$foreground 70%"
+        content = Content.styled(f"{'◉' if chosen else '○'} {self.labels[place]}", style)
+        return content.stylize(Style.from_meta({"choice": place}))

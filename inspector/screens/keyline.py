@@ -1,0 +1,113 @@
+"""The last line: the keys that matter most, as many as fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from textual import events
+from textual.content import Content
+from textual.style import Style
+from textual.widget import Widget
+
+from inspector.screens.keys import KEYS, Key
+
+BY_ID = {key.id: key for key in KEYS}
+GAP = 2
+"""Cells between two keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """One or two keys and their word."""
+
+    ids: tuple[str, ...]
+    word: str
+    worth: int
+    """The least worthy goes first where there is no room."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys, of the table."""
+        return tuple(BY_ID[id] for id in self.ids)
+
+    @property
+    def shown(self) -> str:
+        """The keys as a person reads them."""
+        return "".join(key.shown for key in self.keys)
+
+    @property
+    def width(self) -> int:
+        """Cells that it takes."""
+        return cell_len(f"{self.shown} {self.word}")
+
+
+HINTS: tuple[Hint, ...] = (
+    Hint(("step",), "step", 11),
+    Hint(("run",), "run", 10),
+    Hint(("earlier", "later"), "walk", 6),
+    Hint(("above", "below"), "candidate", 5),
+    Hint(("choose",), "choose", 9),
+    Hint(("take_back",), "take back", 2),
+    Hint(("metric",), "colour", 3),
+    Hint(("sampling",), "sampling", 4),
+    Hint(("prompt",), "prompt", 8),
+    Hint(("enlarge",), "enlarge", 1),
+    Hint(("help",), "help", 12),
+    Hint(("quit",), "quit", 7),
+)
+
+
+def fitting(width: int) -> list[Hint]:
+    """The hints that fit in so many cells, in their order."""
+    kept = list(HINTS)
+    while kept and sum(hint.width for hint in kept) + GAP * (len(kept) - 1) > width:
+        kept.remove(min(kept, key=lambda hint: hint.worth))
+    return kept
+
+
+class KeyLine(Widget):
+    """Keys that can be clicked; grey while they mean nothing."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.running = False
+
+    def show(self, running: bool) -> None:
+        """Show the keys anew.
+
+        Args:
+            running: A run is under way: the keys that start it pause it.
+        """
+        self.running = running
+        self.refresh()
+
+    def render(self) -> Content:
+        hints = fitting(self.content_size.width)
+        return Content(" " * GAP).join(self._hint(hint) for hint in hints)
+
+    def _hint(self, hint: Hint) -> Content:
+        word = "pause" if self.running and hint.ids == ("step",) else hint.word
+        enabled = all(self._enabled(key) for key in hint.keys)
+        return Content("").join(
+            (*self._keys(hint, enabled), Content.styled(f" {word}", "" if enabled else "dim"))
+        )
+
+    def _keys(self, hint: Hint, enabled: bool) -> Iterator[Content]:
+        for key in hint.keys:
+            content = Content.styled(key.shown, "bold $footer-key-foreground" if enabled else "dim")
+            yield content.stylize(Style.from_meta({"key": key.id}))
+
+    def _enabled(self, key: Key) -> bool:
+        return bool(self.screen.check_action(key.action.partition("(")[0], ()))
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Explain the key under the mouse."""
+        key = BY_ID.get(event.style.meta.get("key", ""))
+        self.tooltip = key.tooltip if key else None
+
+    async def on_click(self, event: events.Click) -> None:
+        """Do what the key does."""
+        if (key := BY_ID.get(event.style.meta.get("key", ""))) is not None:
+            await self.screen.run_action(key.action)
