@@ -48,12 +48,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what `argparse` would print with the usage."""
-        raise EngineError(f"{message}.", "See `inspector --help`.")
+        raise EngineError(f"{message.removeprefix('argument ')}.", "See `inspector --help`.")
 
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
-        print(f"inspector {version()}")
+        try:
+            print(f"inspector {version()}", flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise EngineError(f"The output can't be written: {error.strerror}.") from error
         parser.exit()
 
 
@@ -127,22 +132,29 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
             group.add_argument(*names, type=field.parse, metavar=METAVARS[field.kind], help=help_text)
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+
+
 def _add_load(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
     add("--adapter-path", metavar="DIR", help="adapter weights and config to load with the model")
     add("--trust-remote-code", action="store_true", default=None, help="run code that comes with the model")
-    add("--max-kv-size", type=int, metavar="N", help="rotating KV cache of so many tokens")
-    add("--kv-bits", type=int, metavar="N", help="quantize the KV cache to 2, 3, 4, 5, 6 or 8 bits")
-    add("--kv-group-size", type=int, metavar="N", help="32, 64 or 128 (default: 64)")
-    add("--quantized-kv-start", type=int, metavar="N", help="quantize from this token on (default: 5000)")
-    add("--prefill-step-size", type=int, metavar="N", help="prompt tokens a chunk (default: about 100 ms)")
+    add("--max-kv-size", type=_whole, metavar="N", help="rotating KV cache of so many tokens")
+    add("--kv-bits", type=_whole, metavar="N", help="quantize the KV cache to 2, 3, 4, 5, 6 or 8 bits")
+    add("--kv-group-size", type=_whole, metavar="N", help="32, 64 or 128 (default: 64)")
+    add("--quantized-kv-start", type=_whole, metavar="N", help="quantize from this token on (default: 5000)")
+    add("--prefill-step-size", type=_whole, metavar="N", help="prompt tokens a chunk (default: about 100 ms)")
     add(
         "--float32-scales",
         action=argparse.BooleanOptionalAction,
         help="compute a quantized model with float32 scales (default: on the CPU, where it is faster)",
     )
-    add("--kept-logits-mib", type=int, metavar="N", help="memory for kept rows of logits (default: 64)")
+    add("--kept-logits-mib", type=_whole, metavar="N", help="memory for kept rows of logits (default: 64)")
 
 
 def parse(argv: Sequence[str], headless: bool) -> argparse.Namespace:

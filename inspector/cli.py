@@ -18,6 +18,7 @@ from inspector import arguments
 
 FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
 LEAST_COLUMNS, LEAST_ROWS = 40, 10
+STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
 LONGEST_LINE = 1000
 
 
@@ -127,14 +128,14 @@ def _check_terminal(prompt_from_stdin: bool) -> None:
         EngineError: With what to run instead.
     """
     instead = "Without one, use inspector generate."
-    closed = [name for name in ("stdin", "stdout", "stderr") if not _is_terminal(name)]
-    if closed == ["stdin"] and prompt_from_stdin:
+    others = [name for stream, name in STREAMS.items() if not _is_terminal(stream)]
+    if others == [STREAMS["stdin"]] and prompt_from_stdin:
         raise EngineError(
             "The screen reads its keys from standard input, so the prompt can't come from there.",
             "Use --prompt-file, or inspector generate.",
         )
-    if closed:
-        raise EngineError(f"The screen needs a terminal, and {closed[0]} is none.", instead)
+    if others:
+        raise EngineError(f"The screen needs a terminal, and {others[0]} is not one.", instead)
     if os.environ.get("TERM") in ("dumb", "unknown"):
         raise EngineError(f"The screen needs a terminal; TERM is {os.environ['TERM']}.", instead)
     columns, rows = shutil.get_terminal_size()
