@@ -12,6 +12,7 @@ import tempfile
 import traceback
 from argparse import Namespace
 from collections.abc import Sequence
+from typing import NoReturn
 
 from engine.errors import EngineError
 from inspector import arguments
@@ -91,9 +92,13 @@ def _generate(args: Namespace) -> int:
         told = f"{failure.message} {failure.hint}".rstrip()
         code = _bad_input(told) if failure.expected else _fault(failure.message, failure.trace)
     if not outcome.joined:
-        # a thread that still uses MLX while the interpreter shuts down would abort it
-        os._exit(_flushed(code))
+        _leave_at_once(code)
     return code
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    """End the process without the interpreter's shutdown: a thread that still uses MLX would abort it."""
+    os._exit(_flushed(code))
 
 
 def _use_utf8() -> None:
@@ -118,7 +123,10 @@ def _screen(args: Namespace) -> int:
         engine=None,
     )
     app.run()
-    return app.return_code or 0
+    code = app.return_code or 0
+    if not app.closed_in_time:
+        _leave_at_once(code)
+    return code
 
 
 def _check_terminal(prompt_from_stdin: bool) -> None:

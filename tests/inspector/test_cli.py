@@ -230,12 +230,15 @@ def test_a_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- the screen -------------------------------------------------------------------------------
 
 
-def open_screen(monkeypatch: pytest.MonkeyPatch, *argv: str, code: int | None = 0) -> dict[str, Any]:
+def open_screen(
+    monkeypatch: pytest.MonkeyPatch, *argv: str, code: int | None = 0, in_time: bool = True
+) -> dict[str, Any]:
     """Run the command with an application that only notes what it is given."""
     noted: dict[str, Any] = {}
 
     class App:
         return_code = code
+        closed_in_time = in_time
 
         def __init__(self, **given: object) -> None:
             noted.update(given)
@@ -261,6 +264,14 @@ def test_the_screen_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_exit_status_is_the_screen_s(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_screen(monkeypatch, code=None)["exit"] == 0
     assert open_screen(monkeypatch, code=3)["exit"] == 3
+
+
+def test_an_engine_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(code: int) -> None:
+        raise SystemExit(code + 40)  # what the real one does can't be caught
+
+    monkeypatch.setattr(os, "_exit", leave)
+    assert open_screen(monkeypatch, code=2, in_time=False)["exit"] == 42
 
 
 def test_a_fault_of_the_program_is_one_line_and_a_file(

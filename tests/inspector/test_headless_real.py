@@ -81,7 +81,7 @@ def test_a_reader_that_has_enough() -> None:
 @pytest.mark.parametrize("phase", ["loading", "prefill", "step"])
 def test_ctrl_c(phase: str) -> None:
     words = ["-p", "word " * 490 if phase == "prefill" else "Once", "--prefill-step-size", "4"]
-    process = start(*words, "--ignore-chat-template", "--max-tokens", "500", "--jsonl")
+    process = start(*words, "--ignore-chat-template", "--max-tokens", "500", "--min-tokens", "500", "--jsonl")
     assert process.stdout is not None
     seen = ""
     while phase != "loading" and f'"event": "{phase}"' not in seen:
@@ -134,7 +134,16 @@ def test_a_model_that_cannot_be_loaded(broken: str, said: str, tmp_path: Path) -
 @pytest.mark.slow
 def test_sixty_starts_and_quits() -> None:
     for turn in range(60):
-        process = start("-p", "word " * 40, "--ignore-chat-template", "--max-tokens", "400", "--jsonl")
+        process = start(
+            "-p",
+            "word " * 40,
+            "--ignore-chat-template",
+            "--min-tokens",
+            "400",
+            "--max-tokens",
+            "400",
+            "--jsonl",
+        )
         if turn % 2:
             assert process.stdout is not None
             for _ in range(turn % 20):
