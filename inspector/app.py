@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from rich.text import Text
 from textual.app import App, SystemCommand
 from textual.filter import LineFilter
 from textual.screen import Screen
 
 from engine.records import Record
 from engine.settings import LoadSettings, Settings
+from inspector.display import visible
 from inspector.screens.controller import Controller, Engine, Prompt
 from inspector.screens.main import MainScreen
 from inspector.screens.notices import notice
@@ -134,9 +136,7 @@ class InspectorApp(App[int]):
         """Leave; without a model that could be loaded, with its message and exit code 2."""
         failure = self.controller.timeline.load_failure
         if self.controller.timeline.phase is Phase.FAILED and failure is not None:
-            from inspector.display import visible
-
-            self.exit(2, return_code=2, message=visible(f"{failure.message} {failure.hint}".rstrip()))
+            self.exit(2, return_code=2, message=Text(visible(f"{failure.message} {failure.hint}".rstrip())))
         else:
             self.exit(0)
 

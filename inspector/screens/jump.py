@@ -43,8 +43,8 @@ class JumpDialog(Dialog[int]):
         return f"A whole number from {self.first} to {self.last}."
 
     @on(Input.Changed, "#jump-step")
-    def _typed(self, event: Input.Changed) -> None:
-        text = event.value.strip()
+    def _typed(self) -> None:
+        text = self.query_one("#jump-step", Line).value.strip()
         number = int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else -1
         self.step = number if self.first <= number <= self.last else None
         wrong = bool(text) and self.step is None
@@ -59,5 +59,6 @@ class JumpDialog(Dialog[int]):
 
     def action_apply(self) -> None:
         """Jump, if there is such a step."""
+        self._typed()
         if self.step is not None:
             self.dismiss(self.step)

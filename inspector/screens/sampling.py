@@ -82,15 +82,17 @@ class SamplingDialog(Dialog[Settings]):
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
-        field = next(field for field in FIELDS if event.input.id == f"field-{field.name}")
+        self._check(next(field for field in FIELDS if event.input.id == f"field-{field.name}"))
+        self._tell()
+
+    def _check(self, field: Field) -> None:
         remark = self.query_one(f"#remark-{field.name}", Remark)
         try:
-            self.values[field.name] = self._read(field, event.value)
+            self.values[field.name] = self._read(field, self.query_one(f"#field-{field.name}", Line).value)
             remark.say(self._help(field))
         except SettingsError as error:
             self.values[field.name] = None
             remark.say(visible(str(error)), wrong=True)
-        self._tell()
 
     def _tell(self) -> None:
         self.query_one("#apply", Button).disabled = None in self.values.values()
@@ -102,5 +104,7 @@ class SamplingDialog(Dialog[Settings]):
 
     def action_apply(self) -> None:
         """Apply the settings, if all of them are right."""
+        for field in FIELDS:  # the last key typed may not have been told of yet
+            self._check(field)
         if None not in self.values.values():
             self.dismiss(changed(self.settings, **self.values))

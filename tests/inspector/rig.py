@@ -1,0 +1,111 @@
+"""The application on a fake engine: tests press keys, look at the commands sent, and push records by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from textual.pilot import Pilot
+
+from engine.commands import Command
+from engine.records import Ended, Record
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from tests.inspector.fakes import Session
+
+
+class FakeEngine:
+    """Keeps the commands that it was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Command] = []
+        self.started = self.closed = False
+
+    def start(self) -> None:
+        self.started = True
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+
+    def close(self, timeout: float = 2.0) -> bool:
+        self.closed = True
+        return True
+
+    @property
+    def names(self) -> list[str]:
+        """Class names of the commands."""
+        return [type(command).__name__ for command in self.sent]
+
+    def last(self, kind: type[Command]) -> Command:
+        """The command of a kind that was sent last."""
+        return next(command for command in reversed(self.sent) if isinstance(command, kind))
+
+
+class Rig:
+    """One running application."""
+
+    def __init__(self, pilot: Pilot[int], engine: FakeEngine, session: Session) -> None:
+        self.pilot, self.engine, self.session = pilot, engine, session
+        assert isinstance(pilot.app, InspectorApp)
+        self.app: InspectorApp = pilot.app
+
+    @property
+    def timeline(self):
+        return self.app.controller.timeline
+
+    @property
+    def status(self) -> str:
+        """What the status line says."""
+        line = self.app.main.status
+        return line.answer or line.left
+
+    async def press(self, *keys: str) -> None:
+        """Press keys and let what follows happen."""
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def push(self, records: Iterable[Record]) -> None:
+        """Hand out records as the engine would, and have them shown."""
+        for record in records:
+            self.app.emit(record)
+        self.app.drain()
+        await self.pilot.pause()
+
+    async def end(self, command: str, cancelled: bool = False) -> None:
+        """End a command."""
+        await self.push([Ended(command, cancelled)])
+
+    async def fail_to_load(self, message: str, hint: str) -> None:
+        """Have the model not loaded."""
+        await self.push([self.session.fail(message, hint), Ended("Load")])
+
+    async def ready(self, steps: int = 6) -> None:
+        """Load, prefill and step, as far as the screen is concerned."""
+        await self.push([*self.session.load(), Ended("Configure"), *self.session.open()])
+        await self.push(self.session.steps(steps))
+        self.engine.sent.clear()
+
+    def screen_text(self) -> str:
+        """What the terminal shows."""
+        return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
+
+
+def run(
+    test: Callable[[Rig], Awaitable[None]],
+    size: tuple[int, int] = (120, 40),
+    prompt: str = "Once upon a time,",
+    settings: Settings | None = None,
+    session: Session | None = None,
+    load: LoadSettings | None = None,
+) -> InspectorApp:
+    """Run a test inside the application; returns it ended."""
+    engine = FakeEngine()
+    app = InspectorApp(load or LoadSettings(), settings or Settings(temp=0.8), prompt, False, engine=engine)
+
+    async def body() -> None:
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            await test(Rig(pilot, engine, session or Session()))
+
+    asyncio.run(body())
+    return app

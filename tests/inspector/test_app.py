@@ -1,0 +1,118 @@
+"""The application: start, drain, quit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from engine import commands
+from engine.records import Ended
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from tests.inspector.rig import FakeEngine, Rig, run
+
+
+def test_the_engine_starts_after_the_first_paint_and_loads():
+    async def test(rig: Rig) -> None:
+        assert rig.engine.started
+        assert rig.engine.sent == [commands.Load(LoadSettings("other"))]
+
+    app = run(test, load=LoadSettings("other"))
+    assert app.engine.closed
+
+
+def test_the_model_is_followed_by_settings_and_prompt():
+    async def test(rig: Rig) -> None:
+        await rig.push(rig.session.load())
+        assert rig.engine.sent[1:] == [
+            commands.Configure(Settings(temp=0.4)),
+            commands.Prefill("Hello", False),
+        ]
+
+    run(test, prompt="Hello", settings=Settings(temp=0.4))
+
+
+def test_records_of_the_engine_are_drained_by_the_clock():
+    async def test(rig: Rig) -> None:
+        for record in rig.session.load():
+            rig.app.emit(record)
+        await rig.pilot.pause(0.15)
+        assert rig.timeline.facts is not None
+
+    run(test)
+
+
+def test_many_records_of_one_frame_are_shown_once():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        shows = []
+        rig.app.main.text.show = shows.append  # type: ignore[method-assign]
+        await rig.push(rig.session.steps(9))
+        assert len(shows) == 1
+        rig.app.drain()
+        await rig.pilot.pause()
+        assert len(shows) == 1
+
+    run(test)
+
+
+def test_q_ends_with_code_0_and_closes_the_engine():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("q")
+
+    app = run(test)
+    assert (app.return_code, app.engine.closed, app.closed_in_time) == (0, True, True)
+
+
+def test_ctrl_q_ends_from_inside_a_dialog():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p", "ctrl+q")
+
+    assert run(test).return_code == 0
+
+
+def test_ctrl_c_ends_nothing_and_says_what_does():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("ctrl+c")
+        assert "q quits" in next(iter(rig.app._notifications)).message
+
+    run(test)
+
+
+def test_leaving_without_a_model_that_could_be_loaded_is_code_2(capfd):
+    async def test(rig: Rig) -> None:
+        await rig.fail_to_load("No such [/] model.\x1b", "Check the name.")
+        await rig.press("q")
+
+    app = run(test)
+    assert app.return_code == 2
+    assert capfd.readouterr().err.strip() == "No such [/] model.␛ Check the name."
+
+
+def test_after_a_failed_load_another_model_can_be_opened():
+    async def test(rig: Rig) -> None:
+        await rig.fail_to_load("No such model.", "Check the name.")
+        rig.engine.sent.clear()
+        await rig.press("o", "enter")
+        assert rig.engine.names == ["Load"]
+        await rig.push(rig.session.load())
+        assert rig.engine.names == ["Load", "Configure", "Prefill"]
+        await rig.push([Ended("Configure"), *rig.session.open()])
+        assert rig.app.controller.stepping
+
+    run(test)
+
+
+def test_an_application_that_never_started_closes_nothing():
+    engine = FakeEngine()
+    InspectorApp(LoadSettings(), Settings(), "x", engine=engine).on_unmount()
+    assert not engine.closed
+
+
+def test_the_screen_is_imported_without_mlx():
+    code = "import sys, inspector.app; print({'mlx', 'mlx_lm', 'transformers'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
