@@ -2,53 +2,58 @@
 
 from __future__ import annotations
 
-from engine.records import Finished, Step
+from engine.records import Finished
 from engine.session import Session
 
 
-def finish(session: Session, step: Step) -> Finished | None:
-    """The stop that a step reached, None where generation goes on.
+def finish(session: Session, node: int) -> Finished | None:
+    """The stop that the token of a node reached, None where generation goes on.
 
     Args:
-        session: Standing at the step's node.
-        step: The step just taken.
+        session: Whose tree and settings hold.
+        node: A token of the completion.
 
     Returns:
         End-of-sequence, then a stop string, then the context window, then max tokens: the first that holds.
     """
-    if step.id in session.tokens.eos_ids:
-        return Finished(step.node, "eos", step.text or f"id {step.id}")
-    if (text := stop_string(session, step)) is not None:
-        return Finished(step.node, "stop", text)
-    if (full := window_full(session)) is not None:
+    at = session.tree[node]
+    if at.token in session.tokens.eos_ids:
+        return Finished(node, "eos", session.tokens.text(at.token)[0] or f"id {at.token}")
+    if (text := stop_string(session, node)) is not None:
+        return Finished(node, "stop", text)
+    if (full := window_full(session, node)) is not None:
         return full
-    most = session.settings.max_tokens
-    if (step.index + 1) % most == 0:  # and again after so many more, once the person went on past it
-        return Finished(step.node, "length", f"{step.index + 1} tokens")
+    count = at.depth - at.start
+    if (
+        count % session.settings.max_tokens == 0
+    ):  # and again after so many more, once the person went on past it
+        return Finished(node, "length", f"{count} tokens")
     return None
 
 
-def window_full(session: Session) -> Finished | None:
-    """The stop of a context window that is just full."""
+def window_full(session: Session, node: int) -> Finished | None:
+    """The stop of a context window that a node's token just filled."""
     window = session.facts.context_window
-    if window is None or session.tree[session.node].depth != window:
+    if window is None or session.tree[node].depth != window:
         return None
-    return Finished(session.node, "length", f"context window of {window} tokens")
+    return Finished(node, "length", f"context window of {window} tokens")
 
 
-def stop_string(session: Session, step: Step) -> str | None:
-    """The stop string that this step's token completed, however tokens cut it; the earliest in the text wins.
+def stop_string(session: Session, node: int) -> str | None:
+    """The stop string that this node's token completed, however tokens cut it; the earliest in the text wins.
 
     The prompt doesn't count: a stop string must begin in the completion.
     """
-    stops = session.settings.stop
-    if not stops or not step.raw:
+    stops, at = session.settings.stop, session.tree[node]
+    if not stops or not session.tokens.raw(at.token):
         return None
     # A string of n bytes spans n tokens at most, but for tokens without bytes: those are few, and cost a miss only
     # where a dozen of them stand inside one stop string.
     reach = max(len(stop.encode()) for stop in stops) + 12
-    tail = session.tree.tail(step.node, min(reach, step.index + 1))
+    tail = session.tree.tail(node, min(reach, at.depth - at.start))
     before = len(session.tokens.join(tail[:-1]))
     text = session.tokens.join(tail)
-    found = [(at, stop) for stop in stops if (at := text.find(stop, max(0, before - len(stop) + 1))) >= 0]
+    found = [
+        (place, stop) for stop in stops if (place := text.find(stop, max(0, before - len(stop) + 1))) >= 0
+    ]
     return min(found)[1] if found else None

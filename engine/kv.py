@@ -116,11 +116,15 @@ class KV:
         """Begin anew, with empty caches."""
         self.caches: list[Any] = caches.make_prompt_cache(self._model, self._settings.max_kv_size)
         self.offset = 0
+        self.cut = 0
+        """Tokens at the beginning that went through in chunks; the rest came one by one."""
         self._readings: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int, *, chunk: bool = False) -> None:
         """Account for `count` tokens that went through the model, and quantize as mlx_lm does."""
         self.offset += count
+        if chunk:
+            self.cut = self.offset
         settings = self._settings
         if settings.kv_bits is None:
             return
@@ -158,6 +162,7 @@ class KV:
         for cache in self.caches:
             cache.trim(self.offset - offset)
         self.offset = offset
+        self.cut = min(self.cut, offset)
         return Rewind(offset)
 
     def _stuck(self, offset: int) -> str:
@@ -177,6 +182,7 @@ class KV:
     def realign(self, offset: int) -> None:
         """Stand at `offset` again after a forward that failed half-way and left the layers apart, or begin anew."""
         self.offset = offset
+        self.cut = min(self.cut, offset)
         for cache in self.caches:
             ahead = int(getattr(cache, "offset", 0)) - offset
             if kind_of(cache) not in ("plain", "quantized") or (ahead and cache.trim(ahead) != ahead):
@@ -197,6 +203,14 @@ class KV:
         """One tuple for equal lists: a long session has a reading for every step."""
         found = tuple(layers)
         return self._readings.setdefault(found, found)
+
+    def can_step_back(self) -> bool:
+        """Whether one more token could be taken off again by trimming."""
+        return all(
+            kind_of(cache) in ("plain", "quantized")
+            or (isinstance(cache, caches.RotatingKVCache) and self.offset + 1 < cache.max_size)
+            for cache in self.caches
+        )
 
     @property
     def chunked_matters(self) -> bool:

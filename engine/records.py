@@ -105,7 +105,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Milliseconds of one fenced step: nothing of the next step is under way in them."""
+    """Milliseconds of one step.
+
+    Fenced unless `pipelined`: nothing of the next step is under way in them.
+    """
 
     total: float
     forward: float
@@ -113,7 +116,9 @@ class StepTimes:
     sample: float
     """Penalties, filters and draw for the token that follows."""
     inspect: float
-    """Candidates, entropy, ranks and readings."""
+    """Candidates, entropy, ranks and readings; in a pipelined step they run beside the next forward."""
+    pipelined: bool = False
+    """True in a run without a pace: then `total` goes from launch to the next token known, without `inspect`."""
 
 
 @dataclass(frozen=True, slots=True)

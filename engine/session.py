@@ -6,32 +6,23 @@ the path to `node`, and `kv.offset` says how long it is.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 
-import mlx.core as mx
 import numpy as np
 
 from engine import records
 from engine.errors import Cancelled, PromptError, StepError
 from engine.kv import KV
 from engine.logits import KeptLogits
+from engine.look import Here, Looker, memory
 from engine.model import Loaded
 from engine.prefill import Prefill
-from engine.reading import Reader, rank_of
 from engine.records import Distribution, Moved, Origin, Step, StepTimes
 from engine.runner import Runner, Stopped, never
-from engine.sampling import Row, Sampled, log_softmax, ranked, sample, uniform
+from engine.sampling import Row, ranked
 from engine.settings import Settings
 from engine.tree import ROOT, TokenTree
-
-LN2 = math.log(2)
-
-
-def memory() -> records.Memory:
-    """What the framework reports now."""
-    return records.Memory(mx.get_active_memory(), mx.get_peak_memory())
 
 
 class Session:
@@ -47,8 +38,7 @@ class Session:
         self.facts = loaded.facts
         self.settings = settings
         self._load = loaded.settings
-        self._reader = Reader(loaded.tokens)
-        self._runner = Runner(loaded.model, loaded.settings)
+        self.runner = Runner(loaded.model, loaded.settings)
         self._forget()
 
     def _forget(self) -> None:
@@ -57,13 +47,14 @@ class Session:
         self.node = ROOT
         self.kv.clear()
         self.kept = KeptLogits(self._load.kept_logits_mib * 2**20)
-        self._pending: dict[int, bytes] = {}
-        self._here: _Here | None = None
+        self.pending: dict[int, bytes] = {}
+        self.looker = Looker(self.tokens, self.tree, self.pending)
+        self._here: Here | None = None
 
     @property
     def kv(self) -> KV:
         """The live cache."""
-        return self._runner.kv
+        return self.runner.kv
 
     @property
     def next(self) -> Distribution:
@@ -72,22 +63,28 @@ class Session:
         Raises:
             StepError: No prompt has been read.
         """
-        return self._stand.next
+        return self.here.next
 
     @property
     def logits(self) -> Row:
         """The model's logits after the node where the session stands, float32, shape (vocabulary,)."""
-        return self._stand.row
+        return self.here.look.row
 
     @property
-    def _stand(self) -> _Here:
+    def here(self) -> Here:
+        """All that is known at the node where the session stands.
+
+        Raises:
+            StepError: No prompt has been read.
+        """
         if self._here is None:
             raise StepError("There is no prompt to go on from.", "Give a prompt first.")
         return self._here
 
-    def pending(self, node: int) -> bytes:
-        """Bytes of a character that the text up to a node leaves unfinished."""
-        return self._pending.get(node, b"")
+    def stand(self, here: Here) -> None:
+        """Stand at a node whose path the cache holds."""
+        self.node, self._here = here.look.node, here
+        self.kept.put(self.node, here.look.row)
 
     # ---- prefill ----------------------------------------------------------------------------
 
@@ -123,8 +120,8 @@ class Session:
         self._check_prompt(ids)
         self._forget()
         last = self.tree.extend(ROOT, ids, "prompt")
-        run = Prefill(self._runner, self._reader, self.tokens, self.settings.candidates, ids, echo)
-        self._pending = run.pending
+        run = Prefill(self.runner, self.looker.reader, self.tokens, self.settings.candidates, ids, echo)
+        self.pending.update(run.pending)
         yield records.PromptOpened(text, chat, tuple(run.read), run.echo, notes)
         try:
             yield from run.chunks(stopped)
@@ -132,16 +129,16 @@ class Session:
             self._forget()
             raise
         begun = time.perf_counter()
-        row = self._runner.forward(ids[-1])
+        row = self.runner.forward(ids[-1])
         forward_ms = (time.perf_counter() - begun) * 1000
-        sample_ms = self._stand_at(last, row)
+        self._arrive(last, row)
         yield records.Prefilled(
             text=text,
             tokens=tuple(run.read),
             next=self.next,
             kv=self.kv.reading(),
             memory=memory(),
-            ttft_ms=run.ms + forward_ms + sample_ms,
+            ttft_ms=run.ms + forward_ms + self.here.look.sample_ms,
             echo_ms=run.echo_ms,
             prompt_tps=len(ids) / (run.ms + forward_ms) * 1000,
         )
@@ -190,88 +187,47 @@ class Session:
             yield self._take(token, "inserted")
 
     def _take(self, token: int, origin: Origin) -> Step:
-        parent, before = self.node, self._stand
+        before = self.here
         begun = time.perf_counter()
-        self._check_room()
-        self._catch_up()
+        self.make_ready()
         forward_begun = time.perf_counter()
-        row = self._runner.forward(token)
+        row = self.runner.forward(token)
         forward_ended = time.perf_counter()
-        text, pending = self.tokens.text(token, self.pending(parent))
-        child = self.tree.add(parent, token, origin)
-        if pending:
-            self._pending[child] = pending
+        node = self.looker.grow(self.node, token, origin)
         try:
-            sample_ms = self._stand_at(child, row)
+            self._arrive(node, row)
         except StepError:
-            self._rewind(self.tree[parent].depth)
+            self._rewind(self.tree[node].depth - 1)
             raise
-        kv = self.kv.reading()
+        kv, used = self.kv.reading(), memory()
         ended = time.perf_counter()
-        node = self.tree[self.node]
-        logprob = float(before.logprobs[token])
-        return Step(
-            index=node.depth - node.start - 1,
-            position=node.depth - 1,
-            node=self.node,
-            parent=parent,
-            id=token,
-            text=text,
-            raw=self.tokens.raw(token),
-            pending=pending,
-            special=self.tokens.is_special(token),
-            origin=origin,
-            logprob=logprob,
-            prob=math.exp(logprob),
-            sampler_prob=float(before.sampled.probs[token]),
-            rank=rank_of(before.logprobs, token),
-            surprisal_bits=max(0.0, -logprob / LN2),
-            choice=before.next,
-            next=self.next,
-            kv=kv,
-            ms=StepTimes(
-                total=(ended - begun) * 1000,
-                forward=(forward_ended - forward_begun) * 1000,
-                sample=sample_ms,
-                inspect=(ended - forward_ended) * 1000 - sample_ms,
-            ),
-            memory=memory(),
+        sample_ms = self.here.look.sample_ms
+        ms = StepTimes(
+            total=(ended - begun) * 1000,
+            forward=(forward_ended - forward_begun) * 1000,
+            sample=sample_ms,
+            inspect=(ended - forward_ended) * 1000 - sample_ms,
         )
+        return self.looker.tell(before, self.here, origin, kv, ms, used)
 
-    def _check_room(self) -> None:
-        window, depth = self.facts.context_window, self.tree[self.node].depth
-        if self.facts.hard_window and window is not None and depth >= window:
+    def _arrive(self, node: int, row: Row) -> None:
+        """Look at a node whose path the cache holds, and stand there."""
+        self.stand(self.looker.show(self.looker.look(node, row, self.settings), self.settings.candidates))
+
+    def make_ready(self) -> None:
+        """See that one more token can go through: there is room, and the cache holds the whole path.
+
+        Raises:
+            StepError: The context is full and its positions end there.
+        """
+        window, at = self.facts.context_window, self.tree[self.node]
+        if self.facts.hard_window and window is not None and at.depth >= window:
             raise StepError(
                 f"The context window of {window} tokens is full, and this model has no positions beyond it.",
                 "Go back, or begin with a new prompt.",
             )
-
-    def _stand_at(self, node: int, row: Row) -> float:
-        """Stand at a node whose path the cache holds: read and sample what follows it.
-
-        Returns:
-            Milliseconds that the sampling took.
-
-        Raises:
-            StepError: The row holds no numbers; the session stands where it stood.
-        """
-        if np.isnan(row).any():
-            raise StepError(
-                "The model's logits are not numbers here.", "Its weights or its precision don't hold."
-            )
-        at, settings = self.tree[node], self.settings
-        logprobs = log_softmax(row)
-        begun = time.perf_counter()
-        draw = uniform(settings.seed, at.depth, at.reroll)
-        barred = self.tokens.eos_ids if at.depth - at.start < settings.min_tokens else ()
-        sampled = sample(row, logprobs, settings, draw, barred)
-        sample_ms = (time.perf_counter() - begun) * 1000
-        following = self._reader.distribution(
-            node, at.depth, logprobs, sampled, settings.candidates, self.pending(node), at.reroll
-        )
-        self.kept.put(node, row)
-        self.node, self._here = node, _Here(row, logprobs, sampled, following)
-        return sample_ms
+        if self.kv.offset < at.depth:  # a failure or a cancelled move left it short
+            self.runner.path(self.tree.tokens(self.node), at.start)
 
     def configure(self, settings: Settings) -> Distribution | None:
         """Use other settings from here on.
@@ -282,7 +238,7 @@ class Session:
         self.settings = settings
         if self._here is None:
             return None
-        self._stand_at(self.node, self._here.row)
+        self._arrive(self.node, self.logits)
         return self.next
 
     def reroll(self) -> Distribution:
@@ -291,9 +247,9 @@ class Session:
         Raises:
             StepError: There is no prompt.
         """
-        row = self._stand.row
+        row = self.logits
         self.tree[self.node].reroll += 1
-        self._stand_at(self.node, row)
+        self._arrive(self.node, row)
         return self.next
 
     # ---- moves ------------------------------------------------------------------------------
@@ -326,14 +282,16 @@ class Session:
         if recomputed:
             row = self._recompute(node, shared, stopped)
         assert row is not None  # nothing was missing only where it was kept
-        self._stand_at(node, row)
+        self._arrive(node, row)
         self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
         return Moved(node, kept, 0, recomputed, ms, self.next, self.kv.reading(), note if recomputed else "")
 
     def _keepable(self, node: int, depth: int) -> int:
-        """Tokens that may stay: none of a half-kept prompt where its cut into chunks changes the numbers."""
-        return 0 if self.kv.chunked_matters and depth < self.tree[node].start - 1 else depth
+        """How many of `depth` tokens may stay: none where they were cut into chunks in another way and that matters."""
+        wanted = self.tree[node].start - 1  # the prompt goes in chunks but for its last token
+        alike = min(self.kv.cut, depth) == min(wanted, depth)
+        return depth if alike or not self.kv.chunked_matters else 0
 
     def _rewind(self, depth: int) -> str:
         """Let the cache hold at most `depth` tokens; returns why it had to be emptied, if it had."""
@@ -342,16 +300,10 @@ class Session:
     def _recompute(self, node: int, shared: int, stopped: Stopped) -> Row:
         """Run what the cache lacks of the path to a node."""
         try:
-            return self._runner.path(self.tree.tokens(node), self.tree[node].start, stopped)
+            return self.runner.path(self.tree.tokens(node), self.tree[node].start, stopped)
         except BaseException:
             self._rewind(shared)  # what was added belongs to a path that was not reached
             raise
-
-    def _catch_up(self) -> None:
-        """Bring the cache to the node where the session stands, after a failure or a cancelled move left it short."""
-        at = self.tree[self.node]
-        if self.kv.offset < at.depth:
-            self._runner.path(self.tree.tokens(self.node), at.start)
 
     def back(self, count: int = 1, stopped: Stopped = never) -> Moved:
         """Go back some tokens, at most to the first."""
@@ -375,22 +327,10 @@ class Session:
             StepError: There is no prompt.
             Cancelled: `stopped` said so.
         """
-        live = self._stand.row
+        live = self.logits
         begun = time.perf_counter()
         path = self.tree.tokens(self.node)
-        fresh = self._runner.fresh().path(path, self.tree[self.node].start, stopped)
+        fresh = self.runner.fresh().path(path, self.tree[self.node].start, stopped)
         difference = float(np.abs(live - fresh).max())
         same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
         return records.Verified(self.node, len(path), difference, same, (time.perf_counter() - begun) * 1000)
-
-
-class _Here:
-    """What is known at the node where the session stands."""
-
-    __slots__ = ("logprobs", "next", "row", "sampled")
-
-    def __init__(self, row: Row, logprobs: Row, sampled: Sampled, following: Distribution) -> None:
-        self.row = row
-        self.logprobs = logprobs
-        self.sampled = sampled
-        self.next = following

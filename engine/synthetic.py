@@ -48,9 +48,8 @@ def write(
     mx.random.seed(0)
     model_class, arguments = utils._get_classes(dict(config))
     model = model_class(arguments.from_dict(dict(config)))
-    model.update(
-        tree_unflatten([(name, _peaked(name, array)) for name, array in tree_flatten(model.parameters())])
-    )
+    weights: Any = tree_flatten(model.parameters())
+    model.update(tree_unflatten([(name, _peaked(name, array)) for name, array in weights]))
     model.set_dtype(dtype)
     written = dict(config)
     if quantize is not None:

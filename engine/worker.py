@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ from engine.errors import Cancelled, EngineError, StepError
 from engine.finish import finish, window_full
 from engine.model import Loaded, load
 from engine.records import Record
+from engine.run import paced, run
 from engine.session import Session
 from engine.settings import Settings, check
 
@@ -110,21 +110,19 @@ class Worker:
 
     def _run(self, command: commands.Run, stopped: Stopped) -> None:
         session = self._ready
-        if session.next and session.tree[session.node].origin == "prompt" and (full := window_full(session)):
+        if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
             self._emit(full)
             return
-        due = time.perf_counter()
-        while not self._took(session.step()):
-            if command.pace:
-                due = max(due + 1 / command.pace, time.perf_counter() - 1 / command.pace)
-                command.cancel.wait(max(0.0, due - time.perf_counter()))
-            if stopped():
-                raise Cancelled
+        pace, ended = command.pace, False
+        for step in paced(session, pace, command.cancel, stopped) if pace else run(session, stopped):
+            ended = self._took(step)
+        if not ended:
+            raise Cancelled
 
     def _took(self, step: records.Step) -> bool:
         """Hand out a step and the stop that it reached; returns whether it reached one."""
         self._emit(step)
-        stop = finish(self._ready, step)
+        stop = finish(self._ready, step.node)
         if stop is not None:
             self._emit(stop)
         return stop is not None

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 
 from engine.model import Loaded
 from engine.reading import rank_of
+from engine.run import run
 from engine.sampling import log_softmax
 from engine.session import Session
 from engine.settings import Settings
@@ -76,6 +77,13 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
             assert step.id == picked
             assert step.node == self.session.node
 
+        @rule(count=st.integers(1, 5))
+        def run_and_break_off(self, count: int) -> None:
+            taken: list[int] = []
+            for step in run(self.session, lambda: len(taken) >= count):
+                taken.append(step.id)  # noqa: PERF401 - the run asks for its length
+            assert 1 <= len(taken) <= count + 1
+
         @rule(place=st.integers(0, 7))
         def choose(self, place: int) -> None:
             candidate = self.session.next.candidates[place]
@@ -132,7 +140,7 @@ def test_a_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
     run_state_machine_as_test(
         walk(zoo.load(name, **options), tolerance),
         settings=settings(
-            max_examples=4, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=8, stateful_step_count=16, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 

@@ -1,0 +1,120 @@
+"""What inspection costs: steps a second with all readings against mlx_lm's own loop, on one model in one run.
+
+    python -m engine.bench                 the bundled model
+    python -m engine.bench --model 100m    a llama of 103 million random weights, written to a temporary directory
+    python -m engine.bench --model DIR     any model
+
+The two loops take turns, so that a machine that slows down slows both; the ratio of their medians is printed last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import mlx.core as mx
+from mlx_lm.generate import generate_step
+
+from engine import synthetic
+from engine.model import Loaded, load
+from engine.run import run
+from engine.runner import never
+from engine.session import Session
+from engine.settings import LoadSettings, Settings
+
+PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
+
+
+def peer(loaded: Loaded, ids: list[int], steps: int) -> float:
+    """Seconds that mlx_lm's generate_step takes for `steps` tokens after the first."""
+    tokens = generate_step(mx.array(ids), loaded.model, max_tokens=steps + 1)
+    next(tokens)
+    begun = time.perf_counter()
+    for _ in range(steps):
+        next(tokens)
+    elapsed = time.perf_counter() - begun
+    tokens.close()
+    return elapsed
+
+
+def ours(loaded: Loaded, ids: list[int], steps: int, candidates: int, *, pipelined: bool) -> float:
+    """Seconds that as many inspected steps take: candidates, entropy, ranks, KV readings, times."""
+    session = Session(loaded, Settings(candidates=candidates, max_tokens=10**9))
+    for _ in session.prefill("", ids, echo=False):
+        pass
+    begun = time.perf_counter()
+    done = 0
+    while done < steps:
+        taken = run(session, never) if pipelined else iter(session.step, None)
+        done += sum(
+            1 for _ in islice(taken, steps - done)
+        )  # a run ends at end-of-sequence; mlx_lm's loop doesn't
+    return time.perf_counter() - begun
+
+
+def alternate(loops: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
+    """Time some loops in turn, after one uncounted round; the order turns every round.
+
+    Returns:
+        Seconds of each round, for each loop.
+    """
+    found: list[list[float]] = [[] for _ in loops]
+    for loop in loops:
+        loop()
+    for turn in range(rounds):
+        for place in range(len(loops)):
+            which = (turn + place) % len(loops)
+            found[which].append(loops[which]())
+    return found
+
+
+def report(loaded: Loaded, rounds: int, steps: int, candidates: int) -> tuple[float, float]:
+    """Measure, print the table, and return two ratios of medians to mlx_lm's: of a run, and of single steps."""
+    ids = loaded.tokens.encode(PROMPT)
+    loops = {
+        "mlx_lm generate_step": lambda: peer(loaded, ids, steps),
+        "inspected, a run": lambda: ours(loaded, ids, steps, candidates, pipelined=True),
+        "inspected, single steps": lambda: ours(loaded, ids, steps, candidates, pipelined=False),
+    }
+    found = alternate(list(loops.values()), rounds)
+    facts = loaded.facts
+    print(
+        f"{facts.name}: {facts.family}, {facts.parameters / 1e6:.1f} M parameters, {facts.dtype}, {facts.backend}"
+    )
+    print(f"{rounds} rounds of {steps} steps, prompt of {len(ids)} tokens, greedy, {candidates} candidates")
+    for name, times in zip(loops, found, strict=True):
+        rates = sorted(steps / each for each in times)
+        print(f"  {name:24} {statistics.median(rates):8.1f} steps/s   ({rates[0]:.1f} to {rates[-1]:.1f})")
+    theirs, run_, single = map(statistics.median, found)
+    return theirs / run_, theirs / single
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the benchmark; the ratio is the last line."""
+    parser = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--model", default="pocket", help="pocket, 100m, a directory or a hub id")
+    parser.add_argument("--rounds", type=int, default=7, help="counted rounds of each loop")
+    parser.add_argument("--steps", type=int, default=100, help="steps a round")
+    parser.add_argument("--candidates", type=int, default=20, help="candidates recorded a step")
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as directory:
+        spec = arguments.model
+        if spec == "100m":
+            spec = str(
+                synthetic.write(Path(directory) / "llama-100m", synthetic.LLAMA_100M, dtype=mx.bfloat16)
+            )
+        loaded = load(LoadSettings(model=spec))
+        of_run, of_steps = report(loaded, arguments.rounds, arguments.steps, arguments.candidates)
+    print(f"single steps: ratio {of_steps:.3f}")
+    print(f"ratio {of_run:.3f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
