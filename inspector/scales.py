@@ -122,6 +122,8 @@ class Metric:
     format: Callable[[float], str]
     top: float | None = None
     """Full height of its chart, None to fit the values shown."""
+    height: Callable[[float], float] = float
+    """Height of a value in a chart, before it is set against the top."""
 
     @property
     def falling(self) -> bool:
@@ -161,10 +163,10 @@ METRIC: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("off", "", lambda _: None, (), str),
-        Metric("probability", "", _probability, (0.5, 0.25, 0.1, 0.05, 0.01), percent, 1.0),
-        Metric("surprisal", "bits", _surprisal, (1, 2, 4, 6, 8), bits),
-        Metric("entropy", "bits", _entropy, (1, 2, 3, 4, 5), bits),
-        Metric("rank", "", _rank, (2, 3, 6, 11, 101), lambda value: count(int(value))),
+        Metric("probability", "", _probability, (0.25, 0.1, 0.05, 0.01, 0.001), percent, 1.0),
+        Metric("surprisal", "bits", _surprisal, (2, 3, 4, 6, 8), bits),
+        Metric("entropy", "bits", _entropy, (2, 3, 4, 5, 6), bits),
+        Metric("rank", "", _rank, (2, 3, 6, 11, 101), lambda value: count(int(value)), None, math.log2),
     )
 }
 METRICS: tuple[str, ...] = tuple(METRIC)

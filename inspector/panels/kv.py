@@ -1,20 +1,135 @@
-"""Skeleton, being filled in."""
+"""What the KV cache holds: tokens, bytes used and allocated, how it grew, and the bill of the last move."""
 
 from __future__ import annotations
 
-from textual.widget import Widget
+from bisect import bisect_left
 
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+
+from engine.records import KVGroup, KVReading, Moved, Step
+from inspector import scales
+from inspector.display import visible
+from inspector.panels.canvas import Canvas, Row, centred, panel_css, waiting
+from inspector.panels.charts import FREE, sample, stairs
 from inspector.timeline import Timeline
 
+_MOST_CHART = 6
+"""Lines that the chart of the growth takes at most."""
 
-class KVPanel(Widget, can_focus=True):
-    """KV."""
 
-    DEFAULT_CSS = "KVPanel { border: round $panel; }"
-    HELP = "# KV"
+class KVPanel(Canvas, can_focus=True):
+    """The KV cache at the selected token, read off the cache objects."""
 
-    def show(self, timeline: Timeline) -> None:
-        """Show the timeline as it is now."""
+    DEFAULT_CSS = panel_css("KVPanel")
+    HELP = """\
+# KV cache
+The keys and values that the model keeps for every token, so that a step computes one token and not the whole text.
 
-    def render(self) -> str:
-        return ""
+- **used** bytes hold tokens; **allocated** ones are reserved: caches grow in strides, drawn as stairs of `░`
+- the chart runs from the first token to the last one; the greyer part is the prompt
+- one line for each kind of cache: how many layers, tokens held (of how many at most), bytes used / allocated
+- after a move: how many tokens were **kept**, **restored** from memory, or **recomputed** by the model
+"""
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        timeline = self.timeline
+        kv = reading_at(timeline) if timeline is not None else None
+        self._entitle(timeline, kv)
+        if timeline is None or kv is None or not kv.offset:
+            reason, advice = waiting(timeline, "Tokens, bytes and their growth appear here.")
+            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+        below = self._below(timeline, kv, width, height)
+        chart = max(0, min(_MOST_CHART, height - 1 - len(below)))
+        return [self._summary(timeline, kv), *self._chart(timeline, width, chart), *below]
+
+    def _entitle(self, timeline: Timeline | None, kv: KVReading | None) -> None:
+        if timeline is None or kv is None or not kv.offset:
+            self.title(Content("KV cache"))
+            return
+        window = timeline.facts.context_window if timeline.facts else None
+        of = f"{scales.percent(kv.offset / window)} of the window of {scales.count(window)}" if window else ""
+        self.title(Content(f"KV cache · {scales.count(kv.offset)} tokens"), Content(of))
+
+    def _summary(self, timeline: Timeline, kv: KVReading) -> Row:
+        """Used and allocated, each in the colour it has in the chart."""
+        muted = self.ink("muted")
+        row = [
+            Segment("█ ", self.data()), Segment(scales.size(kv.used_bytes), self.ink("strong")),
+            Segment(" used  ", muted), Segment(f"{FREE} ", muted),
+            Segment(scales.size(kv.allocated_bytes), self.ink("strong")), Segment(" allocated", muted),
+        ]  # fmt: skip
+        each = timeline.facts.kv_bytes_per_token if timeline.facts else None
+        return [*row, Segment(f"  {scales.size(each)} a token", muted)] if each else row
+
+    # ---- growth -----------------------------------------------------------------------------
+
+    def _chart(self, timeline: Timeline, width: int, height: int) -> list[Row]:
+        """Used bytes over the tokens of the path, on the stairs of what was allocated."""
+        held = timeline.kv.offset if timeline.kv else 0
+        slots = sample(min(len(timeline.items), held), width)
+        readings = [reading_of(timeline, slot) for slot in slots]
+        used = [float(reading.used_bytes) for reading in readings if reading]
+        allocated = [float(reading.allocated_bytes) for reading in readings if reading]
+        prompt = bisect_left(slots, timeline.boundary)
+        inks = (self.data(0.0) + Style(dim=True), self.data(), self.ink("faint"))
+        return [_coloured(line, prompt, inks) for line in stairs(used, allocated, height)]
+
+    # ---- kinds and bill ---------------------------------------------------------------------
+
+    def _below(self, timeline: Timeline, kv: KVReading, width: int, height: int) -> list[Row]:
+        """The lines under the chart, as many as leave it one line."""
+        bill = self._bill(timeline.moved, width) if timeline.moved and timeline.following else []
+        room = max(0, height - 2 - len(bill))
+        groups = [self._group(group) for group in kv.groups]
+        if len(groups) > room > 0:
+            groups = [
+                *groups[: room - 1],
+                [Segment(f"and {len(groups) - room + 1} more kinds", self.ink("muted"))],
+            ]
+        return groups[:room] + bill
+
+    def _group(self, group: KVGroup) -> Row:
+        held = scales.count(group.held) + (f" of {scales.count(group.limit)}" if group.limit else "")
+        layers = f"{len(group.layers)} layer" + ("s" if len(group.layers) != 1 else "")
+        tokens = "state" if group.kind == "recurrent" else f"{held} tokens"
+        sizes = f"{scales.size(group.used_bytes)} / {scales.size(group.allocated_bytes)}"
+        return [Segment(group.kind.ljust(10)), Segment(f"{layers:<11}{tokens:<16}{sizes}", self.ink("muted"))]
+
+    def _bill(self, moved: Moved, width: int) -> list[Row]:
+        """What the last move cost, and why."""
+        parts = [f"kept {scales.count(moved.kept)}"]
+        parts += [f"restored {scales.count(moved.restored)}"] if moved.restored else []
+        parts += [f"recomputed {scales.count(moved.recomputed)}"]
+        text = f"{' · '.join(parts)} · {scales.milliseconds(moved.ms)}"
+        ink = self.ink("warn" if moved.recomputed else "good")
+        row = [Segment("moved  ", ink), Segment(text)]
+        if not moved.note:
+            return [row]
+        note = Segment(visible(moved.note), self.ink("muted"))
+        together = Segment.get_line_length(row) + 3 + note.cell_length <= width
+        return [[*row, Segment(" · "), note]] if together else [row, [Segment("       "), note]]
+
+
+def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
+    """The cache after the token of a slot: after its step, or after its chunk of the prompt."""
+    item = timeline.items[slot]
+    if isinstance(item, Step):
+        return item.kv
+    chunk = bisect_left(timeline.chunks, slot + 1, key=lambda chunk: chunk.done)
+    return timeline.chunks[chunk].kv if chunk < len(timeline.chunks) else None
+
+
+def reading_at(timeline: Timeline) -> KVReading | None:
+    """The cache at the token looked at, at the tip while following."""
+    return timeline.kv if timeline.following else reading_of(timeline, timeline.slot)
+
+
+def _coloured(line: str, prompt: int, inks: tuple[Style, Style, Style]) -> Row:
+    """One line of the chart: the prompt's part, the completion's, and what is free."""
+    row: Row = []
+    for column, char in enumerate(line):
+        ink = inks[2] if char == FREE else inks[0] if column < prompt else inks[1]
+        row.append(Segment(char, ink))
+    return row

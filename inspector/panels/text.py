@@ -102,7 +102,7 @@ the block at the end is the token to come.
         self._repaint_readings(timeline)
         self._repaint_cursor(timeline)
         if timeline.following and at_end:
-            self.scroll_end(animate=False, immediate=True)
+            self.scroll_end(animate=False, immediate=True, force=True)
 
     def watch_metric(self) -> None:
         """Heat by another metric."""
@@ -173,7 +173,7 @@ the block at the end is the token to come.
             self._repaint(*self._span(place))
         self._slot, self._following = slot, following
         if following and not stays:
-            self.scroll_end(animate=False, immediate=True)
+            self.scroll_end(animate=False, immediate=True, force=True)
         elif not following:
             self._scroll_to_slot(slot)
 
@@ -187,9 +187,9 @@ the block at the end is the token to come.
     def _scroll_to_slot(self, slot: int) -> None:
         line, top, height = self._span(slot)[0], self.scroll_offset.y, self.size.height
         if line < top:
-            self.scroll_to(y=line, animate=False, immediate=True)
+            self.scroll_to(y=line, animate=False, immediate=True, force=True)
         elif line >= top + height:
-            self.scroll_to(y=line - height + 1, animate=False, immediate=True)
+            self.scroll_to(y=line - height + 1, animate=False, immediate=True, force=True)
 
     def _repaint(self, first: int, count: int) -> None:
         for y in range(first, first + count):
@@ -213,7 +213,7 @@ the block at the end is the token to come.
     # ---- events -----------------------------------------------------------------------------
 
     def on_resize(self, event: events.Resize) -> None:
-        width = self.size.width - _GUTTER - 1
+        width = self.scrollable_size.width - _GUTTER - 1
         if width != self._wrap.width:
             self._wrap, self._keys = Wrap(width), []
             self._strips.clear()
@@ -280,7 +280,7 @@ the block at the end is the token to come.
         if failure is not None:
             texts = [visible(failure.message), visible(failure.hint)]
         inks = [self._ink("base"), self._ink("muted")]
-        rows = centred(list(zip(texts, inks, strict=True)), self.size.width - 2, self.size.height)
+        rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width - 1, self.size.height)
         y -= self.scroll_offset.y
         return rows[y] if y < len(rows) else []
 

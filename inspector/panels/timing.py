@@ -1,20 +1,141 @@
-"""Skeleton, being filled in."""
+"""Where the time goes: to the first token, for each token after it, and inside the selected step."""
 
 from __future__ import annotations
 
-from textual.widget import Widget
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
 
+from engine.records import Memory, Step, StepTimes
+from engine.timing import Tpot
+from inspector import scales
+from inspector.panels.canvas import Canvas, Row, centred, panel_css, waiting
+from inspector.panels.charts import area, shares, window
+from inspector.panels.series import StepMs
 from inspector.timeline import Timeline
 
+PARTS = (("forward", "█", 0.45), ("sample", "▓", 0.95), ("inspect", "▒", 0.0), ("other", "░", 0.7))
+"""The parts of a step: name, fill and heat of its colour."""
+_MOST_CHART = 6
 
-class TimingPanel(Widget, can_focus=True):
-    """Time."""
 
-    DEFAULT_CSS = "TimingPanel { border: round $panel; }"
-    HELP = "# Time"
+class TimingPanel(Canvas, can_focus=True):
+    """TTFT, TPOT, throughput, and the split of the selected step."""
+
+    DEFAULT_CSS = panel_css("TimingPanel")
+    HELP = """\
+# Time
+- **first token** (TTFT): the whole prompt through the model, and the first draw
+- **then** (TPOT): time per output token, mean, median (p50) and the slowest in twenty (p95); every step is fenced, so
+  that nothing of the next one runs inside it
+- **prompt** and **generation**: tokens a second; **echo**: what the prompt logprobs cost on top, not part of TTFT
+- the chart: ms of each step, from zero; the bar: what the selected step spent on the model (**forward**), on the
+  sampler (**sample**) and on what you see here (**inspect**)
+- memory as the framework reports it: now, and the most so far
+"""
+
+    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._ms = StepMs()
 
     def show(self, timeline: Timeline) -> None:
-        """Show the timeline as it is now."""
+        """Show the timing of the path, and of the step looked at."""
+        self._ms.update(timeline)
+        super().show(timeline)
 
-    def render(self) -> str:
-        return ""
+    def draw(self, width: int, height: int) -> list[Row]:
+        timeline = self.timeline
+        step = timeline.step if timeline is not None else None
+        self._entitle(step.memory if step else timeline.memory if timeline else None)
+        if timeline is None or not timeline.chunks:
+            reason, advice = waiting(timeline, "Time to first token, and for each token, appear here.")
+            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+        above = [self._latency(timeline), self._throughput(timeline)]
+        below = self._split(step, width) if step else []
+        if height < 5:
+            above, below = above[: height - 1], below[1:]
+        chart = max(0, min(_MOST_CHART, height - len(above) - len(below)))
+        return [*above, *self._chart(timeline, width, chart), *below]
+
+    def _entitle(self, memory: Memory | None) -> None:
+        text = ""
+        if memory is not None:
+            text = f"memory {scales.size(memory.active_bytes)} · peak {scales.size(memory.peak_bytes)}"
+        self.title(Content("Time"), Content(text))
+
+    def _latency(self, timeline: Timeline) -> Row:
+        prefilled, tpot = timeline.prefilled, self._ms.tpot()
+        if prefilled is None:
+            done, total = timeline.chunks[-1].done, timeline.chunks[-1].total
+            spent = sum(chunk.ms for chunk in timeline.chunks)
+            return self._pairs(
+                ("prefill", f"{scales.milliseconds(spent)} for {scales.count(done)} of {scales.count(total)}")
+            )
+        row = self._pairs(("first token", scales.milliseconds(prefilled.ttft_ms)))
+        return row + (self._tpot(tpot) if tpot else [])
+
+    def _tpot(self, tpot: Tpot) -> Row:
+        row = self._pairs(("then", scales.milliseconds(tpot.mean)))
+        return row + self._pairs(("p50", scales.ms(tpot.p50)), ("p95", scales.ms(tpot.p95)))
+
+    def _throughput(self, timeline: Timeline) -> Row:
+        prefilled, tpot = timeline.prefilled, self._ms.tpot()
+        if prefilled is None:
+            spent = sum(chunk.ms for chunk in timeline.chunks)
+            return (
+                self._pairs(("prompt", scales.rate(timeline.chunks[-1].done / spent * 1000))) if spent else []
+            )
+        pairs = [("prompt", scales.rate(prefilled.prompt_tps))]
+        pairs += [("generation", scales.rate(tpot.tps))] if tpot else []
+        pairs += [("echo", scales.milliseconds(prefilled.echo_ms))] if prefilled.echo_ms else []
+        return self._pairs(*pairs)
+
+    def _pairs(self, *pairs: tuple[str, str]) -> Row:
+        """Names in grey and numbers in bold, side by side."""
+        muted, strong = self.ink("muted"), self.ink("strong")
+        parts = [(Segment(f"{name} ", muted), Segment(f"{value}  ", strong)) for name, value in pairs]
+        return [segment for pair in parts for segment in pair]
+
+    # ---- steps ------------------------------------------------------------------------------
+
+    def _chart(self, timeline: Timeline, width: int, height: int) -> list[Row]:
+        """Milliseconds of the last steps, a column each; the selected one stands out."""
+        values = self._ms.values
+        label = f"{scales.ms(max(values))} ms" if values else ""
+        shown = window(len(values), max(1, width - len(label) - 1), timeline.slot - timeline.boundary)
+        part = [values[index] for index in shown]
+        current = timeline.step.index if timeline.step else -1
+        plain, chosen = self.data(0.2), self.ink("accent")
+        inks = [chosen if index == current else plain for index in shown]
+        rows = [_columns(line, inks) for line in area(part, height, max(values, default=0.0))]
+        if rows and part:
+            rows[0] += [Segment(" " * (width - len(label) - len(part))), Segment(label, self.ink("faint"))]
+        return rows
+
+    def _split(self, step: Step, width: int) -> list[Row]:
+        """The parts of one step as a bar, and in numbers."""
+        parts = split(step.ms)
+        inks = [self.data(level) for _, _, level in PARTS]
+        cells = shares(parts, width)
+        bar = [
+            Segment(fill * count, ink)
+            for (_, fill, _), count, ink in zip(PARTS, cells, inks, strict=True)
+            if count
+        ]
+        numbers: Row = []
+        for (name, fill, _), value, ink in zip(PARTS, parts, inks, strict=True):
+            numbers += [
+                Segment(f"{fill} ", ink),
+                Segment(f"{name} ", self.ink("muted")),
+                Segment(f"{scales.ms(value)}  "),
+            ]
+        return [bar, [*numbers, Segment(f"of {scales.milliseconds(step.ms.total)}", self.ink("muted"))]]
+
+
+def split(ms: StepTimes) -> tuple[float, float, float, float]:
+    """Forward, sample, inspect and the rest of a step, in milliseconds."""
+    return ms.forward, ms.sample, ms.inspect, max(0.0, ms.total - ms.forward - ms.sample - ms.inspect)
+
+
+def _columns(line: str, inks: list[Style]) -> Row:
+    return [Segment(char, ink) for char, ink in zip(line, inks, strict=True)]

@@ -306,7 +306,7 @@ class Session:
         words: list[Piece] = [word for word in self.random.sample(WORDS, self.count) if word != wanted][
             : self.count - 1
         ]
-        sharp = self.random.choice((0.6, 1.0, 1.6, 2.6, 4.0, 6.0))
+        sharp = self.random.choice((0.7, 1.4, 2.2, 3.0, 4.0, 5.0, 6.0, 8.0))
         scores = sorted(
             (math.exp(-sharp * n**0.7 * self.random.uniform(0.5, 1.0)) for n in range(self.count)),
             reverse=True,
@@ -314,8 +314,8 @@ class Session:
         others = self.random.uniform(0.0, 0.12) / sharp
         total = sum(scores)
         probs = [score / total * (1 - others) for score in scores]
-        place = self.random.choice((0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3))
-        place = place if probs[place] > 0.04 else 0
+        place = self.random.choice((0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 5))
+        place = place if probs[place] > 0.01 and sum(probs[:place]) < self.top_p else 0
         words.insert(place, wanted)
         after, cuts = self._sampled(probs) if sampler else (probs, [None] * self.count)
         return tuple(
