@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.records import Finished
 from engine.session import Session
+from engine.tokens import decode
 
 
 def finish(session: Session, node: int) -> Finished | None:
@@ -51,7 +52,8 @@ def stop_string(session: Session, node: int) -> str | None:
     # where a dozen of them stand inside one stop string.
     reach = max(len(stop.encode()) for stop in stops) + 12
     tail = session.tree.tail(node, min(reach, at.depth - at.start))
-    before = len(session.tokens.join(tail[:-1]))
+    # An unfinished character doesn't count as text yet: the token that finishes it may complete the string.
+    before = len(decode(b"", b"".join(map(session.tokens.raw, tail[:-1])))[0])
     text = session.tokens.join(tail)
     found = [
         (place, stop) for stop in stops if (place := text.find(stop, max(0, before - len(stop) + 1))) >= 0

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 from engine.errors import PromptError
 
-REPLACEMENT = "�"
+BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+"""How sentencepiece spells a byte that no piece covers; some tokenizers list these as added tokens."""
 
 
 def decode(pending: bytes, raw: bytes) -> tuple[str, bytes]:
@@ -144,7 +146,8 @@ class Tokens:
                 )
 
     def _read(self, token: int) -> bytes:
-        if (added := self._added.get(token)) is not None:
+        added = self._added.get(token)
+        if added is not None and not BYTE_PIECE.fullmatch(added):
             return added.encode("utf-8", "replace")
         piece = self._fast.convert_ids_to_tokens(token) if 0 <= token < len(self._fast) else None
         if piece is None:
@@ -179,7 +182,7 @@ class Tokens:
 
 
 def _sentencepiece(piece: str) -> bytes:
-    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+    if BYTE_PIECE.fullmatch(piece):
         return bytes([int(piece[3:5], 16)])
     return piece.replace("▁", " ").encode("utf-8", "replace")
 

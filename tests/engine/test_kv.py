@@ -1,0 +1,155 @@
+"""KV readings against the arrays they are read off, for every kind of cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from engine.kv import KV
+from engine.records import KVReading
+from engine.runner import Runner, never
+from engine.session import Session
+from engine.settings import LoadSettings, Settings
+from tests.zoo import Zoo
+
+PROMPT = list(range(10, 30))
+
+
+def stepped(zoo: Zoo, name: str, steps: int = 12, **load: Any) -> tuple[Session, list[KVReading]]:
+    session = Session(zoo.load(name, **load), Settings(candidates=1))
+    list(session.prefill("", PROMPT, echo=False))
+    return session, [session.step().kv for _ in range(steps)]
+
+
+def test_a_plain_cache_uses_what_the_formula_says(zoo: Zoo) -> None:
+    session, readings = stepped(zoo, "llama")
+    facts = session.facts
+    per_token = 2 * facts.layers * (facts.kv_heads or 0) * (facts.head_size or 0) * 4
+    assert facts.kv_bytes_per_token == per_token
+    for place, reading in enumerate(readings):
+        assert reading.offset == len(PROMPT) + place + 1
+        assert reading.used_bytes == per_token * reading.offset
+        assert reading.allocated_bytes == per_token * 256  # one block holds them all
+        assert [(group.kind, group.held, group.limit) for group in reading.groups] == [
+            ("plain", reading.offset, None)
+        ]
+        assert reading.groups[0].layers == (0, 1, 2, 3)
+
+
+def test_a_quantized_cache_uses_packed_values_scales_and_biases(zoo: Zoo) -> None:
+    session, readings = stepped(zoo, "llama", kv_bits=4, kv_group_size=32, quantized_kv_start=0)
+    heads, size, layers = 2, 32, 4
+    per_token = 2 * layers * heads * (size * 4 // 8 + 2 * 4 * size // 32)
+    assert session.facts.kv_bytes_per_token == per_token
+    assert readings[-1].used_bytes == per_token * readings[-1].offset
+    assert readings[-1].groups[0].kind == "quantized"
+
+
+def test_a_rotating_cache_holds_its_window_and_no_more(zoo: Zoo) -> None:
+    _, readings = stepped(zoo, "phi3", max_kv_size=24)
+    held = [reading.groups[0].held for reading in readings]
+    assert held == [21, 22, 23] + [24] * 9
+    assert {reading.groups[0].limit for reading in readings} == {24}
+    assert readings[-1].offset == len(PROMPT) + 12
+    assert readings[-1].used_bytes == readings[-1].allocated_bytes
+
+
+def test_a_recurrent_state_is_constant(zoo: Zoo) -> None:
+    session, readings = stepped(zoo, "mamba2")
+    assert len({reading.used_bytes for reading in readings}) == 1
+    assert readings[0].used_bytes == readings[0].allocated_bytes > 0
+    assert session.facts.kv_bytes_per_token is None
+    assert readings[0].groups[0].kind == "recurrent"
+
+
+def test_mixed_caches_are_grouped_by_kind(zoo: Zoo) -> None:
+    session, readings = stepped(zoo, "gemma3", steps=20)
+    assert session.facts.cache_kinds == ("rotating", "plain", "rotating", "plain")
+    assert {group.kind: group.layers for group in readings[-1].groups} == {
+        "rotating": (0, 2),
+        "plain": (1, 3),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["pocket", "llama", "gemma3", "mamba2", "lfm2", "qwen3-next", "deepseek-v2", "gpt-oss"]
+)
+def test_allocated_bytes_are_those_of_the_arrays(zoo: Zoo, name: str) -> None:
+    session, _ = stepped(zoo, name)
+    arrays = session.kv.state()
+    assert session.kv.reading().allocated_bytes == sum(array.nbytes for array in arrays)
+    assert session.kv.reading().used_bytes <= session.kv.reading().allocated_bytes
+
+
+@pytest.mark.parametrize("name", ["llama", "pocket", "deepseek-v2"])
+def test_allocated_bytes_are_what_the_framework_gained(zoo: Zoo, name: str) -> None:
+    loaded = zoo.load(name)
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    runner = Runner(loaded.model, LoadSettings())
+    runner.path(PROMPT, len(PROMPT), never)
+    gained = mx.get_active_memory() - before
+    assert runner.kv.reading().allocated_bytes == pytest.approx(gained, rel=0.02)
+
+
+def test_trimming_gives_nothing_back(zoo: Zoo) -> None:
+    session, readings = stepped(zoo, "llama")
+    moved = session.back(10)
+    assert moved.kv.offset == readings[1].offset
+    assert moved.kv.used_bytes == readings[1].used_bytes
+    assert moved.kv.allocated_bytes == readings[-1].allocated_bytes
+    assert (moved.kept, moved.recomputed) == (22, 0)
+
+
+def test_a_cache_that_cannot_be_trimmed_says_why_it_recomputes(zoo: Zoo) -> None:
+    session, _ = stepped(zoo, "mamba2")
+    moved = session.back(2)
+    assert (moved.kept, moved.restored, moved.recomputed) == (0, 0, 30)
+    assert moved.note == "a recurrent cache can't be trimmed"
+
+
+class Broken:
+    """A model whose forward fails after some layers have written their keys."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.armed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, *args: Any, **keywords: Any) -> mx.array:
+        logits: mx.array = self._model(*args, **keywords)
+        if self.armed:
+            for cache in keywords["cache"][:1]:
+                if hasattr(cache, "offset"):
+                    cache.offset -= 1  # as if the first layer had not got there
+            raise RuntimeError("out of memory")
+        return logits
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba2"])
+def test_after_a_forward_that_failed_the_session_goes_on(zoo: Zoo, name: str) -> None:
+    loaded = zoo.load(name)
+    broken = Broken(loaded.model)
+    session = Session(replace(loaded, model=broken), Settings())
+    list(session.prefill("", PROMPT, echo=False))
+    for _ in range(3):
+        session.step()
+    broken.armed = True
+    with pytest.raises(RuntimeError, match="out of memory"):
+        session.step()
+    broken.armed = False
+    step = session.step()
+    assert step.kv.offset == len(PROMPT) + 4
+    assert session.verify().largest_difference < 1e-4
+
+
+def test_a_reading_of_an_empty_cache_is_zero(zoo: Zoo) -> None:
+    for name in ("llama", "gemma3", "mamba2"):
+        loaded = zoo.load(name)
+        reading = KV(loaded.model, loaded.settings).reading()
+        assert (reading.offset, reading.used_bytes, reading.allocated_bytes) == (0, 0, 0)

@@ -1,0 +1,207 @@
+"""The sampler's stages against mlx_lm's own functions, and the draw against its stated distribution."""
+
+from __future__ import annotations
+
+import math
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import settings as budget
+from hypothesis import strategies as st
+from mlx_lm import sample_utils
+
+from engine.sampling import Row, invert, log_softmax, min_p, ranked, sample, top_k, top_p, uniform
+from engine.settings import Settings
+
+mx.disable_compile()
+
+
+@st.composite
+def logits(draw: st.DrawFn) -> Row:
+    """Rows with ties, -inf, one-token mass, of vocabularies from 16 to 5,000, in float32, float16 and bfloat16."""
+    size = draw(st.sampled_from([16, 17, 100, 1000, 5000]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    row = (rng.standard_normal(size) * draw(st.sampled_from([0.0, 0.5, 3.0, 10.0]))).astype(np.float32)
+    if draw(st.booleans()):
+        row = np.round(row * 2) / 2  # ties
+    if draw(st.booleans()):
+        row[rng.random(size) < 0.3] = -np.inf
+    if draw(st.booleans()):
+        row[int(rng.integers(size))] = 60.0  # all the mass
+    assume(np.isfinite(row).any())
+    kind = draw(st.sampled_from(["float32", "float16", "bfloat16"]))
+    return np.array(mx.array(row).astype(getattr(mx, kind)).astype(mx.float32))
+
+
+def kept(row: Row) -> set[int]:
+    return set(np.flatnonzero(np.isfinite(row)).tolist())
+
+
+def theirs(function: object, row: Row, *args: float) -> set[int]:
+    return kept(np.array(function(mx.array(row)[None], *args)[0]))  # type: ignore[operator]
+
+
+@given(logits(), st.sampled_from([0.1, 0.5, 0.8, 0.9, 0.95, 0.999]))
+@budget(max_examples=150, deadline=None)
+def test_top_p_keeps_what_mlx_lm_keeps(row: Row, share: float) -> None:
+    logprobs = log_softmax(row)
+    mine, other = kept(top_p(logprobs, share)), theirs(sample_utils.apply_top_p, logprobs, share)
+    # float32 exp differs by a rounding between numpy and MLX: a token whose edge lies within it may go either way.
+    for token in mine ^ other:
+        probs = np.exp(logprobs.astype(np.float64))
+        above = probs[logprobs > logprobs[token]].sum() / probs.sum()
+        tied = probs[logprobs == logprobs[token]].sum() / probs.sum()
+        edges = above + tied * np.arange(0, 1.0001, 1 / max(1, int((logprobs == logprobs[token]).sum())))
+        assert np.abs(edges - share).min() < 1e-5
+
+
+@given(logits(), st.sampled_from([0.01, 0.05, 0.1, 0.5, 1.0]))
+@budget(max_examples=150, deadline=None)
+def test_min_p_keeps_what_mlx_lm_keeps(row: Row, share: float) -> None:
+    logprobs = log_softmax(row)
+    assert kept(min_p(logprobs, share)) == theirs(sample_utils.apply_min_p, logprobs, share)
+
+
+@given(logits(), st.integers(1, 15))
+@budget(max_examples=150, deadline=None)
+def test_top_k_keeps_the_values_that_mlx_lm_keeps(row: Row, k: int) -> None:
+    logprobs = log_softmax(row)
+    mine, other = top_k(logprobs, k), np.array(sample_utils.apply_top_k(mx.array(logprobs)[None], k)[0])
+    # Which of some tied tokens stays is the library's choice there and the lowest ids here: the values are equal.
+    assert np.array_equal(np.sort(mine), np.sort(other))
+
+
+@given(logits(), st.integers(1, 40))
+@budget(max_examples=150, deadline=None)
+def test_ranked_is_a_stable_sort(row: Row, k: int) -> None:
+    k = min(k, row.size)
+    assert ranked(row, k).tolist() == sorted(range(row.size), key=lambda token: (-row[token], token))[:k]
+
+
+SETTINGS = st.builds(
+    Settings,
+    temp=st.sampled_from([0.2, 0.7, 1.0, 1.7]),
+    top_p=st.sampled_from([1.0, 0.9, 0.5]),
+    min_p=st.sampled_from([0.0, 0.05, 0.3]),
+    top_k=st.sampled_from([0, 1, 5, 40]),
+)
+
+
+@given(logits(), SETTINGS, st.floats(0, 1, exclude_max=True))
+@budget(max_examples=200, deadline=None)
+def test_the_final_distribution_is_that_of_mlx_lms_chain(row: Row, settings: Settings, draw: float) -> None:
+    logprobs = log_softmax(row)
+    assume(len(set(logprobs.tolist())) == row.size or not settings.top_k)
+    sampled = sample(row, logprobs, settings, draw)
+    chain = mx.array(logprobs)[None]
+    if settings.top_p < 1:
+        chain = sample_utils.apply_top_p(chain, settings.top_p)
+    if settings.min_p:
+        chain = sample_utils.apply_min_p(chain, settings.min_p)
+    if 0 < settings.top_k < row.size:
+        chain = sample_utils.apply_top_k(chain, settings.top_k)
+    expected = np.array(mx.softmax(chain * (1 / settings.temp), axis=-1)[0])
+    mine = set(np.flatnonzero((sampled.cut < 0) & np.isfinite(logprobs)).tolist())
+    if mine == kept(np.array(chain[0])):
+        assert np.abs(sampled.probs - expected).max() < 2e-6
+    else:  # only the top-p edge may differ, by the rounding that its own test bounds
+        assert settings.top_p < 1
+    assert math.isclose(sampled.probs.sum(), 1, rel_tol=1e-12)
+    assert sampled.probs[sampled.picked] > 0
+
+
+def test_every_stage_tells_what_it_kept_and_removed() -> None:
+    row = np.log(np.array([0.5, 0.25, 0.125, 0.0625, 0.0625], np.float32))
+    sampled = sample(row, log_softmax(row), Settings(temp=1.0, top_p=0.8, top_k=2), 0.0)
+    assert [(each.name, each.kept) for each in sampled.readings] == [("top-p", 3), ("top-k", 2)]
+    assert sampled.readings[0].removed_mass == pytest.approx(0.125)
+    assert sampled.readings[1].removed_mass == pytest.approx(0.125 / 0.875)
+    names = [sampled.names[cut] if cut >= 0 else None for cut in sampled.cut.tolist()]
+    assert names == [None, None, "top-k", "top-p", "top-p"]
+
+
+def test_greedy_takes_the_first_of_the_most_probable_and_draws_nothing() -> None:
+    row = np.array([0.0, 3.0, 3.0, -np.inf], np.float32)
+    sampled = sample(row, log_softmax(row), Settings(top_k=1), 0.99)
+    assert (sampled.picked, sampled.draw) == (1, None)
+    assert sampled.probs.tolist() == [0, 1, 0, 0]
+
+
+def test_barred_tokens_are_out_and_said_to_be() -> None:
+    row = np.array([5.0, 1.0, 0.0], np.float32)
+    sampled = sample(row, log_softmax(row), Settings(), 0.0, barred=(0,))
+    assert sampled.picked == 1
+    assert sampled.names[sampled.cut[0]] == "min tokens"
+
+
+def test_the_draw_depends_on_seed_position_and_reroll_alone() -> None:
+    assert uniform(7, 12, 0) == uniform(7, 12, 0)
+    assert (
+        len({uniform(seed, place, turn) for seed in (0, 2**64 - 1) for place in (0, 1) for turn in (0, 1)})
+        == 8
+    )
+    # The first 53 bits of BLAKE2b: this value must never change, or every seed means another text.
+    assert uniform(7, 12, 0) == pytest.approx(float.fromhex(EXPECTED_DRAW), abs=0)
+
+
+EXPECTED_DRAW = "0x1.8c98fb2bfc8dep-2"
+
+
+@pytest.mark.parametrize("seed", [0, 42])
+def test_the_draws_are_uniform_alone_and_in_pairs(seed: int) -> None:
+    draws = np.array([uniform(seed, position, 0) for position in range(20_000)])
+    assert (
+        chi_square(np.histogram(draws, 16, (0, 1))[0], np.full(16, 1 / 16)) < 37.7
+    )  # 0.1 % of chi-square(15)
+    cells = (draws[:-1] * 16).astype(int) * 16 + (draws[1:] * 16).astype(int)
+    assert (
+        chi_square(np.bincount(cells, minlength=256), np.full(256, 1 / 256)) < 330.5
+    )  # 0.1 % of chi-square(255)
+
+
+def chi_square(counts: np.ndarray, shares: np.ndarray) -> float:
+    expected = counts.sum() * shares
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+PIPELINES = [
+    Settings(temp=1.0),
+    Settings(temp=0.7, top_p=0.9),
+    Settings(temp=1.5, min_p=0.05, top_k=8),
+    Settings(temp=1.2, top_p=0.95, min_p=0.02),
+]
+
+
+@pytest.mark.parametrize("settings", PIPELINES, ids=str)
+def test_200_000_draws_fit_the_stated_distribution(settings: Settings) -> None:
+    row = np.random.default_rng(1).standard_normal(24).astype(np.float32) * 2
+    logprobs = log_softmax(row)
+    probs = sample(row, logprobs, settings, 0.5).probs
+    picked = [invert(probs, uniform(9, position, 0))[0] for position in range(200_000)]
+    live = np.flatnonzero(probs)
+    counts = np.bincount(picked, minlength=24)
+    assert counts[probs == 0].sum() == 0
+    freedom = live.size - 1
+    limit = (
+        freedom + 3.3 * math.sqrt(2 * freedom) + 8
+    )  # above the 99.9 % quantile for these degrees of freedom
+    assert chi_square(counts[live], probs[live]) < limit
+
+
+@given(st.integers(2, 2000), st.integers(0, 2**32 - 1), st.floats(0, 1, exclude_max=True))
+@budget(max_examples=200, deadline=None)
+def test_the_token_under_the_draw_is_the_one_whose_share_holds_it(size: int, seed: int, draw: float) -> None:
+    rng = np.random.default_rng(seed)
+    probs = rng.random(size) ** 8
+    probs[rng.random(size) < 0.3] = 0
+    assume(probs.sum() > 0)
+    probs /= probs.sum()
+    picked, start, end = invert(probs, draw)
+    assert probs[picked] > 0
+    assert end - start == pytest.approx(probs[picked])
+    assert start <= draw + 1e-12
+    assert draw < end + 1e-9
+    better = probs[(probs > probs[picked])].sum()
+    assert start >= better - 1e-9

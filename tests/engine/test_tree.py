@@ -1,0 +1,59 @@
+"""The token tree against a plain dictionary of paths."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.tree import ROOT, TokenTree
+
+PATHS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=8), min_size=1, max_size=12)
+
+
+def grown(paths: list[list[int]]) -> tuple[TokenTree, dict[tuple[int, ...], int]]:
+    tree = TokenTree()
+    nodes: dict[tuple[int, ...], int] = {(): ROOT}
+    for path in paths:
+        for end in range(1, len(path) + 1):
+            nodes[tuple(path[:end])] = tree.add(nodes[tuple(path[: end - 1])], path[end - 1], "sampled")
+    return tree, nodes
+
+
+@given(PATHS)
+def test_one_path_is_one_node(paths: list[list[int]]) -> None:
+    tree, nodes = grown(paths)
+    assert len(tree) == len(nodes) == len(set(nodes.values()))
+    for path, node in nodes.items():
+        assert tuple(tree.tokens(node)) == path
+        assert tree[node].depth == len(path)
+        assert tree.tail(node, 3) == list(path[-3:])
+
+
+@given(PATHS, st.data())
+def test_the_common_node_is_the_longest_shared_beginning(paths: list[list[int]], data: st.DataObject) -> None:
+    tree, nodes = grown(paths)
+    one, other = (data.draw(st.sampled_from(sorted(nodes))) for _ in range(2))
+    shared = 0
+    while shared < min(len(one), len(other)) and one[shared] == other[shared]:
+        shared += 1
+    assert tree.common(nodes[one], nodes[other]) == nodes[one[:shared]]
+
+
+@given(PATHS)
+def test_forward_goes_where_one_last_stood(paths: list[list[int]]) -> None:
+    tree, nodes = grown(paths)
+    node = nodes[tuple(paths[0])]
+    tree.visit(node)
+    here, found = ROOT, []
+    while here != node:
+        here = tree[here].latest or ROOT
+        found.append(tree[here].token)
+    assert found == paths[0]
+
+
+def test_the_completion_begins_after_the_prompt_or_where_it_was_left() -> None:
+    tree = TokenTree()
+    last = tree.extend(ROOT, [5, 6, 7], "prompt")
+    assert tree[tree.add(last, 9, "sampled")].start == 3
+    inside = tree[last].parent
+    assert tree[tree.extend(inside, [8, 8], "chosen")].start == 2
