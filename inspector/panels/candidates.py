@@ -18,7 +18,7 @@ from inspector.panels.charts import bar
 from inspector.panels.draw import draw_line
 from inspector.timeline import Item, Phase, Timeline
 
-_MARK, _PERCENT, _SAMPLER, _RANK, _ID = 2, 8, 9, 7, 8
+_MARK, _PERCENT, _SAMPLER, _RANK, _ID = 3, 8, 9, 7, 8
 """Cells of the columns, their left gap included (the marks have none)."""
 _WORDS = 22
 """Cells that a token's text gets at most, and about half of that at least before a column is dropped."""
@@ -159,6 +159,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         if len(rows) < height:
             rows += [[] for _ in range(min(1, height - len(rows) - 1))]
             rows.append(self._draw_line(distribution, timeline.taken, width))
+        if len(rows) < height and distribution is not None:
+            rows.append(self._stages(distribution))
         return rows
 
     def _room(self, height: int) -> int:
@@ -178,7 +180,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         words = self.ink("special") if candidate.special and not cut else ink
         row = [
             Segment("▌" if index == self.highlighted else " ", self.ink("primary")),
-            Segment("▶" if candidate.id == taken else " ", self.ink("accent")),
+            Segment("▶ " if candidate.id == taken else "  ", self.ink("accent")),
             Segment(pad(token_label(candidate.text, candidate.raw), fit.token) + " ", words),
             Segment(bar(candidate.prob, fit.bar), ink if cut else ink + self.data()),
             Segment(pad(scales.percent(candidate.prob), _PERCENT, right=True), ink),
@@ -209,8 +211,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         number = vocabulary - len(self._rows) if vocabulary else distribution.others if distribution else 0
         label = f"{scales.count(max(0, number))} others"
         row = [
-            Segment(" " * _MARK + pad(label, fit.token) + " ", muted),
-            Segment(bar(mass, fit.bar), self.ink("faint")),
+            Segment(" " * _MARK + pad(label, fit.token + 1 + fit.bar), muted),
             Segment(pad(scales.percent(mass), _PERCENT, right=True), muted),
         ]
         if fit.sampler and distribution:
@@ -225,13 +226,22 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     def _draw_line(self, distribution: Distribution | None, taken: int | None, width: int) -> Row:
         muted = self.ink("muted")
         if distribution is None:
-            return [Segment("  the prompt stands here: nothing was drawn", muted)]
+            return [Segment(" " * _MARK + "the prompt stands here: nothing was drawn", muted)]
         inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")} | {
             "data": self.data()
         }
         by_hand = taken != distribution.picked
-        lead = Segment("  chosen by hand, " if by_hand and width > 60 else "  ", muted)
+        lead = Segment(" " * _MARK + ("chosen by hand, " if by_hand and width > 60 else ""), muted)
         return [lead, *draw_line(distribution, by_hand, width - len(lead.text), inks)]
+
+    def _stages(self, distribution: Distribution) -> Row:
+        """What the stages of the sampler left over, in their order."""
+        row = [Segment(" " * _MARK + "left ", self.ink("muted"))]
+        for number, stage in enumerate(distribution.stages):
+            arrow = " → " if number else ""
+            row.append(Segment(f"{arrow}{visible(stage.name)} ", self.ink("muted")))
+            row.append(Segment(scales.count(stage.kept)))
+        return row if distribution.stages else []
 
     def _entitle(self, timeline: Timeline | None) -> None:
         """Whose candidates these are, and how much choice there is."""

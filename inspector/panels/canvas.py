@@ -34,6 +34,7 @@ INKS = {
         "special",
         "cursor",
         "row",
+        "track",
     )
 }
 
@@ -69,6 +70,7 @@ def ink_css(kind: str) -> str:
     {kind} > .ink--special {{ color: $text-secondary; text-style: italic; }}
     {kind} > .ink--cursor {{ color: $text-accent; background: $background; text-style: bold reverse; }}
     {kind} > .ink--row {{ background: $foreground 10%; text-style: bold; }}
+    {kind} > .ink--track {{ color: $foreground 20%; background: $foreground 10%; }}
     """
 
 

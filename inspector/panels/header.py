@@ -128,11 +128,7 @@ class HeaderLine(Canvas):
         return [long, [number, *self._bar(used / window, 6)], [number], []]
 
     def _bar(self, share: float, cells: int) -> Row:
-        return [
-            Segment(" ▕", self.ink("faint")),
-            Segment(bar(share, cells), self.data()),
-            Segment("▏", self.ink("faint")),
-        ]
+        return [Segment(" "), Segment(bar(share, cells), self.ink("track") + self.data())]
 
     def _sampling(self, timeline: Timeline) -> list[Row]:
         if timeline.facts is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 from rich.segment import Segment
 from rich.style import Style
@@ -28,7 +29,7 @@ class KVPanel(Canvas, can_focus=True):
 The keys and values that the model keeps for every token, so that a step computes one token and not the whole text.
 
 - **used** bytes hold tokens; **allocated** ones are reserved: caches grow in strides, drawn as stairs of `░`
-- the chart runs from the first token to the last one; the greyer part is the prompt
+- the chart runs from the first token to the last one; the other shade is the prompt
 - one line for each kind of cache: how many layers, tokens held (of how many at most), bytes used / allocated
 - after a move: how many tokens were **kept**, **restored** from memory, or **recomputed** by the model
 """
@@ -73,8 +74,11 @@ The keys and values that the model keeps for every token, so that a step compute
         used = [float(reading.used_bytes) for reading in readings if reading]
         allocated = [float(reading.allocated_bytes) for reading in readings if reading]
         prompt = bisect_left(slots, timeline.boundary)
-        inks = (self.data(0.0) + Style(dim=True), self.data(), self.ink("faint"))
-        return [_coloured(line, prompt, inks) for line in stairs(used, allocated, height)]
+        inks = [self.data(0.0 if column < prompt else 0.5) for column in range(len(slots))]
+        if not timeline.following and slots:
+            inks[min(bisect_left(slots, timeline.slot), len(slots) - 1)] = self.ink("accent")
+        free = Style(color=self.ink("track").color)
+        return [_coloured(line, inks, free) for line in stairs(used, allocated, height)]
 
     # ---- kinds and bill ---------------------------------------------------------------------
 
@@ -126,10 +130,6 @@ def reading_at(timeline: Timeline) -> KVReading | None:
     return timeline.kv if timeline.following else reading_of(timeline, timeline.slot)
 
 
-def _coloured(line: str, prompt: int, inks: tuple[Style, Style, Style]) -> Row:
-    """One line of the chart: the prompt's part, the completion's, and what is free."""
-    row: Row = []
-    for column, char in enumerate(line):
-        ink = inks[2] if char == FREE else inks[0] if column < prompt else inks[1]
-        row.append(Segment(char, ink))
-    return row
+def _coloured(line: str, inks: Sequence[Style], free: Style) -> Row:
+    """One line of the chart: what is used in the ink of its column, what is free in its own."""
+    return [Segment(char, free if char == FREE else ink) for char, ink in zip(line, inks, strict=True)]

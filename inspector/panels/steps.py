@@ -72,7 +72,7 @@ def fitting(width: int, metric: str) -> tuple[Column, ...]:
     kept = list(COLUMNS)
     order = sorted(_DROPPED, key=lambda head: next(c.metric for c in COLUMNS if c.head == head) == metric)
     for head in order:
-        if width - _MARK - 6 - sum(column.cells for column in kept) >= _LEAST_TOKEN:
+        if width - 1 - _MARK - 6 - sum(column.cells for column in kept) >= _LEAST_TOKEN:
             break
         kept = [column for column in kept if column.head != head]
     return tuple(kept)
@@ -187,7 +187,7 @@ class StepsTable(ScrollView):
         return rows[y] if y < len(rows) else []
 
     def _token_cells(self, width: int) -> int:
-        free = width - _MARK - 6 - sum(column.cells for column in self._columns)
+        free = width - 1 - _MARK - 6 - sum(column.cells for column in self._columns)
         return max(1, min(_MOST_TOKEN, free))
 
     def _head(self, width: int) -> Row:

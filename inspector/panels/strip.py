@@ -50,13 +50,13 @@ class StepStrip(Canvas):
             inks[current] = (
                 Style(bgcolor=self.ink("row").bgcolor) + self.ink("accent").without_color + inks[current]
             )
+        most = self.metric.format(max((value for value in values if value is not None), default=0.0))
         rows = area(heights, height, top)
-        return [self._label(number, height) + _columns(row, inks) for number, row in enumerate(rows)]
+        return [self._label(number, most) + _columns(row, inks) for number, row in enumerate(rows)]
 
-    def _label(self, row: int, height: int) -> Row:
-        """The metric's name, and under it the full height where there is room."""
-        last = row == height - 1
-        text = self.metric.name if row == 0 else f"{self.metric.unit}" if last else ""
+    def _label(self, row: int, most: str) -> Row:
+        """The metric's name, and under it the largest value shown."""
+        text = self.metric.name if row == 0 else f"≤ {most}" if row == 1 else ""
         return [Segment(text[: _LABEL - 1].ljust(_LABEL), self.ink("muted"))]
 
     def on_click(self, event: events.Click) -> None:

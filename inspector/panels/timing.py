@@ -14,8 +14,8 @@ from inspector.panels.charts import area, shares, window
 from inspector.panels.series import StepMs
 from inspector.timeline import Timeline
 
-PARTS = (("forward", "█", 0.45), ("sample", "▓", 0.95), ("inspect", "▒", 0.0), ("other", "░", 0.7))
-"""The parts of a step: name, fill and heat of its colour."""
+PARTS = (("forward", "━", 0.45), ("sample", "╍", 0.95), ("inspect", "┅", 0.0), ("other", "┄", 0.7))
+"""The parts of a step: name, line and heat of its colour."""
 _MOST_CHART = 6
 
 
@@ -124,12 +124,9 @@ class TimingPanel(Canvas, can_focus=True):
         ]
         numbers: Row = []
         for (name, fill, _), value, ink in zip(PARTS, parts, inks, strict=True):
-            numbers += [
-                Segment(f"{fill} ", ink),
-                Segment(f"{name} ", self.ink("muted")),
-                Segment(f"{scales.ms(value)}  "),
-            ]
-        return [bar, [*numbers, Segment(f"of {scales.milliseconds(step.ms.total)}", self.ink("muted"))]]
+            number = Segment(f"{scales.ms(value)} ")
+            numbers += [Segment(f"{fill} ", ink), Segment(f"{name} ", self.ink("muted")), number]
+        return [bar, numbers]
 
 
 def split(ms: StepTimes) -> tuple[float, float, float, float]:

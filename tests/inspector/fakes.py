@@ -10,6 +10,7 @@ in `session.records`.
 
 from __future__ import annotations
 
+import codecs
 import math
 import random
 from collections.abc import Sequence
@@ -266,15 +267,10 @@ class Session:
         if isinstance(piece, str) and not self.pending[parent]:
             self.pending[node] = b""
             return piece
-        waiting = self.pending[parent] + raw_of(piece)
-        for cut in range(len(waiting), -1, -1):
-            try:
-                text = waiting[:cut].decode()
-            except UnicodeDecodeError:
-                continue
-            self.pending[node] = waiting[cut:]
-            return text
-        return ""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(self.pending[parent] + raw_of(piece))
+        self.pending[node] = decoder.getstate()[0]
+        return text
 
     def _prompt_token(self, place: int, piece: Piece) -> PromptToken:
         parent = self.node
