@@ -4,7 +4,7 @@
     python -m engine.bench --model 100m    a llama of 103 million random weights, written to a temporary directory
     python -m engine.bench --model DIR     any model
 
-The two loops take turns, so that a machine that slows down slows both; the ratio of their medians is printed last.
+The loops take turns, so that a machine that slows down slows all of them; the ratio of a run is printed last.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def alternate(loops: Sequence[Callable[[], float]], rounds: int) -> list[list[fl
 
 
 def report(loaded: Loaded, rounds: int, steps: int, candidates: int) -> tuple[float, float]:
-    """Measure, print the table, and return two ratios of medians to mlx_lm's: of a run, and of single steps."""
+    """Measure, print the table, and return two ratios to mlx_lm's rate: of a run, and of single steps.
+
+    Each is the median of the ratios within a round, whose loops ran within seconds of each other.
+    """
     ids = loaded.tokens.encode(PROMPT)
     loops = {
         "mlx_lm generate_step": lambda: peer(loaded, ids, steps),
@@ -91,16 +94,20 @@ def report(loaded: Loaded, rounds: int, steps: int, candidates: int) -> tuple[fl
     for name, times in zip(loops, found, strict=True):
         rates = sorted(steps / each for each in times)
         print(f"  {name:24} {statistics.median(rates):8.1f} steps/s   ({rates[0]:.1f} to {rates[-1]:.1f})")
-    theirs, run_, single = map(statistics.median, found)
-    return theirs / run_, theirs / single
+    theirs, of_run, of_steps = found
+    return _ratio(theirs, of_run), _ratio(theirs, of_steps)
+
+
+def _ratio(theirs: Sequence[float], mine: Sequence[float]) -> float:
+    return statistics.median(peer_s / own_s for peer_s, own_s in zip(theirs, mine, strict=True))
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark; the ratio is the last line."""
     parser = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__.split("\n\n")[0])
     parser.add_argument("--model", default="pocket", help="pocket, 100m, a directory or a hub id")
-    parser.add_argument("--rounds", type=int, default=7, help="counted rounds of each loop")
-    parser.add_argument("--steps", type=int, default=100, help="steps a round")
+    parser.add_argument("--rounds", type=int, default=15, help="counted rounds of each loop")
+    parser.add_argument("--steps", type=int, default=50, help="steps a round")
     parser.add_argument("--candidates", type=int, default=20, help="candidates recorded a step")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as directory:

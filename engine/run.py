@@ -95,8 +95,8 @@ def _back_to_back(session: Session, stopped: Stopped) -> Iterator[Step]:
 
 def _launch(session: Session, ahead: Ahead, look: Look) -> _Flight:
     """Begin the forward of the token that was picked after a node."""
+    launched = time.perf_counter()  # before: on the CPU backend the call itself waits for most of the forward
     ahead.launch(look.sampled.picked)
-    launched = time.perf_counter()
     origin: Origin = "greedy" if look.sampled.draw is None else "sampled"
     node = session.looker.grow(look.node, look.sampled.picked, origin)
     return _Flight(node, origin, session.kv.reading(), memory(), launched)
