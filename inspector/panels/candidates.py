@@ -122,6 +122,10 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 
     # ---- events -----------------------------------------------------------------------------
 
+    def on_resize(self, event: events.Resize) -> None:
+        self._top = 0
+        super().on_resize(event)
+
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
         if at is None or not 1 <= at.y <= self._room(self.size.height):
@@ -176,7 +180,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     def _row(self, index: int, fit: Columns, width: int, taken: int | None) -> Row:
         candidate = self._rows[index]
         cut = candidate.cut_by is not None
-        ink = self.ink("faint") if cut else self.rich_style
+        looked_at = index == self.highlighted or candidate.id == taken
+        ink = self.ink("muted" if looked_at else "faint") if cut else self.rich_style
         words = self.ink("special") if candidate.special and not cut else ink
         row = [
             Segment("▌" if index == self.highlighted else " ", self.ink("primary")),
@@ -215,11 +220,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             Segment(pad(scales.percent(mass), _PERCENT, right=True), muted),
         ]
         if fit.sampler and distribution:
-            after = (
-                scales.percent(distribution.others_sampler_prob)
-                if distribution.others_sampler_prob
-                else "cut"
-            )
+            cut = not distribution.others_sampler_prob and distribution.draw is not None
+            after = "cut" if cut else scales.percent(distribution.others_sampler_prob)
             row.append(Segment(" " + pad(after, _SAMPLER - 1, right=True), muted))
         return row
 
@@ -235,12 +237,15 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         return [lead, *draw_line(distribution, by_hand, width - len(lead.text), inks)]
 
     def _stages(self, distribution: Distribution) -> Row:
-        """What the stages of the sampler left over, in their order."""
-        row = [Segment(" " * _MARK + "left ", self.ink("muted"))]
+        """The stages of the sampler in their order, and how many tokens were left by those that cut."""
+        muted = self.ink("muted")
+        row = [Segment(" " * _MARK + "stages ", muted)]
+        left = distribution.others + len(distribution.candidates)
         for number, stage in enumerate(distribution.stages):
-            arrow = " → " if number else ""
-            row.append(Segment(f"{arrow}{visible(stage.name)} ", self.ink("muted")))
-            row.append(Segment(scales.count(stage.kept)))
+            row.append(Segment((" → " if number else "") + visible(stage.name), muted))
+            if stage.kept != left:
+                row += [Segment(" keeps ", muted), Segment(scales.count(stage.kept))]
+            left = stage.kept
         return row if distribution.stages else []
 
     def _entitle(self, timeline: Timeline | None) -> None:
@@ -257,7 +262,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         name = f"Step {item.index + 1}" if isinstance(item, Step) else "Next token"
         self.title(
             Content(f"{name} · {scales.bits(distribution.sampler_entropy_bits)} bits of choice"),
-            Content(f"model {scales.bits(distribution.entropy_bits)} bits{self._hidden()}"),
+            Content(f"{scales.bits(distribution.entropy_bits)} bits before the sampler{self._hidden()}"),
         )
 
     def _hidden(self) -> str:

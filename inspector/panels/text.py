@@ -122,7 +122,7 @@ the block at the end is the token to come.
         if not fresh and first == before - 1 and tail == self._tail:
             return
         self._tail = tail
-        self._repaint(first, max(before, len(self._wrap.lines)) + 1)
+        self._repaint(first, max(before, len(self._wrap.lines)) + 1 - first)
         self._measure()
 
     def _rewind(self, timeline: Timeline) -> int:

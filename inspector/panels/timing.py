@@ -69,7 +69,10 @@ class TimingPanel(Canvas, can_focus=True):
             done, total = timeline.chunks[-1].done, timeline.chunks[-1].total
             spent = sum(chunk.ms for chunk in timeline.chunks)
             return self._pairs(
-                ("prefill", f"{scales.milliseconds(spent)} for {scales.count(done)} of {scales.count(total)}")
+                (
+                    "prefill",
+                    f"{scales.milliseconds(spent)} for {scales.count(done)} of {scales.count(total)} tokens",
+                )
             )
         row = self._pairs(("first token", scales.milliseconds(prefilled.ttft_ms)))
         return row + (self._tpot(tpot) if tpot else [])

@@ -190,7 +190,14 @@ class Session:
         self.tips[self.node] = self._distribution(self.node)
         ttft, kv = 7.5 * total + 8.0, reading(total, self.model)
         record = Prefilled(
-            opened.text, opened.tokens, self.tips[self.node], kv, self._memory(total), ttft, 1.5, 1000 / 7.5
+            opened.text,
+            opened.tokens,
+            self.tips[self.node],
+            kv,
+            self._memory(total),
+            ttft,
+            1.5 * opened.echo,
+            1000 / 7.5,
         )
         self._out(record, Ended("Prefill"))
         return record
