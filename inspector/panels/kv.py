@@ -70,9 +70,10 @@ The keys and values that the model keeps for every token, so that a step compute
         """Used bytes over the tokens of the path, on the stairs of what was allocated."""
         held = timeline.kv.offset if timeline.kv else 0
         slots = sample(min(len(timeline.items), held), width)
-        readings = [reading_of(timeline, slot) for slot in slots]
-        used = [float(reading.used_bytes) for reading in readings if reading]
-        allocated = [float(reading.allocated_bytes) for reading in readings if reading]
+        read = [(slot, reading) for slot in slots if (reading := reading_of(timeline, slot))]
+        slots = [slot for slot, _ in read]
+        used = [float(reading.used_bytes) for _, reading in read]
+        allocated = [float(reading.allocated_bytes) for _, reading in read]
         prompt = bisect_left(slots, timeline.boundary)
         inks = [self.data(0.0 if column < prompt else 0.5) for column in range(len(slots))]
         if not timeline.following and slots:
@@ -122,7 +123,9 @@ def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
     if isinstance(item, Step):
         return item.kv
     chunk = bisect_left(timeline.chunks, slot + 1, key=lambda chunk: chunk.done)
-    return timeline.chunks[chunk].kv if chunk < len(timeline.chunks) else None
+    if chunk < len(timeline.chunks):
+        return timeline.chunks[chunk].kv
+    return timeline.prefilled.kv if timeline.prefilled else None  # the prompt's last token is no part of a chunk
 
 
 def reading_at(timeline: Timeline) -> KVReading | None:
