@@ -190,7 +190,7 @@ def colour(level: float, dark: bool = True) -> Rgb:
         level: 0 calm to 1 hot.
         dark: Whether the theme is dark.
     """
-    return viridis(0.42 + 0.55 * level) if dark else viridis(0.62 - 0.60 * level)
+    return viridis(0.42 + 0.55 * level) if dark else viridis(0.52 - 0.50 * level)
 
 
 def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
@@ -203,7 +203,7 @@ def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
     ground = viridis((_ON_DARK if dark else _ON_LIGHT)[step - 1])
     if not dark:
         ground = _mix(ground, (255, 255, 255), (0.55, 0.40, 0.25, 0.05, 0.0)[step - 1])
-    return ((16, 16, 20) if _luminance(ground) > 0.30 else (248, 248, 250)), ground
+    return ((16, 16, 20) if _luminance(ground) > 0.18 else (248, 248, 250)), ground
 
 
 def glyph(share: float) -> str:

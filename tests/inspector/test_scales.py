@@ -1,0 +1,113 @@
+"""Numbers that stay honest, heat in steps, and colours that can be read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector import scales
+from inspector.scales import METRIC, METRICS, STEPS
+from tests.inspector.fakes import session
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (1.0, "100 %"), (0.9996, "99.96 %"), (0.99999, ">99.99 %"), (0.612, "61.20 %"), (0.0004, "0.04 %"),
+        (0.0001, "0.01 %"), (0.00003, "<0.01 %"), (0.0, "0 %"),
+    ],
+)  # fmt: skip
+def test_percent(share: float, text: str) -> None:
+    assert scales.percent(share) == text
+
+
+@given(st.floats(0, 1, exclude_min=True, exclude_max=True))
+def test_percent_never_rounds_to_certainty_or_to_nothing(share: float) -> None:
+    assert scales.percent(share) not in {"100 %", "100.00 %", "0 %", "0.00 %"}
+
+
+def test_a_tiny_share_has_its_power_of_ten() -> None:
+    assert scales.tiny(3e-7) == "3e-07"
+    assert scales.tiny(0.5) == "50.00 %"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (2048, "2 KiB"), (124_928, "122 KiB"), (1_572_864, "1.5 MiB"),
+     (1023 * 1024, "1 MiB"), (5 * 2**30, "5 GiB")],
+)  # fmt: skip
+def test_size(value: int, text: str) -> None:
+    assert scales.size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.064, "0.06 ms"), (0.999, "1.0 ms"), (8.13, "8.1 ms"), (123.4, "123 ms"), (1500, "1.50 s")],
+)
+def test_milliseconds(value: float, text: str) -> None:
+    assert scales.milliseconds(value) == text
+
+
+def test_counts_rates_and_amounts() -> None:
+    assert scales.count(4086) == "4\u2009086"
+    assert scales.rate(121.4) == "121 tok/s"
+    assert scales.rate(8.42) == "8.4 tok/s"
+    assert scales.amount(7_340_032) == "7.34 M"
+    assert scales.amount(124_000_000) == "124 M"
+    assert scales.bits(-0.0) == "0.00"
+
+
+def test_heat_is_calm_until_the_first_threshold_and_then_rises() -> None:
+    probability, surprisal, rank = METRIC["probability"], METRIC["surprisal"], METRIC["rank"]
+    assert [probability.step(p) for p in (0.9, 0.25, 0.2, 0.07, 0.03, 0.005, 0.0001)] == [0, 0, 1, 2, 3, 4, 5]
+    assert [surprisal.step(b) for b in (0.0, 1.99, 2.0, 3.5, 5.0, 7.0, 20.0)] == [0, 0, 1, 2, 3, 4, 5]
+    assert [rank.step(r) for r in (1, 2, 101)] == [0, 1, 5]
+    assert surprisal.step(None) == 0
+    assert surprisal.level(20.0) == 1.0
+
+
+def test_every_metric_reads_prompt_and_steps() -> None:
+    timeline = session(3).timeline()
+    assert METRICS == ("off", "probability", "surprisal", "entropy", "rank")
+    step, token, first = timeline.items[-1], timeline.items[2], timeline.items[0]
+    for name in METRICS[1:]:
+        metric = METRIC[name]
+        assert metric.value(step) is not None, name
+        assert metric.value(token) is not None, name
+        assert metric.value(first) is None, name
+        assert len(metric.steps) == STEPS
+    assert METRIC["off"].value(step) is None
+
+
+def test_surprisal_of_the_prompt_is_in_bits() -> None:
+    token = session(0).timeline().items[2]
+    assert token.prob is not None
+    value = METRIC["surprisal"].value(token)
+    assert value is not None
+    assert 2**-value == pytest.approx(token.prob)
+
+
+def contrast(one: scales.Rgb, other: scales.Rgb) -> float:
+    light, dark = sorted((scales._luminance(one), scales._luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("dark", [True, False])
+def test_heat_can_be_read_and_gets_further_from_the_ground(dark: bool) -> None:
+    ground = (18, 18, 18) if dark else (224, 224, 224)
+    pairs = [scales.heat(step, dark) for step in range(1, STEPS + 1)]
+    assert all(contrast(ink, own) >= 4.5 for ink, own in pairs)
+    distances = [contrast(own, ground) for _, own in pairs]
+    assert distances == sorted(distances)
+
+
+@pytest.mark.parametrize("dark", [True, False])
+def test_bars_stand_out_from_the_ground(dark: bool) -> None:
+    ground = (18, 18, 18) if dark else (224, 224, 224)
+    assert all(contrast(scales.colour(level / 10, dark), ground) >= 2.2 for level in range(11))
+
+
+@given(st.floats(0, 1))
+def test_glyphs_rise_with_the_share(share: float) -> None:
+    assert scales.GLYPHS.index(scales.glyph(share)) == min(7, int(share * 8))
