@@ -201,14 +201,14 @@ class Controller:
         self.timeline.select(None)
 
     def steps_range(self) -> tuple[int, int] | None:
-        """Numbers of the first and the last step of the path, None where there is no step."""
+        """Numbers of the first and the last step of the path, counted from 1; None where there is no step."""
         steps = self.timeline.steps
-        return (steps[0].index, steps[-1].index) if steps else None
+        return (steps[0].index + 1, steps[-1].index + 1) if steps else None
 
-    def jump(self, index: int) -> None:
-        """Look at the step of that number."""
+    def jump(self, number: int) -> None:
+        """Look at the step of that number, counted from 1."""
         for slot, item in enumerate(self.timeline.items):
-            if isinstance(item, records.Step) and item.index == index:
+            if isinstance(item, records.Step) and item.index == number - 1:
                 self.timeline.select(slot)
 
     # ---- branch -----------------------------------------------------------------------------

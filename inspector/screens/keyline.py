@@ -59,9 +59,13 @@ HINTS: tuple[Hint, ...] = (
 )
 
 
-def fitting(width: int) -> list[Hint]:
+RUNNING = {"step": Hint(("step",), "pause", 11), "run": Hint(("slower", "faster"), "pace", 10)}
+"""What takes the place of the first two during a run."""
+
+
+def fitting(width: int, running: bool = False) -> list[Hint]:
     """The hints that fit in so many cells, in their order."""
-    kept = list(HINTS)
+    kept = [RUNNING.get(hint.ids[0], hint) if running else hint for hint in HINTS]
     while kept and sum(hint.width for hint in kept) + GAP * (len(kept) - 1) > width:
         kept.remove(min(kept, key=lambda hint: hint.worth))
     return kept
@@ -78,20 +82,19 @@ class KeyLine(Widget):
         """Show the keys anew.
 
         Args:
-            running: A run is under way: the keys that start it pause it.
+            running: A run is under way: the keys that start it pause it, or change its pace.
         """
         self.running = running
         self.refresh()
 
     def render(self) -> Content:
-        hints = fitting(self.content_size.width)
+        hints = fitting(self.content_size.width, self.running)
         return Content(" " * GAP).join(self._hint(hint) for hint in hints)
 
     def _hint(self, hint: Hint) -> Content:
-        word = "pause" if self.running and hint.ids == ("step",) else hint.word
         enabled = all(self._enabled(key) for key in hint.keys)
         return Content("").join(
-            (*self._keys(hint, enabled), Content.styled(f" {word}", "" if enabled else "dim"))
+            (*self._keys(hint, enabled), Content.styled(f" {hint.word}", "" if enabled else "dim"))
         )
 
     def _keys(self, hint: Hint, enabled: bool) -> Iterator[Content]:

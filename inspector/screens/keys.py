@@ -52,7 +52,7 @@ KEYS: tuple[Key, ...] = (
     Key("run", "r", "r", "run", "Run", STEP,
         "Step on until a stop is reached; again to pause.", needs_prompt=True),
     Key("stop", "escape", "esc", "stop", "Stop", STEP,
-        "Pause the run, stop the prefill, or leave the enlarged panel."),
+        "Pause the run, stop the prefill, or leave the enlarged panel; notices go too."),
     Key("faster", "plus,equals_sign", "+", "pace(1)", "Faster", STEP,
         "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes."),
     Key("slower", "minus", "-", "pace(-1)", "Slower", STEP, "Run at a slower pace."),

@@ -114,10 +114,10 @@ class MainScreen(Screen[None]):
         self._arrange()
 
     def _whereabouts(self) -> str:
-        pace = "" if self.controller.pace is None else pace_text(self.controller.pace)
-        if self.arrangement is not Layout.SINGLE:
-            return pace
-        return f"{self.current + 1}/{len(PANELS)} {PANELS[self.current][1]}"
+        if self.arrangement is Layout.SINGLE:
+            return f"{self.current + 1}/{len(PANELS)} {PANELS[self.current][1]}"
+        slowed = self.controller.pace is not None and not self.controller.timeline.running
+        return f"pace {pace_text(self.controller.pace)}" if slowed else ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Grey the keys that mean nothing yet."""
@@ -195,7 +195,8 @@ class MainScreen(Screen[None]):
         self._answer(self.controller.run())
 
     def action_stop(self) -> None:
-        """Stop what the engine is doing, or else leave the enlarged panel."""
+        """Stop what the engine is doing, or else leave the enlarged panel; notices go too."""
+        self.app.clear_notifications()
         if not self.controller.stop() and self.enlarged:
             self.action_enlarge()
         self._answer()
@@ -232,9 +233,9 @@ class MainScreen(Screen[None]):
         else:
             self.app.push_screen(JumpDialog(*steps), self._jump)
 
-    def _jump(self, index: int | None) -> None:
-        if index is not None:
-            self.controller.jump(index)
+    def _jump(self, number: int | None) -> None:
+        if number is not None:
+            self.controller.jump(number)
             self._answer()
 
     def action_highlight(self, by: int) -> None:

@@ -37,7 +37,7 @@ def _loading(controller: Controller) -> list[Content]:
     loading = controller.timeline.loading
     lines = [Content.styled(f"Loading {visible(controller.load.model)}", "bold"), Content()]
     lines += [Content(_stage(loading)), *_bar(loading), Content()]
-    return lines + _prompt(controller, "The prompt, prefilled as soon as the model is there:")
+    return lines + _prompt(controller, "The prompt that waits for it:")
 
 
 def _stage(loading: Loading | None) -> str:

@@ -60,7 +60,7 @@ def _ready(controller: Controller) -> str:
 
 def _looking_back(timeline: Timeline) -> str:
     item = timeline.selected
-    place = f"step {item.index}" if isinstance(item, Step) else f"prompt token {timeline.slot}"
+    place = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
     branches = len(timeline.siblings(timeline.slot))
     more = f", one of {branches} branches: [ ]" if branches > 1 else ""
     return f"Looking at {place}{more}. Press end for the tip, ⏎ to branch here"

@@ -210,9 +210,9 @@ def test_stop_tells_whether_there_was_anything():
 
 def test_jumping_looks_at_the_step_of_that_number():
     made = Made(steps=6)
-    assert made.controller.steps_range() == (0, 5)
+    assert made.controller.steps_range() == (1, 6)
     made.controller.jump(2)
-    assert made.timeline.selected.index == 2
+    assert made.timeline.selected.index == 1
     assert made.engine.sent == []
 
 

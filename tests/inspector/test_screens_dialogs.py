@@ -198,10 +198,10 @@ def test_a_jump_is_checked_as_it_is_typed():
         await rig.ready(steps=12)
         await rig.press("g", "9", "9", "enter")
         assert isinstance(rig.app.screen, JumpDialog)
-        assert remark(rig, "jump-remark") == ("There is no step 99. A whole number from 0 to 11.", True)
+        assert remark(rig, "jump-remark") == ("There is no step 99. A whole number from 1 to 12.", True)
         await rig.press("backspace", "enter")
         assert rig.app.screen is rig.app.main
-        assert rig.timeline.selected.index == 9
+        assert rig.timeline.selected.index == 8
         assert rig.engine.sent == []
 
     run(test)

@@ -45,6 +45,13 @@ def test_the_line_of_keys_keeps_the_worthiest_that_fit():
     assert fitting(0) == []
 
 
+def test_during_a_run_the_line_tells_how_to_pause_it():
+    assert [(hint.shown, hint.word) for hint in fitting(200, running=True)[:2]] == [
+        ("space", "pause"),
+        ("-+", "pace"),
+    ]
+
+
 def test_every_page_of_the_help_has_a_title_and_text():
     for name, _ in PAGES:
         assert page(name).startswith("# ")

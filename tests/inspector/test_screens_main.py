@@ -99,9 +99,9 @@ def test_the_status_tells_where_the_person_looks():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("left")
-        assert rig.status == "Looking at step 5. Press end for the tip, ⏎ to branch here"
+        assert rig.status == "Looking at step 6. Press end for the tip, ⏎ to branch here"
         await rig.press("home", "home")
-        assert rig.status.startswith("Looking at prompt token 0")
+        assert rig.status.startswith("Looking at prompt token 1")
 
     run(test)
 
