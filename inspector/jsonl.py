@@ -186,6 +186,7 @@ def end(summary: Summary, seed: int) -> Json:
         "tpot_ms": tpot.mean if tpot else None,
         "tpot_p50_ms": tpot.p50 if tpot else None,
         "tpot_p95_ms": tpot.p95 if tpot else None,
+        "pipelined": summary.pipelined,
         "prompt_tps": number(prefilled.prompt_tps) if prefilled else None,
         "generation_tps": number(tpot.tps) if tpot else None,
         "peak_bytes": memory.peak_bytes if memory else None,

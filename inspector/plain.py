@@ -29,7 +29,7 @@ class PlainText:
         self._err = err
         self._request = request
         self._terminal = out.isatty()
-        self._progress = err is not None and err.isatty()
+        self._progress = ""
         self._notes = list(request.notes)
         self._line_open = False
 
@@ -67,8 +67,10 @@ class PlainText:
             self._line_open = not text.endswith("\n")
 
     def _show(self, progress: str) -> None:
-        if self._progress:
-            self._say(ERASE + visible(progress))
+        """Show how far the work is in place of what was shown before; an empty text takes it away."""
+        if self._err is not None and self._err.isatty() and progress != self._progress:
+            self._say((ERASE if self._progress else "") + visible(progress))
+            self._progress = progress
 
     def _say(self, text: str) -> None:
         """Write to standard error; that it is gone must not end what goes to standard output."""
@@ -104,7 +106,8 @@ def figures(summary: Summary, request: Request) -> list[tuple[str, str]]:
         lines.append(("first token", milliseconds(prefilled.ttft_ms)))
     if (tpot := summary.tpot) is not None:
         spread = f"p50 {milliseconds(tpot.p50)}, p95 {milliseconds(tpot.p95)}"
-        lines.append(("each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}"))
+        overlap = ", pipelined" if summary.pipelined else ""
+        lines.append(("each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}"))
     lines.append(("finished", _finish(summary)))
     if (kv := summary.kv) is not None:
         lines.append(("KV cache", f"{kv.offset} tokens, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"))

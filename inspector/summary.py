@@ -75,6 +75,8 @@ class Summary:
     """Bytes of a character that the last token left unfinished."""
     steps: int
     tpot: Tpot | None
+    pipelined: bool
+    """Whether steps overlapped while they were timed."""
     facts: records.ModelFacts | None
     prefilled: records.Prefilled | None
     kv: records.KVReading | None
@@ -95,6 +97,7 @@ class Tally:
         self._last: records.Step | None = None
         self._finished: records.Finished | None = None
         self._ms: list[float] = []
+        self._pipelined = False
 
     def take(self, record: records.Record) -> str:
         """Take in one record; returns the text of the completion that it made certain."""
@@ -106,6 +109,7 @@ class Tally:
             case records.Step():
                 self._last = record
                 self._ms.append(record.ms.total)
+                self._pipelined |= record.ms.pipelined
                 return "" if self._ends(record.id) else self.completion.add(record.text)
             case records.Finished():
                 self._finished = record
@@ -128,6 +132,7 @@ class Tally:
             pending=self._last.pending if self._last else b"",
             steps=len(self._ms),
             tpot=tpot(self._ms),
+            pipelined=self._pipelined,
             facts=self.facts,
             prefilled=self.prefilled,
             kv=latest.kv if latest else None,

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from engine.settings import LoadSettings, Settings
 from inspector import headless
 from inspector.arguments import Request
 from inspector.jsonl import JsonLines
-from inspector.plain import PlainText, for_terminal, loading
+from inspector.plain import ERASE, PlainText, for_terminal, loading
 from inspector.summary import Completion, Tally
 from tests.inspector import fakes
 
@@ -146,7 +147,7 @@ def test_events_come_in_order_with_the_promised_keys() -> None:
     assert found["step"].keys() >= STEP_KEYS
     assert found["step"]["candidates"][0].keys() >= CANDIDATE_KEYS
     assert {"offset", "used_bytes", "allocated_bytes"} <= found["step"]["kv"].keys()
-    assert found["step"]["ms"].keys() == {"total", "forward", "sample", "inspect"}
+    assert found["step"]["ms"].keys() >= {"total", "forward", "sample", "inspect"}
 
 
 def test_values_are_those_of_the_records() -> None:
@@ -186,6 +187,7 @@ def test_the_end_sums_up() -> None:
     assert (end["ttft_ms"], end["prompt_tps"]) == (prefilled.ttft_ms, prefilled.prompt_tps)
     assert end["peak_bytes"] == steps[-1].memory.peak_bytes
     assert end["seed"] == 7
+    assert end["pipelined"] is False
 
 
 def test_lines_are_strict_json_in_ascii() -> None:
@@ -274,6 +276,19 @@ def test_plain_text_streams_and_sums_up() -> None:
     assert "\x1b" not in run.err.getvalue()
 
 
+def test_pipelined_steps_are_called_so() -> None:
+    answers = script()
+    steps = [record for record in answers[commands.Run] if isinstance(record, records.Step)]
+    run_on = [replace(step, ms=replace(step.ms, pipelined=True)) for step in steps]
+    answers[commands.Run] = [*run_on, answers[commands.Run][-1]]
+    run = Run(answers)
+    run.go()
+    assert run.events[-1]["pipelined"] is True
+    run = Run(answers, jsonl=False)
+    run.go()
+    assert re.search(r"^each token .* tok/s, pipelined$", run.err.getvalue(), re.MULTILINE)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -304,6 +319,15 @@ def test_progress_is_for_terminals() -> None:
     assert "loading: import mlx" in run.err.getvalue()
     assert "prefill 3/5" in run.err.getvalue()
     assert loading(records.Loading("download", 5, 20, "some/model")) == "loading: download 25 % some/model"
+
+
+def test_progress_is_taken_away_before_the_text_and_no_text_with_it() -> None:
+    both = Terminal()
+    run = Run(script(), jsonl=False)
+    run.out = run.err = both
+    run.go()
+    shown = both.getvalue().rpartition(ERASE)[2]
+    assert shown.startswith(" there was a little girl\nmodel ")
 
 
 def test_a_closed_standard_error_does_not_end_the_text() -> None:
