@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what `argparse` would print with the usage."""
-        raise EngineError(f"{message.removeprefix('argument ')}.", "See `inspector --help`.")
+        raise EngineError(f"{message.removeprefix('argument ')}.", f"See `{self.prog} --help`.")
 
 
 class _Version(argparse.Action):
