@@ -125,7 +125,9 @@ def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
     chunk = bisect_left(timeline.chunks, slot + 1, key=lambda chunk: chunk.done)
     if chunk < len(timeline.chunks):
         return timeline.chunks[chunk].kv
-    return timeline.prefilled.kv if timeline.prefilled else None  # the prompt's last token is no part of a chunk
+    return (
+        timeline.prefilled.kv if timeline.prefilled else None
+    )  # the prompt's last token is no part of a chunk
 
 
 def reading_at(timeline: Timeline) -> KVReading | None:
