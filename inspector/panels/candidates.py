@@ -22,6 +22,8 @@ _MARK, _PERCENT, _SAMPLER, _RANK, _ID = 3, 8, 9, 7, 8
 """Cells of the columns, their left gap included (the marks have none)."""
 _WORDS = 22
 """Cells that a token's text gets at most, and about half of that at least before a column is dropped."""
+_BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted"}
+"""Why another token stands there than the sampler picked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             "data": self.data()
         }
         by_hand = taken != distribution.picked
-        lead = Segment(" " * _MARK + ("chosen by hand, " if by_hand and width > 60 else ""), muted)
+        lead = Segment(" " * _MARK, muted)
         return [lead, *draw_line(distribution, by_hand, width - len(lead.text), inks)]
 
     def _stages(self, distribution: Distribution) -> Row:
@@ -259,7 +261,11 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             found = f" · {scales.bits(entropy)} bits expected" if entropy is not None else ""
             self.title(Content(f"Prompt token {timeline.slot + 1}{found}"))
             return
-        name = f"Step {item.index + 1}" if isinstance(item, Step) else "Next token"
+        name = (
+            f"Step {item.index + 1}{_BY_HAND.get(item.origin, '')}"
+            if isinstance(item, Step)
+            else "Next token"
+        )
         self.title(
             Content(f"{name} · {scales.bits(distribution.sampler_entropy_bits)} bits of choice"),
             Content(f"{scales.bits(distribution.entropy_bits)} bits before the sampler{self._hidden()}"),

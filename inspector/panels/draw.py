@@ -35,7 +35,7 @@ def draw_line(
         return [Segment(words, inks["muted"])]
     row = [Segment("draw ", inks["muted"]), Segment(f"{distribution.draw:.3f} ", inks["accent"])]
     again = f" (re-roll {distribution.reroll})" if distribution.reroll else ""
-    end = f"{again} {'would take' if by_hand else 'fell on'} "
+    end = f"{again} fell on "
     room = width - cell_len("draw 0.000 ") - 2
     if room - cell_len(end + label) >= _LEAST:
         scale = _scale(distribution, room - cell_len(end + label), inks)

@@ -220,8 +220,8 @@ async def test_a_chosen_token_is_told_from_what_the_draw_would_take() -> None:
     async with shown(CandidatesPanel(), (90, 20)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
-        assert "chosen by hand" in screen(pilot)
-        assert "would take" in screen(pilot)
+        assert "Step 6, chosen by hand" in lines(pilot)[0]
+        assert f"fell on ␣{made.pieces[made.tips[node].picked].strip()}" in screen(pilot)
         assert panel.candidate is not None
         assert panel.candidate.id == other.id
 
