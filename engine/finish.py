@@ -28,7 +28,7 @@ def finish(session: Session, node: int) -> Finished | None:
     if (
         count % session.settings.max_tokens == 0
     ):  # and again after so many more, once the person went on past it
-        return Finished(node, "length", f"{count} tokens")
+        return Finished(node, "length", f"{count} token" + "s" * (count != 1))
     return None
 
 

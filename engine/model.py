@@ -85,7 +85,7 @@ def _model(path: Path, settings: LoadSettings) -> tuple[Any, dict[str, Any]]:
 
 def _explain(error: Exception, path: Path) -> LoadError:
     """Put what mlx_lm raised into words; the kinds are those measured for each broken file."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    text = str(error).strip().splitlines()[0].rstrip(" :") if str(error).strip() else type(error).__name__
     if "custom module" in text:
         return LoadError(
             f"{path} needs code of its own to run.", "Read it, and if you trust it use --trust-remote-code."

@@ -99,8 +99,8 @@ class Reader:
             entropy_bits=entropy_bits(logprobs),
             sampler_entropy_bits=entropy_of(sampled.probs),
             others=others,
-            others_prob=_rest(found, others, sampler=False),
-            others_sampler_prob=_rest(found, others, sampler=True),
+            others_prob=max(0.0, 1.0 - sum(each.prob for each in found)) if others else 0.0,
+            others_sampler_prob=_others_mass(sampled, found),
             stages=sampled.readings,
             picked=sampled.picked,
             draw=sampled.draw,
@@ -139,8 +139,9 @@ def _after(
     return sampled.probs[ids].tolist(), [names[cut] for cut in sampled.cut[ids].tolist()]
 
 
-def _rest(found: tuple[Candidate, ...], others: int, *, sampler: bool) -> float:
-    """The mass that is not among the candidates; exactly 0 where every token is."""
-    if not others:
+def _others_mass(sampled: Sampled, found: tuple[Candidate, ...]) -> float:
+    """What the sampler may draw beyond the candidates: exactly 0 where it kept no other token."""
+    drawable = sum(each.sampler_prob > 0 for each in found)
+    if drawable == np.count_nonzero(sampled.probs):
         return 0.0
-    return max(0.0, 1.0 - sum(each.sampler_prob if sampler else each.prob for each in found))
+    return max(0.0, 1.0 - sum(each.sampler_prob for each in found))

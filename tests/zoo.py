@@ -41,9 +41,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     ),
     "qwen2": _config("qwen2"),
     "qwen3": _config("qwen3"),
-    "gemma3": _config(
-        "gemma3_text", query_pre_attn_scalar=32, sliding_window=32, sliding_window_pattern=2
-    ),
+    "gemma3": _config("gemma3_text", query_pre_attn_scalar=32, sliding_window=32, sliding_window_pattern=2),
     "gpt2": {
         "model_type": "gpt2",
         "n_ctx": 256,
