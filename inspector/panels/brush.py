@@ -31,15 +31,16 @@ def heat_style(step: int, dark: bool, colourful: bool) -> Style:
     return rgb_style(ink, ground) + Style(underline=step >= _UNDERLINED or None)
 
 
-def legend(metric: scales.Metric, dark: bool, colourful: bool) -> Content:
-    """What the heat steps mean, each threshold on its own colour."""
+def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = False) -> Content:
+    """What the heat steps mean, each threshold on its own colour; a short one leaves out what can be guessed."""
     if not metric.steps:
         return Content("m heat")
-    parts: list[Content] = [Content(f"{metric.name} {'below' if metric.falling else 'from'} ")]
+    word = "" if short else "below " if metric.falling else "from "
+    parts: list[Content] = [Content(f"{metric.name} {word}")]
     for step, edge in enumerate(metric.steps, start=1):
         number = f"{edge * 100:g}" if metric.top == 1.0 else f"{edge:g}"
         parts.append(Content.styled(f" {number} ", _swatch(step, dark, colourful)))
-    unit = "%" if metric.top == 1.0 else metric.unit
+    unit = "%" if metric.top == 1.0 else "" if short else metric.unit
     return Content("").join([*parts, Content(f" {unit}" if unit else "")])
 
 

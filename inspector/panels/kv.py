@@ -30,7 +30,8 @@ The keys and values that the model keeps for every token, so that a step compute
 
 - **used** bytes hold tokens; **allocated** ones are reserved: caches grow in strides, drawn as stairs of `░`
 - the chart runs from the first token to the last one; the other shade is the prompt
-- one line for each kind of cache: how many layers, tokens held (of how many at most), bytes used / allocated
+- one line for each kind of cache: how many layers, and of each layer the tokens held (of how many at
+  most) and the bytes used / allocated
 - after a move: how many tokens were **kept**, **restored** from memory, or **recomputed** by the model
 """
 
@@ -98,9 +99,9 @@ The keys and values that the model keeps for every token, so that a step compute
     def _group(self, group: KVGroup) -> Row:
         held = scales.count(group.held) + (f" of {scales.count(group.limit)}" if group.limit else "")
         layers = f"{len(group.layers)} layer" + ("s" if len(group.layers) != 1 else "")
-        tokens = "state" if group.kind == "recurrent" else f"{held} tokens"
+        each = f"{layers} × {'one state' if group.kind == 'recurrent' else f'{held} tokens'}"
         sizes = f"{scales.size(group.used_bytes)} / {scales.size(group.allocated_bytes)}"
-        return [Segment(group.kind.ljust(10)), Segment(f"{layers:<11}{tokens:<16}{sizes}", self.ink("muted"))]
+        return [Segment(group.kind.ljust(10)), Segment(f"{each:<24}  {sizes}", self.ink("muted"))]
 
     def _bill(self, moved: Moved, width: int) -> list[Row]:
         """What the last move cost, and why."""

@@ -34,6 +34,8 @@ _GUTTER = 2
 """Cells at the left that tell the prompt from the completion."""
 _BOUNDARY = "▏"
 _CACHED_LINES = 512
+_ROOMY = 44
+"""Cells from which the legend is written out."""
 
 Key = tuple[int, int, bool]
 """What makes two tokens the same on screen: node, id, and whether it is a step."""
@@ -205,7 +207,8 @@ the block at the end is the token to come.
             self.refresh()
 
     def _show_legend(self) -> None:
-        shown = legend(scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))
+        short = self.size.width < _ROOMY
+        shown = legend(scales.METRIC[self.metric], is_dark(self.app), colourful(self.app), short)
         if not same(shown, self._legend):
             self._legend = shown
             self.border_subtitle = shown
@@ -217,6 +220,7 @@ the block at the end is the token to come.
         if width != self._wrap.width:
             self._wrap, self._keys = Wrap(width), []
             self._strips.clear()
+        self._show_legend()
         if self._timeline is not None:
             self.show(self._timeline)
             self._measure()

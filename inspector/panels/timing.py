@@ -129,6 +129,8 @@ class TimingPanel(Canvas, can_focus=True):
         for (name, fill, _), value, ink in zip(PARTS, parts, inks, strict=True):
             number = Segment(f"{scales.ms(value)} ")
             numbers += [Segment(f"{fill} ", ink), Segment(f"{name} ", self.ink("muted")), number]
+        while Segment.get_line_length(numbers) > width + 1 and len(numbers) > 3:
+            del numbers[-3:]
         return [bar, numbers]
 
 

@@ -116,7 +116,8 @@ def reading(offset: int, model: ModelFacts) -> KVReading:
     each = model.kv_bytes_per_token or 0
     used, allocated = offset * each, -(-offset // 256) * 256 * each
     layers = tuple(range(len(model.cache_kinds)))
-    return KVReading(offset, used, allocated, (KVGroup("plain", layers, offset, None, used, allocated),))
+    group = KVGroup("plain", layers, offset, None, used // len(layers), allocated // len(layers))
+    return KVReading(offset, used, allocated, (group,))
 
 
 class Session:

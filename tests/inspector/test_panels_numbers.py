@@ -149,9 +149,9 @@ async def test_kinds_that_read_differently_have_a_line_each() -> None:
         panel.show(timeline)
         await pilot.pause()
         text = screen(pilot)
-        assert "rotating  6 layers   4 of 128 tokens" in text
-        assert "plain     1 layer " in text
-        assert "state" in next(line for line in lines(pilot) if "recurrent" in line)
+        assert "rotating  6 layers × 4 of 128 tokens  5.86 KiB / 8 KiB" in text
+        assert "plain     1 layer × 8 tokens " in text
+        assert "one state" in next(line for line in lines(pilot) if "recurrent" in line)
     async with shown(KVPanel(), (60, 6)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
@@ -287,3 +287,13 @@ async def test_panels_draw_in_every_kind_of_theme(theme: str) -> None:
             widget.show(session(20).timeline())
             await pilot.pause()
             assert "token" in screen(pilot)
+
+
+@on_screen
+async def test_a_narrow_split_leaves_out_the_last_parts_and_never_half_a_number() -> None:
+    async with shown(TimingPanel(), (44, 12)) as (panel, pilot):
+        panel.show(session(20).timeline())
+        await pilot.pause()
+        row = next(line for line in lines(pilot) if "forward" in line)
+        assert "…" not in row
+        assert "other" not in row
