@@ -90,3 +90,38 @@ class Reroll(Command):
 @dataclass(slots=True)
 class Verify(Command):
     """Recompute the path from nothing and compare; answered by `Verified`."""
+
+
+@dataclass(slots=True)
+class Explain(Command):
+    """Tell the sampler stage by stage after a node, from kept logits; answered by `Explained`.
+
+    An aside: it is answered between the steps of a run.
+    """
+
+    node: int
+    """The node before the token in question: its distribution is told."""
+    settings: Settings | None = None
+    """Other settings to try with the same draw; None for those that were used."""
+
+
+@dataclass(slots=True)
+class WhatIf(Command):
+    """Which steps up to a node would have gone otherwise under other settings; answered by `WhatIfAnswered`.
+
+    An aside: it is answered between the steps of a run.
+    """
+
+    settings: Settings
+    tip: int
+
+
+@dataclass(slots=True)
+class Recall(Command):
+    """Compute the logits after some nodes of one path again, beside the live cache; answered by `Recalled`."""
+
+    nodes: tuple[int, ...]
+
+
+ASIDES = (Explain, WhatIf)
+"""Commands that need no forward: they are answered between the steps of a run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from engine.sampling import Row
+from engine.ranking import Row
 
 
 class KeptLogits:

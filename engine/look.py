@@ -10,10 +10,12 @@ import mlx.core as mx
 import numpy as np
 
 from engine.errors import StepError
-from engine.reading import Reader, rank_of
+from engine.ranking import Row, log_softmax, rank_of
+from engine.reading import Reader
 from engine.records import Distribution, KVReading, Memory, Origin, Step, StepTimes
-from engine.sampling import Row, Sampled, log_softmax, sample, uniform
+from engine.sampling import Sampled, sample, uniform
 from engine.settings import Settings
+from engine.stages import Context
 from engine.tokens import Tokens
 from engine.tree import TokenTree
 
@@ -78,9 +80,18 @@ class Looker:
         logprobs = log_softmax(row)
         begun = time.perf_counter()
         draw = uniform(settings.seed, at.depth, at.reroll)
-        barred = self._tokens.eos_ids if at.depth - at.start < settings.min_tokens else ()
-        sampled = sample(row, logprobs, settings, draw, barred)
+        sampled = sample(row, logprobs, settings, draw, self.context(node, settings))
         return Look(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000)
+
+    def context(self, node: int, settings: Settings) -> Context:
+        """What the sampler's stages look at beside the row after a node."""
+        at = self._tree[node]
+        return Context(
+            path=tuple(self._tree.tail(node, _reach(settings))),
+            barred=self._tokens.eos_ids if at.depth - at.start < settings.min_tokens else (),
+            spared=self._tokens.spared if settings.xtc_probability else (),
+            chance=uniform(settings.seed, at.depth, at.reroll, "xtc") if settings.xtc_probability else 1.0,
+        )
 
     def show(self, look: Look, candidates: int) -> Here:
         """Read candidates, entropies and ranks off a row."""
@@ -129,3 +140,13 @@ class Looker:
         if pending:
             self._pending[node] = pending
         return node
+
+
+def _reach(settings: Settings) -> int:
+    """How many tokens back the penalties that are on look."""
+    sizes = [
+        (settings.repetition_penalty, settings.repetition_context_size),
+        (settings.presence_penalty, settings.presence_context_size),
+        (settings.frequency_penalty, settings.frequency_context_size),
+    ]
+    return max((size for penalty, size in sizes if penalty), default=0)

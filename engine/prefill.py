@@ -13,10 +13,10 @@ import mlx.core as mx
 import numpy as np
 
 from engine.errors import Cancelled
+from engine.ranking import Row, log_softmax
 from engine.reading import Reader
 from engine.records import PrefillChunk, PromptToken
 from engine.runner import FIXED_CHUNK, Runner, Stopped
-from engine.sampling import Row, log_softmax
 from engine.tokens import Tokens
 
 ECHO_TOKENS = 2048

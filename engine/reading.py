@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from engine.ranking import Row, rank_of, ranked
 from engine.records import Candidate, Distribution, PromptToken
-from engine.sampling import Row, Sampled, ranked
+from engine.sampling import Sampled
 from engine.tokens import Tokens
 
 LN2 = math.log(2)
@@ -29,11 +30,6 @@ def entropy_of(probs: npt.NDArray[np.float64]) -> float:
     """Shannon entropy of a distribution given by its probabilities, in bits."""
     left = probs[probs > 0]
     return max(0.0, -float(np.dot(left, np.log(left))) / LN2)
-
-
-def rank_of(row: Row, token: int) -> int:
-    """1 for the largest value; equal values share the lowest rank."""
-    return int((row > row[token]).sum()) + 1
 
 
 def _ranks(values: list[float]) -> list[int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.errors import Cancelled
 from engine.kv import KV
-from engine.sampling import Row
+from engine.ranking import Row
 from engine.settings import LoadSettings
 
 CHUNK_MS = 100.0

@@ -1,37 +1,25 @@
-"""From logits to a token: an ordered list of stages, then one draw. numpy alone, on one float32 row.
+"""From logits to a token: the stages in their order, then one draw. numpy alone, on one float32 row.
 
-Semantics are those of `mlx_lm.sample_utils`, order included: filters see log-probabilities before the
-temperature and mask without renormalizing; temperature 0 is greedy, and no filter matters then. What differs is
-the random number: here it is a function of seed, position and re-roll count, so that a fork, a replay and a second
-visit draw the same in any order of exploration.
+What differs from `mlx_lm.sample_utils` is the random number: here it is a function of seed, position and re-roll
+count, so that a fork, a replay and a second visit draw the same in any order of exploration.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.ranking import Row, log_softmax, ranked
 from engine.records import StageReading
 from engine.settings import Settings
+from engine.stages import Context, Stage, only, pipeline
 
-Row = npt.NDArray[np.float32]
-Values = npt.NDArray[np.floating[Any]]
 HEAD = 512
 """Tokens ranked for a draw before all of them are: their mass holds the draw nearly always."""
-
-
-def log_softmax(logits: Row) -> Row:
-    """The float32 log-softmax of a row of logits; the sum is taken in float64."""
-    shifted = logits - logits.max()
-    total = np.exp(shifted, dtype=np.float32).sum(dtype=np.float64)
-    return np.asarray(shifted - np.float32(math.log(total)), np.float32)
+NOTHING = Context()
 
 
 def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> float:
@@ -51,85 +39,6 @@ def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> flo
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
-# ---- stages: a row of log-probabilities in, the same with the cut tokens at -inf out ---------------
-
-
-def top_p(row: Row, share: float) -> Row:
-    """Keep the most probable tokens whose mass first reaches `share` of the whole (nucleus sampling, arXiv:1904.09751).
-
-    Tokens tied with the last one stay, as in `mlx_lm.sample_utils.apply_top_p`.
-    """
-    ordered = np.sort(row)
-    probs = np.exp(ordered)
-    above = _mass_above(probs)
-    dropped = int((above >= np.float32(share) * (above[0] + probs[0])).sum())
-    return np.where(row < ordered[dropped], np.float32(-np.inf), row)
-
-
-def _mass_above(probs: Row) -> Row:
-    """For each place of a rising row the sum of what comes after it, in float32 from the top down, as MLX sums."""
-    sums = np.cumsum(probs[::-1], dtype=np.float32)[::-1]
-    return np.concatenate([sums[1:], np.zeros(1, np.float32)])
-
-
-def min_p(row: Row, share: float) -> Row:
-    """Keep tokens of at least `share` times the most probable one's probability (arXiv:2407.01082)."""
-    return np.where(row < row.max() + np.float32(math.log(share)), np.float32(-np.inf), row)
-
-
-def top_k(row: Row, k: int) -> Row:
-    """Keep the k most probable tokens; of tokens tied at the edge, the lowest ids."""
-    if k >= row.size:
-        return row
-    return _only(row, ranked(row, k))
-
-
-def _only(row: Row, ids: npt.NDArray[np.intp]) -> Row:
-    kept = np.full_like(row, -np.inf)
-    kept[ids] = row[ids]
-    return kept
-
-
-def ranked(row: Values, k: int) -> npt.NDArray[np.intp]:
-    """Ids of the k largest values, largest first, ties by id.
-
-    Args:
-        row: Values of one kind, shape (vocabulary,).
-        k: 1 to vocabulary.
-    """
-    if k >= row.size:
-        return np.lexsort((np.arange(row.size), -row))
-    edge = np.partition(row, row.size - k)[row.size - k]
-    above = np.flatnonzero(row > edge)
-    tied = np.flatnonzero(row == edge)[: k - above.size]
-    found = np.concatenate([above, tied])
-    return found[np.lexsort((found, -row[found]))]
-
-
-Filter = Callable[[Row], Row]
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One filter of the pipeline, in its place."""
-
-    name: str
-    """As shown beside a token that it cut: `top-p`."""
-    run: Filter
-
-
-def stages(settings: Settings) -> tuple[Stage, ...]:
-    """The filters that the settings turn on, in mlx_lm's order: top-p, min-p, top-k."""
-    found: list[Stage] = []
-    if settings.top_p < 1:
-        found.append(Stage("top-p", partial(top_p, share=settings.top_p)))
-    if settings.min_p > 0:
-        found.append(Stage("min-p", partial(min_p, share=settings.min_p)))
-    if settings.top_k > 0:
-        found.append(Stage("top-k", partial(top_k, k=settings.top_k)))
-    return tuple(found)
-
-
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """What the sampler makes of one row of logits."""
@@ -147,77 +56,98 @@ class Sampled:
     draw_to: float | None
 
 
+class Passage:
+    """One row on its way through the stages.
+
+    Args:
+        logits: The model's own, float32, shape (vocabulary,); not changed.
+        logprobs: Their log-softmax, which every caller has at hand; not changed.
+    """
+
+    def __init__(self, logits: Row, logprobs: Row) -> None:
+        self.row = logits
+        self._logprobs: Row | None = logprobs
+        self.cut = np.full(logits.size, -1, np.int8)
+        self.readings: list[StageReading] = []
+
+    @property
+    def logprobs(self) -> Row:
+        """The log-softmax of the row as it stands."""
+        if self._logprobs is None:
+            self._logprobs = log_softmax(self.row)
+        return self._logprobs
+
+    def through(self, stage: Stage) -> None:
+        """Put the row through a stage: one that changes logits gets them, a filter their log-softmax.
+
+        mlx_lm takes the log-softmax once, between the two; after a filter the row isn't renormalized, and the
+        filters that follow act on what is left.
+        """
+        before = self.row if stage.shapes else self.logprobs
+        self._account(stage.name, before, after := stage.run(before))
+        self.row = after
+        self._logprobs = after if not stage.shapes and stage.name != "temperature" else None
+
+    def _account(self, name: str, before: Row, after: Row) -> None:
+        gone = np.isneginf(after) & ~np.isneginf(before)
+        removed = 0.0
+        if gone.any():
+            self.cut[gone & (self.cut < 0)] = len(self.readings)
+            weights = np.exp(before - before.max())
+            removed = float(weights[gone].sum(dtype=np.float64) / weights.sum(dtype=np.float64))
+        kept = int(after.size - np.isneginf(after).sum())
+        self.readings.append(StageReading(name, kept, removed))
+
+    def greedy(self) -> Sampled:
+        """Take the most probable token; of equals the lowest id."""
+        picked = int(self.row.argmax())
+        self._account("greedy", self.row, only(self.row, np.array([picked])))
+        probs = np.zeros(self.row.size, np.float64)
+        probs[picked] = 1.0
+        return self._sampled(probs, picked, None, None, None)
+
+    def drawn(self, draw: float) -> Sampled:
+        """Draw from what is left."""
+        weights = np.exp((self.row - self.row.max()).astype(np.float64))
+        probs = np.asarray(weights / weights.sum(), np.float64)
+        return self._sampled(probs, *_under(probs, draw))
+
+    def _sampled(
+        self,
+        probs: npt.NDArray[np.float64],
+        picked: int,
+        draw: float | None,
+        start: float | None,
+        end: float | None,
+    ) -> Sampled:
+        names = tuple(reading.name for reading in self.readings)
+        return Sampled(probs, self.cut, names, tuple(self.readings), picked, draw, start, end)
+
+
 def sample(
-    logits: Row, logprobs: Row, settings: Settings, draw: float, barred: tuple[int, ...] = ()
+    logits: Row, logprobs: Row, settings: Settings, draw: float, context: Context = NOTHING
 ) -> Sampled:
     """Run the whole pipeline on one row.
 
     Args:
         logits: The model's own logits, float32, shape (vocabulary,); not changed.
-        logprobs: Their log-softmax, which every caller has at hand; not changed.
+        logprobs: Their log-softmax; not changed.
         settings: The sampler's settings.
         draw: The random number, from `uniform`; not used by greedy.
-        barred: Ids that may not come now (end-of-sequence before min tokens).
+        context: What the stages look at beside the row.
 
     Returns:
         The final distribution, what each stage cut, and the token picked.
     """
-    cutter = _Cutter(logits.size)
-    row = logprobs
-    if barred:
-        masked = logits.copy()
-        masked[list(barred)] = -np.inf
-        cutter.note("min tokens", logprobs, masked)
-        row = log_softmax(masked)
-    if settings.temp == 0:
-        return _greedy(row, cutter)
-    for stage in stages(settings):
-        filtered = stage.run(row)
-        cutter.note(stage.name, row, filtered)
-        row = filtered
-    return _drawn(_tempered(row, settings.temp), cutter, draw)
+    passage = Passage(logits, logprobs)
+    for stage in pipeline(settings, context):
+        passage.through(stage)
+    return passage.greedy() if settings.temp == 0 else passage.drawn(draw)
 
 
-class _Cutter:
-    """Keeps the account of which stage cut which token, and how much mass went with it."""
-
-    def __init__(self, vocabulary: int) -> None:
-        self.cut = np.full(vocabulary, -1, np.int8)
-        self.readings: list[StageReading] = []
-
-    def note(self, name: str, before: Row, after: Row) -> None:
-        """Account for one stage; `before` holds log-probabilities."""
-        gone = np.isneginf(after) & (self.cut < 0) & ~np.isneginf(before)
-        self.cut[gone] = len(self.readings)
-        total = float(np.exp(before).sum(dtype=np.float64))
-        removed = float(np.exp(before[gone]).sum(dtype=np.float64)) / total
-        kept = int(after.size - np.isneginf(after).sum())
-        self.readings.append(StageReading(name, kept, removed))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(reading.name for reading in self.readings)
-
-
-def _tempered(row: Row, temp: float) -> npt.NDArray[np.float64]:
-    """The distribution of a filtered row at a temperature above 0."""
-    scaled = (row - row.max()).astype(np.float64) / temp
-    weights = np.exp(scaled)
-    return np.asarray(weights / weights.sum(), np.float64)
-
-
-def _greedy(row: Row, cutter: _Cutter) -> Sampled:
-    picked = int(row.argmax())
-    probs = np.zeros(row.size, np.float64)
-    probs[picked] = 1.0
-    after = _only(row, np.array([picked]))
-    cutter.note("greedy", row, after)
-    return Sampled(probs, cutter.cut, cutter.names, tuple(cutter.readings), picked, None, None, None)
-
-
-def _drawn(probs: npt.NDArray[np.float64], cutter: _Cutter, draw: float) -> Sampled:
+def _under(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float, float]:
     picked, start, end = invert(probs, draw)
-    return Sampled(probs, cutter.cut, cutter.names, tuple(cutter.readings), picked, draw, start, end)
+    return picked, draw, start, end
 
 
 def invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float]:

@@ -18,10 +18,10 @@ from engine.logits import KeptLogits
 from engine.look import Here, Looker, memory
 from engine.model import Loaded
 from engine.prefill import Prefill
+from engine.ranking import Row, ranked
 from engine.records import Distribution, Moved, Origin, Step, StepTimes
 from engine.runner import Runner, Stopped, never
-from engine.sampling import Row, ranked
-from engine.settings import Settings
+from engine.settings import Settings, check
 from engine.tree import ROOT, TokenTree
 
 
@@ -48,6 +48,8 @@ class Session:
         self.kv.clear()
         self.kept = KeptLogits(self._load.kept_logits_mib * 2**20)
         self.pending: dict[int, bytes] = {}
+        self.used: dict[int, Settings] = {}
+        """The settings with which each node's distribution was last made."""
         self.looker = Looker(self.tokens, self.tree, self.pending)
         self._here: Here | None = None
 
@@ -84,6 +86,7 @@ class Session:
     def stand(self, here: Here) -> None:
         """Stand at a node whose path the cache holds."""
         self.node, self._here = here.look.node, here
+        self.used[self.node] = self.settings
         self.kept.put(self.node, here.look.row)
 
     # ---- prefill ----------------------------------------------------------------------------
@@ -234,8 +237,11 @@ class Session:
 
         Returns:
             The distribution here under them, with no forward; None where there is no prompt.
+
+        Raises:
+            SettingsError: One is out of its range, or a bias names a token that the model hasn't.
         """
-        self.settings = settings
+        self.settings = check(settings, self.facts.vocabulary)
         if self._here is None:
             return None
         self._arrive(self.node, self.logits)
@@ -292,6 +298,23 @@ class Session:
         wanted = self.tree[node].start - 1  # the prompt goes in chunks but for its last token
         alike = min(self.kv.cut, depth) == min(wanted, depth)
         return depth if alike or not self.kv.chunked_matters else 0
+
+    def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
+        """Compute the logits after some nodes of one path again, in caches of their own, and keep them.
+
+        Args:
+            nodes: Nodes of one path, in its order.
+            stopped: Asked before each chunk and token.
+
+        Raises:
+            StepError: There is no such node.
+            Cancelled: `stopped` said so; what was computed is kept.
+        """
+        runner = self.runner.fresh()
+        for node in nodes:
+            if node not in self.tree or node == ROOT:
+                raise StepError(f"There is no token number {node}.", "Begin with a prompt.")
+            self.kept.put(node, runner.path(self.tree.tokens(node), self.tree[node].start, stopped))
 
     def _rewind(self, depth: int) -> str:
         """Let the cache hold at most `depth` tokens; returns why it had to be emptied, if it had."""

@@ -6,7 +6,7 @@ One table (`FIELDS`) names every setting once: flags, the settings screen and th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -15,6 +15,20 @@ from engine.errors import SettingsError
 SEED_LIMIT = 2**64
 KV_BITS = (2, 3, 4, 5, 6, 8)
 KV_GROUP_SIZES = (32, 64, 128)
+
+
+_SHAPES = ("logit-bias", "min-tokens", "repetition", "presence", "frequency")
+MLX_LM = (*_SHAPES, "top-p", "min-p", "xtc", "top-k", "temperature")
+_TRANSFORMERS = ("logit-bias", "repetition", "presence", "frequency", "min-tokens")
+ORDERS: Mapping[str, tuple[str, ...]] = {
+    "mlx-lm": MLX_LM,
+    "transformers": (*_TRANSFORMERS, "temperature", "top-k", "top-p", "min-p", "xtc"),
+    "llama.cpp": (*_SHAPES, "top-k", "top-p", "min-p", "xtc", "temperature"),
+}
+"""Orders by name, each as its program has it: mlx_lm.sample_utils, `GenerationMixin._get_logits_processor` of
+transformers (which has no presence and frequency penalties and no XTC), and llama.cpp's default chain."""
+STAGES = MLX_LM
+"""Every stage by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +53,24 @@ class Settings:
     """Texts that end the generation, wherever tokens cut them."""
     candidates: int = 20
     """Candidates recorded at each step."""
+    xtc_probability: float = 0.0
+    """Share of the steps on which XTC cuts the top choices; 0 is off."""
+    xtc_threshold: float = 0.1
+    """XTC cuts all tokens above this probability but the least probable of them."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """What is added to the logits of some tokens, as (id, value)."""
+    repetition_penalty: float = 0.0
+    """Recent tokens' positive logits are divided by it, negative ones multiplied; 0 is off."""
+    repetition_context_size: int = 20
+    """How many tokens back the repetition penalty looks, prompt included."""
+    presence_penalty: float = 0.0
+    """Taken off the logit of each recent token, once; 0 is off."""
+    presence_context_size: int = 20
+    frequency_penalty: float = 0.0
+    """Taken off the logit of each recent token for every time that it occurred; 0 is off."""
+    frequency_context_size: int = 20
+    sampler_order: tuple[str, ...] = MLX_LM
+    """The stages in the order in which they run; the draw comes last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +99,7 @@ class Field:
     """One setting: its name, type, bounds and words."""
 
     name: str
-    kind: Literal["float", "int", "texts"]
+    kind: Literal["float", "int", "texts", "biases", "order"]
     label: str
     help: str
     low: float = -math.inf
@@ -94,22 +126,31 @@ class Field:
         """Read a value as typed by a person.
 
         Args:
-            text: What was typed; for `texts` a comma-free single text or an empty string for none.
+            text: What was typed: a number; one text, empty for none; `ID=VALUE, ID=VALUE`; an order's name, or
+                stages separated by commas.
 
         Returns:
             The value, in range.
 
         Raises:
-            SettingsError: It is no such number or is out of range.
+            SettingsError: It is no such value or is out of range.
         """
-        if self.kind == "texts":
-            return (text,) if text else ()
-        try:
-            value = int(text.strip()) if self.kind == "int" else float(text.strip())
-        except ValueError:
-            raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {text!r}.") from None
+        value = _READERS[self.kind](self, text)
         self.check(value)
         return value
+
+    def format(self, value: Any) -> str:
+        """A value as a person types it; `parse` reads it back."""
+        match self.kind:
+            case "float":
+                return f"{value:.12g}"
+            case "int":
+                return str(value)
+            case "texts":
+                return value[0] if value else ""
+            case "biases":
+                return ", ".join(f"{token}={bias:.12g}" for token, bias in value)
+        return next((name for name, order in ORDERS.items() if order == value), ", ".join(value))
 
     def check(self, value: Any) -> None:
         """Refuse a value that is out of range.
@@ -117,13 +158,90 @@ class Field:
         Raises:
             SettingsError: With the range in words.
         """
-        if self.kind == "texts":
-            if any(not text for text in value):
-                raise SettingsError(self.name, f"{self.label} must not be empty.", "Leave the setting out.")
-            return
-        inside = self.low < value if self.low_open else self.low <= value
-        if not (inside and value <= self.high):
-            raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {value}.")
+        match self.kind:
+            case "texts":
+                if any(not text for text in value):
+                    raise SettingsError(
+                        self.name, f"{self.label} must not be empty.", "Leave the setting out."
+                    )
+            case "biases":
+                _check_biases(self, value)
+            case "order":
+                _check_order(self, value)
+            case _:
+                inside = self.low < value if self.low_open else self.low <= value
+                if not (inside and value <= self.high and math.isfinite(value)):
+                    raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {value}.")
+
+
+def _read_number(field: Field, text: str) -> float | int:
+    try:
+        return int(text.strip()) if field.kind == "int" else float(text.strip())
+    except ValueError:
+        raise SettingsError(field.name, f"{field.label} must be {field.bounds}, not {text!r}.") from None
+
+
+def _read_biases(field: Field, text: str) -> tuple[tuple[int, float], ...]:
+    found: list[tuple[int, float]] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        token, equals, value = part.partition("=")
+        try:
+            if not equals:
+                raise ValueError
+            found.append((int(token), float(value)))
+        except ValueError:
+            raise SettingsError(
+                field.name, f"{field.label} must be ID=VALUE, such as 451=-5, not {part!r}."
+            ) from None
+    return tuple(found)
+
+
+def _read_order(_: Field, text: str) -> tuple[str, ...]:
+    name = text.strip()
+    return ORDERS.get(name) or tuple(part.strip() for part in name.split(",") if part.strip())
+
+
+def _read_texts(_: Field, text: str) -> tuple[str, ...]:
+    return (text,) if text else ()
+
+
+_READERS: Mapping[str, Callable[[Field, str], Any]] = {
+    "float": _read_number,
+    "int": _read_number,
+    "texts": _read_texts,
+    "biases": _read_biases,
+    "order": _read_order,
+}
+
+
+def _check_biases(field: Field, value: tuple[tuple[int, float], ...]) -> None:
+    for token, bias in value:
+        if token < 0:
+            raise SettingsError(field.name, f"{field.label}: a token id is 0 or more, not {token}.")
+        if not math.isfinite(bias):
+            raise SettingsError(
+                field.name, f"{field.label}: the value for token {token} must be a number, not {bias}.",
+                "Use -100 to bar a token.",
+            )  # fmt: skip
+
+
+def _check_order(field: Field, value: tuple[str, ...]) -> None:
+    if not value:
+        raise SettingsError(
+            field.name,
+            f"{field.label} must not be empty.",
+            f"Use {', '.join(ORDERS)}, or stages with commas.",
+        )
+    for name in value:
+        if name not in STAGES:
+            raise SettingsError(
+                field.name,
+                f"{field.label}: there is no stage {name!r}.",
+                f"The stages are {', '.join(STAGES)}.",
+            )
+    if len(set(value)) < len(value):
+        twice = next(name for name in value if value.count(name) > 1)
+        raise SettingsError(field.name, f"{field.label} has {twice} twice.", "Name each stage once.")
 
 
 FIELDS: tuple[Field, ...] = (
@@ -138,18 +256,88 @@ FIELDS: tuple[Field, ...] = (
     Field("min_tokens", "int", "min tokens", "end-of-sequence is barred before so many", 0, 2**31 - 1),
     Field("stop", "texts", "stop string", "generation ends when this text appears"),
     Field("candidates", "int", "candidates", "shown and recorded at each step", 1, 2**31 - 1),
+    Field(
+        "xtc_probability",
+        "float",
+        "XTC probability",
+        "share of steps that lose their top choices; 0 is off",
+        0,
+        1,
+    ),
+    Field(
+        "xtc_threshold",
+        "float",
+        "XTC threshold",
+        "it cuts all tokens above this but the last of them",
+        0,
+        0.5,
+    ),
+    Field("logit_bias", "biases", "logit bias", "added to logits: ID=VALUE, ID=VALUE"),
+    Field(
+        "repetition_penalty", "float", "repetition penalty", "divides recent tokens' logits; 0 is off", 0, 100
+    ),
+    Field("repetition_context_size", "int", "repetition context", "tokens it looks back", 1, 2**31 - 1),
+    Field(
+        "presence_penalty",
+        "float",
+        "presence penalty",
+        "off recent tokens' logits, once; 0 is off",
+        -100,
+        100,
+    ),
+    Field("presence_context_size", "int", "presence context", "tokens it looks back", 1, 2**31 - 1),
+    Field(
+        "frequency_penalty", "float", "frequency penalty", "off their logits, each time; 0 is off", -100, 100
+    ),
+    Field("frequency_context_size", "int", "frequency context", "tokens it looks back", 1, 2**31 - 1),
+    Field(
+        "sampler_order", "order", "sampler order", "mlx-lm, transformers, llama.cpp, or stages with commas"
+    ),
 )
 BY_NAME: Mapping[str, Field] = {field.name: field for field in FIELDS}
 
 
-def check(settings: Settings) -> Settings:
-    """Return the settings when each is in its range.
+TURNED_ON: Mapping[str, Callable[[Settings], bool]] = {
+    "logit-bias": lambda settings: bool(settings.logit_bias),
+    "min-tokens": lambda settings: settings.min_tokens > 0,
+    "repetition": lambda settings: settings.repetition_penalty != 0,
+    "presence": lambda settings: settings.presence_penalty != 0,
+    "frequency": lambda settings: settings.frequency_penalty != 0,
+    "top-p": lambda settings: settings.top_p < 1,
+    "min-p": lambda settings: settings.min_p > 0,
+    "xtc": lambda settings: settings.xtc_probability > 0,
+    "top-k": lambda settings: settings.top_k > 0,
+    "temperature": lambda settings: settings.temp not in (0, 1),
+}
+"""Whether the settings turn a stage on."""
+
+
+def check(settings: Settings, vocabulary: int | None = None) -> Settings:
+    """Return the settings when each is in its range and every stage that is turned on has a place in the order.
+
+    Args:
+        settings: What to check.
+        vocabulary: The model's, where it is known: a logit bias must stay below it.
 
     Raises:
         SettingsError: For the first that is not.
     """
     for field in FIELDS:
         field.check(getattr(settings, field.name))
+    for name, on in TURNED_ON.items():
+        if on(settings) and name not in settings.sampler_order:
+            raise SettingsError(
+                "sampler_order",
+                f"sampler order leaves out {name}, which is turned on.",
+                "Add it, or turn it off.",
+            )
+    for token, _ in settings.logit_bias:
+        if vocabulary is not None and token >= vocabulary:
+            raise SettingsError(
+                "logit_bias",
+                f"logit bias: token id {token} is outside the model's vocabulary of {vocabulary}.",
+                f"Ids go from 0 to {vocabulary - 1}.",
+            )
     return settings
 
 

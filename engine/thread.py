@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
 
-from engine.commands import Command
+from engine.commands import ASIDES, Command
 from engine.records import Ended, Failure, Loading, Record
 
 QUIET = {
@@ -24,6 +24,31 @@ QUIET = {
 """What keeps the libraries from writing over the screen; set where the person has not set it."""
 
 
+class Inbox:
+    """Commands in order; the next one can be looked at without taking it. None means the end."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Command | None] = deque()
+        self._arrived = threading.Condition()
+
+    def put(self, command: Command | None) -> None:
+        """Add a command."""
+        with self._arrived:
+            self._waiting.append(command)
+            self._arrived.notify()
+
+    def get(self) -> Command | None:
+        """Wait for the next command."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: self._waiting)
+            return self._waiting.popleft()
+
+    def aside(self) -> Command | None:
+        """The next command, where it is there and can be answered between two steps; else None."""
+        with self._arrived:
+            return self._waiting.popleft() if self._waiting and isinstance(self._waiting[0], ASIDES) else None
+
+
 class EngineThread:
     """Runs commands one after another in a thread of its own.
 
@@ -33,7 +58,7 @@ class EngineThread:
 
     def __init__(self, emit: Callable[[Record], None]) -> None:
         self._emit = emit
-        self._inbox: SimpleQueue[Command | None] = SimpleQueue()
+        self._inbox = Inbox()
         self._closing = threading.Event()
         self._current: Command | None = None
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
@@ -86,7 +111,7 @@ class EngineThread:
     def _obey(self) -> None:
         from engine.worker import Worker
 
-        worker = Worker(self._emit, self._closing.is_set)
+        worker = Worker(self._emit, self._closing.is_set, self._inbox.aside)
         while not self._closing.is_set() and (command := self._inbox.get()) is not None:
             self._current = command
             worker.carry_out(command)

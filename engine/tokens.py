@@ -10,6 +10,7 @@ import codecs
 import json
 import re
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from engine.errors import PromptError
@@ -66,6 +67,12 @@ class Tokens:
         self._bytes_of: Callable[[int, str], bytes] = self._reader()
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
+
+    @cached_property
+    def spared(self) -> tuple[int, ...]:
+        """Ids that XTC never cuts, as mlx_lm.generate has it: end-of-sequence and newline."""
+        newline = [int(i) for i in self._fast.encode("\n")]
+        return tuple(sorted({*self.eos_ids, *(i for i in newline if 0 <= i < self.vocabulary)}))
 
     def is_special(self, token: int) -> bool:
         """Whether a token is a mark of the format rather than text."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable
 
 from engine import commands, records
 from engine.errors import Cancelled, EngineError, StepError
+from engine.explain import explain, what_if
 from engine.finish import finish, window_full
 from engine.model import Loaded, load
 from engine.records import Record
@@ -23,11 +25,18 @@ class Worker:
     Args:
         emit: Receives every record.
         closing: Asked beside each command's own cancel event.
+        aside: Gives the next command where that is one of `commands.ASIDES`, to be answered between two steps.
     """
 
-    def __init__(self, emit: Callable[[Record], None], closing: Stopped) -> None:
+    def __init__(
+        self,
+        emit: Callable[[Record], None],
+        closing: Stopped,
+        aside: Callable[[], commands.Command | None] = lambda: None,
+    ) -> None:
         self._emit = emit
         self._closing = closing
+        self._aside = aside
         self._loaded: Loaded | None = None
         self._session: Session | None = None
         self._settings = Settings()
@@ -69,6 +78,12 @@ class Worker:
                 self._insert(command, stopped)
             case commands.Reroll():
                 self._emit(records.Resampled(self._ready.reroll()))
+            case commands.Explain():
+                self._emit(explain(self._ready, command.node, command.settings))
+            case commands.WhatIf():
+                self._emit(what_if(self._ready, command.settings, command.tip, stopped))
+            case commands.Recall():
+                self._recall(command, stopped)
             case commands.Verify():
                 self._emit(self._ready.verify(stopped))
             case _:
@@ -87,10 +102,9 @@ class Worker:
         self._emit(self._loaded.facts)
 
     def _configure(self, command: commands.Configure) -> None:
-        self._settings = check(command.settings)
-        if self._session is None:
-            return
-        following = self._session.configure(self._settings)
+        settings = check(command.settings)
+        following = self._session.configure(settings) if self._session else None
+        self._settings = settings
         if following is not None:
             self._emit(records.Resampled(following))
 
@@ -116,8 +130,15 @@ class Worker:
         pace, ended = command.pace, False
         for step in paced(session, pace, command.cancel, stopped) if pace else run(session, stopped):
             ended = self._took(step)
+            while (aside := self._aside()) is not None:
+                self.carry_out(aside)
         if not ended:
             raise Cancelled
+
+    def _recall(self, command: commands.Recall, stopped: Stopped) -> None:
+        begun = time.perf_counter()
+        self._ready.recall(command.nodes, stopped)
+        self._emit(records.Recalled(command.nodes, (time.perf_counter() - begun) * 1000))
 
     def _took(self, step: records.Step) -> bool:
         """Hand out a step and the stop that it reached; returns whether it reached one."""

@@ -22,7 +22,7 @@ STORY = "Once upon a time"
 GREETING = "hello"
 """The screen's prompt on any other model: mlx_lm.generate's own default."""
 SHORT = {"max_tokens": "-m"}
-METAVARS = {"float": "X", "int": "N", "texts": "TEXT"}
+METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE", "order": "ORDER"}
 ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
 
@@ -123,10 +123,15 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
     defaults = {field.name: field.default for field in fields(Settings)}
     for field in FIELDS:
         names = [field.flag, *([SHORT[field.name]] if field.name in SHORT else [])]
-        default = "random" if field.name == "seed" else defaults[field.name]
+        default = "random" if field.name == "seed" else field.format(defaults[field.name])
         if field.kind == "texts":
             help_text = rf"{field.help}; \n and \t are escapes; may be repeated"
             group.add_argument(*names, action="append", metavar=METAVARS[field.kind], help=help_text)
+        elif field.kind == "biases":
+            help_text = f"{field.help}; may be repeated"
+            group.add_argument(
+                *names, action="extend", type=field.parse, metavar=METAVARS[field.kind], help=help_text
+            )
         else:
             help_text = f"{field.help} (default: {default})"
             group.add_argument(*names, type=field.parse, metavar=METAVARS[field.kind], help=help_text)
@@ -224,6 +229,7 @@ def _known(kind: type[Any], given: dict[str, Any]) -> dict[str, Any]:
 def _settings(given: dict[str, Any]) -> Settings:
     values = {"seed": secrets.randbelow(2**32), **_known(Settings, given)}
     values["stop"] = tuple(_unescaped(text) for text in values.get("stop", ()))
+    values["logit_bias"] = tuple(values.get("logit_bias", ()))
     return Settings(**values)
 
 
@@ -238,7 +244,7 @@ def _notes(given: dict[str, Any], settings: Settings) -> tuple[str, ...]:
         idle = [
             field.flag
             for field in FIELDS
-            if field.name in ("top_p", "min_p", "top_k") and field.name in given
+            if field.name in ("top_p", "min_p", "top_k", "xtc_probability") and field.name in given
         ]
         notes += [f"{flag} has no effect at --temp 0: the most probable token is taken." for flag in idle]
     if "kv_bits" not in given:

@@ -65,10 +65,8 @@ class SamplingDialog(Dialog[Settings]):
         self._tell()
 
     def _text(self, field: Field) -> str:
-        value = getattr(self.settings, field.name)
-        if field.kind == "texts":
-            return escaped(value[0]) if value else ""
-        return f"{value:g}" if field.kind == "float" else str(value)
+        text = field.format(getattr(self.settings, field.name))
+        return escaped(text) if field.kind == "texts" else text
 
     def _help(self, field: Field) -> str:
         if field.kind != "texts":

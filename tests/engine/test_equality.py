@@ -10,7 +10,7 @@ import pytest
 from mlx_lm.generate import generate_step
 
 from engine.model import Loaded
-from engine.sampling import log_softmax
+from engine.ranking import log_softmax
 from engine.session import Session
 from engine.settings import Settings
 from tests.zoo import Zoo

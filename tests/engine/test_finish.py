@@ -71,7 +71,7 @@ def test_min_tokens_bar_end_of_sequence_and_say_so(zoo: Zoo) -> None:
     session = begun(zoo, "The end.", min_tokens=5, candidates=4096, temp=1.0, seed=1)
     for _ in range(5):
         barred = [each for each in session.next.candidates if each.id in session.tokens.eos_ids]
-        assert [each.cut_by for each in barred] == ["min tokens"] * 2
+        assert [each.cut_by for each in barred] == ["min-tokens"] * 2
         assert [each.sampler_prob for each in barred] == [0, 0]
         session.step()
     assert {each.cut_by for each in session.next.candidates} == {None}

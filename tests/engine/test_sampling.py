@@ -12,8 +12,10 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 from mlx_lm import sample_utils
 
-from engine.sampling import Row, invert, log_softmax, min_p, ranked, sample, top_k, top_p, uniform
+from engine.ranking import Row, log_softmax, ranked
+from engine.sampling import invert, sample, uniform
 from engine.settings import Settings
+from engine.stages import Context, min_p, top_k, top_p
 
 mx.disable_compile()
 
@@ -131,9 +133,9 @@ def test_greedy_takes_the_first_of_the_most_probable_and_draws_nothing() -> None
 
 def test_barred_tokens_are_out_and_said_to_be() -> None:
     row = np.array([5.0, 1.0, 0.0], np.float32)
-    sampled = sample(row, log_softmax(row), Settings(), 0.0, barred=(0,))
+    sampled = sample(row, log_softmax(row), Settings(), 0.0, Context(barred=(0,)))
     assert sampled.picked == 1
-    assert sampled.names[sampled.cut[0]] == "min tokens"
+    assert sampled.names[sampled.cut[0]] == "min-tokens"
 
 
 def test_the_draw_depends_on_seed_position_and_reroll_alone() -> None:

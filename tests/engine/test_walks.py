@@ -18,9 +18,8 @@ from hypothesis.stateful import (
 )
 
 from engine.model import Loaded
-from engine.reading import rank_of
+from engine.ranking import log_softmax, rank_of
 from engine.run import run
-from engine.sampling import log_softmax
 from engine.session import Session
 from engine.settings import Settings
 from tests.zoo import Zoo

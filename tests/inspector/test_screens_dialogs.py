@@ -121,8 +121,9 @@ def test_every_setting_has_a_field_with_its_value():
         await rig.ready()
         await rig.press("s")
         values = {f.name: rig.app.screen.query_one(f"#field-{f.name}", Line).value for f in FIELDS}
-        assert values == {"temp": "0.8", "top_p": "0.9", "min_p": "0.05", "top_k": "40", "seed": "3",
+        first = {"temp": "0.8", "top_p": "0.9", "min_p": "0.05", "top_k": "40", "seed": "3",
                           "max_tokens": "100", "min_tokens": "0", "stop": "\\n\\n", "candidates": "30"}  # fmt: skip
+        assert values == {field.name: field.format(getattr(Settings(), field.name)) for field in FIELDS} | first
         await rig.press("enter")
         assert rig.engine.sent == [commands.Configure(settings)]
 
