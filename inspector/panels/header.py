@@ -29,6 +29,16 @@ class HeaderLine(Canvas):
     DEFAULT_CSS = (
         ink_css("HeaderLine") + "HeaderLine { height: 1; padding: 0 1; background: $panel; color: $text; }"
     )
+    HELP = """\
+# The line at the top
+Which model, what it is doing, how much of its context window is used, and how it samples.
+
+- `● LOADING` the weights · `● PREFILL` the prompt goes through the model · `● DECODE` one token at a time · `● RUN`
+  without being asked for each
+- **context** tokens in the KV cache / the most that the model was made for
+- **T** temperature, and the filters that are on; *greedy* takes the most probable token
+"""
+
     settings = Settings()
 
     def show(self, timeline: Timeline, settings: Settings | None = None) -> None:

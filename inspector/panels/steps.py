@@ -78,7 +78,7 @@ def fitting(width: int, metric: str) -> tuple[Column, ...]:
     return tuple(kept)
 
 
-class StepsTable(ScrollView):
+class StepsTable(ScrollView, can_focus=False):
     """The table: only rows that are seen are made."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = INKS
@@ -102,7 +102,6 @@ class StepsTable(ScrollView):
 
     def __init__(self) -> None:
         super().__init__()
-        self.can_focus = False
         self.metric = "surprisal"
         self._timeline: Timeline | None = None
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)

@@ -41,7 +41,7 @@ Key = tuple[int, int, bool]
 """What makes two tokens the same on screen: node, id, and whether it is a step."""
 
 
-class TextPanel(ScrollView):
+class TextPanel(ScrollView, can_focus=True, inherit_bindings=False):
     """Prompt and completion as one text; each token can be selected."""
 
     ALLOW_MAXIMIZE = True
@@ -78,7 +78,6 @@ the block at the end is the token to come.
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
-        self.can_focus = True
         self._timeline: Timeline | None = None
         self._wrap = Wrap(1)
         self._keys: list[Key] = []

@@ -131,6 +131,7 @@ class TimingPanel(Canvas, can_focus=True):
             numbers += [Segment(f"{fill} ", ink), Segment(f"{name} ", self.ink("muted")), number]
         while Segment.get_line_length(numbers) > width + 1 and len(numbers) > 3:
             del numbers[-3:]
+        numbers[-1] = Segment(numbers[-1].text.rstrip())
         return [bar, numbers]
 
 

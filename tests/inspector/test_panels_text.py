@@ -349,3 +349,10 @@ async def test_a_narrow_frame_has_a_short_legend() -> None:
         await pilot.pause()
         assert "surprisal  2  3  4  6  8 " in lines(pilot)[-1]
         assert "…" not in lines(pilot)[-1]
+
+
+@on_screen
+async def test_the_arrows_are_left_to_the_screen() -> None:
+    async with shown(TextPanel()) as (panel, _):
+        keys = {key for key, _ in panel._bindings}
+        assert keys == {"pageup", "pagedown"}
