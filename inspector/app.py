@@ -117,7 +117,7 @@ class InspectorApp(App[int]):
             loaded = self.controller.timeline.facts is not None
             self.controller.receive(record)
             self._tell(record, loaded)
-        self.main.changed()
+        self.main.show()  # at once: nothing may be painted from a path that was shortened under it
 
     def _tell(self, record: Record, loaded: bool) -> None:
         """Tell what is no part of the panels. A model that can't be loaded is told in the text's place."""

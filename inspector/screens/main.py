@@ -100,9 +100,10 @@ class MainScreen(Screen[None]):
         """Have everything shown anew: once, however often this is called before."""
         if not self._stale:
             self._stale = True
-            self.call_next(self._show)
+            self.call_next(self.show)
 
-    def _show(self) -> None:
+    def show(self) -> None:
+        """Show everything anew, now."""
         self._stale = False
         timeline = self.controller.timeline
         self.header.show(timeline, self.controller.settings)

@@ -369,6 +369,19 @@ def test_a_panel_is_enlarged_and_brought_back():
     run(test)
 
 
+def test_a_path_that_became_shorter_while_the_text_was_hidden_is_drawn_as_it_is():
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=20)
+        await rig.press("3", "f")
+        node = rig.timeline.items[7].node
+        await rig.push([rig.session.move(node)])
+        await rig.press("f")
+        assert "there was a" in rig.screen_text()
+        assert "Lily" not in str(rig.app.main.text.render_line(0).text)
+
+    run(test)
+
+
 def test_a_terminal_that_is_too_small_is_told_so():
     async def test(rig: Rig) -> None:
         await rig.ready()
