@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
@@ -14,8 +15,8 @@ from mlx_lm import sample_utils
 
 from engine.ranking import Row, log_softmax, ranked
 from engine.sampling import invert, sample, uniform
-from engine.settings import Settings
-from engine.stages import Context, min_p, top_k, top_p
+from engine.settings import MLX_LM, ORDERS, Settings
+from engine.stages import Context, bias, min_p, pipeline, top_k, top_p, xtc
 
 mx.disable_compile()
 
@@ -207,3 +208,138 @@ def test_the_token_under_the_draw_is_the_one_whose_share_holds_it(size: int, see
     assert draw < end + 1e-9
     better = probs[(probs > probs[picked])].sum()
     assert start >= better - 1e-9
+
+
+RECENT = st.lists(st.integers(0, 15), max_size=30).map(tuple)
+
+
+@given(logits(), RECENT, st.sampled_from([0.5, 1.1, 1.5, 3.0]), st.integers(1, 30))
+@budget(max_examples=100, deadline=None)
+def test_penalties_equal_mlx_lms(row: Row, path: tuple[int, ...], penalty: float, size: int) -> None:
+    row = np.where(np.isneginf(row), np.float32(-50), row)
+    cases = {
+        "repetition": (
+            sample_utils.make_repetition_penalty,
+            {"repetition_penalty": penalty, "repetition_context_size": size},
+        ),
+        "presence": (
+            sample_utils.make_presence_penalty,
+            {"presence_penalty": penalty, "presence_context_size": size},
+        ),
+        "frequency": (
+            sample_utils.make_frequency_penalty,
+            {"frequency_penalty": penalty, "frequency_context_size": size},
+        ),
+    }
+    for name, (make, options) in cases.items():
+        stages = pipeline(Settings(**options), Context(path=path))  # type: ignore[arg-type]
+        mine = row
+        for stage in stages:
+            assert stage.name == name
+            mine = stage.run(mine)
+        expected = make(penalty, size)(mx.array(path, dtype=mx.int32), mx.array(row)[None])
+        # one rounding: MLX may multiply by a reciprocal where numpy divides
+        assert np.allclose(mine, np.array(expected[0]), rtol=2e-6, atol=1e-6)
+
+
+@given(logits(), st.dictionaries(st.integers(0, 15), st.floats(-50, 50, width=32), min_size=1, max_size=5))
+@budget(max_examples=60, deadline=None)
+def test_logit_bias_equals_mlx_lms(row: Row, biases: dict[int, float]) -> None:
+    mine = bias(row, tuple(biases.items()))
+    processor = sample_utils.make_logits_processors(logit_bias=biases)[0]
+    assert np.array_equal(mine, np.array(processor(None, mx.array(row)[None])[0]))
+
+
+@given(logits(), st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.5]), st.lists(st.integers(0, 15), max_size=3))
+@budget(max_examples=150, deadline=None)
+def test_xtc_equals_mlx_lms(row: Row, threshold: float, spared: list[int]) -> None:
+    logprobs = log_softmax(row)
+    mine = xtc(logprobs, threshold, tuple(spared))
+    other = np.array(sample_utils.apply_xtc(mx.array(logprobs)[None], 1.0, threshold, spared)[0])
+    if kept(mine) != kept(other):  # a probability within a rounding of the threshold or of the least above it
+        probs = np.exp(logprobs.astype(np.float64))
+        probs /= probs.sum()
+        differs = np.array(sorted(kept(mine) ^ kept(other)))
+        edges = [
+            threshold,
+            *(probs[probs > threshold * (1 - 1e-5)][:1]),
+            probs[probs > threshold * (1 - 1e-5)].min(),
+        ]
+        assert min(np.abs(probs[differs] - edge).min() / max(edge, 1e-9) for edge in edges) < 1e-4
+
+
+def test_xtc_fires_on_its_own_draw() -> None:
+    settings = Settings(temp=1.0, xtc_probability=0.4)
+    assert [s.name for s in pipeline(settings, Context(chance=0.39))] == ["xtc"]
+    assert pipeline(settings, Context(chance=0.41)) == ()
+    fired = sum(uniform(3, place, 0, "xtc") <= 0.4 for place in range(20_000)) / 20_000
+    assert fired == pytest.approx(0.4, abs=0.015)
+
+
+def float64_transformers(row: np.ndarray, settings: Settings) -> np.ndarray:
+    """transformers' order from its definitions, in float64: temperature, top-k, top-p, min-p, each on a softmax."""
+    scores = row.astype(np.float64) / settings.temp
+    if 0 < settings.top_k < row.size:
+        scores[scores < np.sort(scores)[-settings.top_k]] = -np.inf
+    if settings.top_p < 1:
+        order = np.argsort(-scores, kind="stable")
+        probs = np.exp(scores[order] - scores.max())
+        probs /= probs.sum()
+        outside = np.cumsum(probs) - probs >= settings.top_p
+        scores[order[outside]] = -np.inf
+    if settings.min_p:
+        probs = np.exp(scores - scores.max())
+        scores[probs < settings.min_p] = -np.inf
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum()
+
+
+@given(st.integers(0, 2**32 - 1), SETTINGS, st.sampled_from([16, 500]))
+@budget(max_examples=150, deadline=None)
+def test_the_transformers_order_is_what_its_definitions_give(
+    seed: int, settings: Settings, size: int
+) -> None:
+    row = (np.random.default_rng(seed).standard_normal(size) * 3).astype(np.float32)
+    settings = replace(settings, sampler_order=ORDERS["transformers"])
+    mine = sample(row, log_softmax(row), settings, 0.5).probs
+    assert np.abs(mine - float64_transformers(row, settings)).max() < 2e-6
+
+
+def test_the_order_changes_what_is_kept() -> None:
+    row = np.log(np.array([0.4, 0.2, 0.15, 0.1, 0.08, 0.07], np.float32))
+    options = {"temp": 1.0, "top_p": 0.7, "top_k": 3}
+    mlx_order = sample(row, log_softmax(row), Settings(**options), 0.0)  # type: ignore[arg-type]
+    other = sample(row, log_softmax(row), Settings(**options, sampler_order=ORDERS["llama.cpp"]), 0.0)  # type: ignore[arg-type]
+    assert [(each.name, each.kept) for each in mlx_order.readings] == [("top-p", 3), ("top-k", 3)]
+    assert [(each.name, each.kept) for each in other.readings] == [("top-k", 3), ("top-p", 2)]
+
+
+@given(logits(), st.permutations(["top-p", "min-p", "xtc", "top-k", "temperature"]), SETTINGS)
+@budget(max_examples=150, deadline=None)
+def test_random_orders_equal_mlx_lms_functions_in_that_order(
+    row: Row, order: list[str], settings: Settings
+) -> None:
+    settings = replace(settings, sampler_order=(*MLX_LM[:5], *order), xtc_probability=1.0)
+    logprobs = log_softmax(row)
+    assume(len(set(logprobs.tolist())) == row.size or not settings.top_k)
+    mine = sample(row, logprobs, settings, 0.5, Context(chance=0.0))
+    chain = mx.array(logprobs)[None]
+    for name in order:
+        chain = chain - mx.logsumexp(chain, axis=-1, keepdims=True)
+        match name:
+            case "top-p" if settings.top_p < 1:
+                chain = sample_utils.apply_top_p(chain, settings.top_p)
+            case "min-p" if settings.min_p:
+                chain = sample_utils.apply_min_p(chain, settings.min_p)
+            case "xtc":
+                chain = sample_utils.apply_xtc(chain, 1.0, settings.xtc_threshold, [])
+            case "top-k" if 0 < settings.top_k < row.size:
+                chain = sample_utils.apply_top_k(chain, settings.top_k)
+            case "temperature":
+                chain = chain * (1 / settings.temp)
+    expected = np.array(mx.softmax(chain, axis=-1)[0])
+    same_kept = kept(np.array(chain[0])) == set(
+        np.flatnonzero((mine.cut < 0) & np.isfinite(logprobs)).tolist()
+    )
+    assume(same_kept)  # where one rounding moves an edge, the single-stage tests bound it
+    assert np.abs(mine.probs - expected).max() < 5e-6
