@@ -195,6 +195,10 @@ class Canvas(Widget):
         self._strips = []
         self.redraw()
 
+    def on_show(self) -> None:
+        """Catch up with what happened while the panel was hidden."""
+        self.redraw()
+
     def _drawn(self) -> list[Strip]:
         width, height = self.size
         base = self.rich_style

@@ -152,6 +152,13 @@ class StepsTable(ScrollView, can_focus=False):
             self.show(self._timeline)
             self._reveal(self._shown[2])
 
+    def on_show(self) -> None:
+        """Catch up with what happened while the panel was hidden."""
+        if self._timeline is not None:
+            self.restyle()
+            self.show(self._timeline)
+            self._reveal(self._shown[2])
+
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips.clear()

@@ -225,6 +225,13 @@ the block at the end is the token to come.
             self._measure()
             self._scroll_to_slot(self._slot)
 
+    def on_show(self) -> None:
+        """Catch up with what happened while the panel was hidden."""
+        if self._timeline is not None:
+            self.show(self._timeline)
+            if self._timeline.following:
+                self.scroll_end(animate=False, immediate=True, force=True)
+
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._restyle()
@@ -299,6 +306,8 @@ the block at the end is the token to come.
         )
         row: Row = []
         for piece in self._wrap.lines[y].pieces:
+            if piece.slot >= len(timeline.items):
+                break  # the path became shorter while the panel was hidden: `on_show` lays it out
             selected = piece.slot == timeline.slot
             row += brush.segments(piece, timeline.items[piece.slot], selected, piece.slot >= done)
         return row

@@ -356,3 +356,21 @@ async def test_the_arrows_are_left_to_the_screen() -> None:
     async with shown(TextPanel()) as (panel, _):
         keys = {key for key, _ in panel._bindings}
         assert keys == {"pageup", "pagedown"}
+
+
+@on_screen
+async def test_a_hidden_panel_catches_up_when_it_is_shown() -> None:
+    made = session(30)
+    timeline = made.timeline()
+    async with shown(TextPanel(), (40, 8)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        panel.display = False
+        await pilot.pause()
+        timeline.apply(made.move(timeline.items[7].node))
+        panel.show(timeline)
+        await pilot.pause()
+        panel.display = True
+        await pilot.pause()
+        assert "there was a" in screen(pilot)
+        assert "Lily" not in screen(pilot)
