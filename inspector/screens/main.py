@@ -305,7 +305,9 @@ class MainScreen(Screen[None]):
 
     def action_sampling(self) -> None:
         """Ask for sampling settings."""
-        self.app.push_screen(SamplingDialog(self.controller.settings), self._configure)
+        facts = self.controller.timeline.facts
+        dialog = SamplingDialog(self.controller.settings, facts.vocabulary if facts else None)
+        self.app.push_screen(dialog, self._configure)
 
     def _configure(self, settings: Settings | None) -> None:
         if settings is not None:

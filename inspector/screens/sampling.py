@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from textual import on
@@ -11,12 +12,12 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
 from engine.errors import SettingsError
-from engine.settings import FIELDS, Field, Settings, changed
+from engine.settings import FIELDS, Field, Settings, check
 from inspector.display import visible
 from inspector.screens.dialog import Dialog, Remark
 from inspector.screens.safety import Line
 
-GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k and seed change nothing until it is above 0."
+GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _UNESCAPES = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
 
@@ -40,16 +41,15 @@ class SamplingDialog(Dialog[Settings]):
 
     Args:
         settings: What stands in the fields at first.
+        vocabulary: The model's, where it is known: ids must stay below it.
     """
 
     HEADING: ClassVar[str] = "Sampling"
     APPLY: ClassVar[str] = "Apply"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, vocabulary: int | None = None) -> None:
         super().__init__()
-        self.settings = settings
-        self.values: dict[str, Any] = {field.name: getattr(settings, field.name) for field in FIELDS}
-        """What was read from each field, None where it is wrong."""
+        self.settings, self.vocabulary = settings, vocabulary
 
     def body(self) -> Iterable[Widget]:
         for field in FIELDS:
@@ -62,7 +62,7 @@ class SamplingDialog(Dialog[Settings]):
     def on_mount(self) -> None:
         """Begin in the first field."""
         self.query_one(f"#field-{FIELDS[0].name}", Line).focus()
-        self._tell()
+        self.read()
 
     def _text(self, field: Field) -> str:
         text = field.format(getattr(self.settings, field.name))
@@ -74,27 +74,40 @@ class SamplingDialog(Dialog[Settings]):
         more = len(getattr(self.settings, field.name)) - 1
         return field.help + "; \\n is a newline" + (f"; {more} more are kept" if more > 0 else "")
 
-    def _read(self, field: Field, typed: str) -> Any:
+    @on(Input.Changed)
+    def read(self) -> Settings | None:
+        """Read all fields, and say at each what is wrong with it.
+
+        Returns:
+            The settings as they stand in the fields, None while any of them is wrong.
+        """
+        values = {field.name: self._value(field) for field in FIELDS}
+        settings = None if None in values.values() else self._together(values)
+        self.query_one("#apply", Button).disabled = settings is None
+        self.query_one("#greedy", Remark).set_class(values["temp"] == 0, "-told")
+        return settings
+
+    def _value(self, field: Field) -> Any:
+        remark = self.query_one(f"#remark-{field.name}", Remark)
+        try:
+            value = self._parsed(field, self.query_one(f"#field-{field.name}", Line).value)
+        except SettingsError as error:
+            remark.say(visible(str(error)), wrong=True)
+            return None
+        remark.say(self._help(field))
+        return value
+
+    def _parsed(self, field: Field, typed: str) -> Any:
         value = field.parse(unescaped(typed) if field.kind == "texts" else typed)
         return value + getattr(self.settings, field.name)[1:] if field.kind == "texts" else value
 
-    @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
-        self._check(next(field for field in FIELDS if event.input.id == f"field-{field.name}"))
-        self._tell()
-
-    def _check(self, field: Field) -> None:
-        remark = self.query_one(f"#remark-{field.name}", Remark)
+    def _together(self, values: dict[str, Any]) -> Settings | None:
+        """The settings, where they go with each other and with the model."""
         try:
-            self.values[field.name] = self._read(field, self.query_one(f"#field-{field.name}", Line).value)
-            remark.say(self._help(field))
+            return check(replace(self.settings, **values), self.vocabulary)
         except SettingsError as error:
-            self.values[field.name] = None
-            remark.say(visible(str(error)), wrong=True)
-
-    def _tell(self) -> None:
-        self.query_one("#apply", Button).disabled = None in self.values.values()
-        self.query_one("#greedy", Remark).set_class(self.values["temp"] == 0, "-told")
+            self.query_one(f"#remark-{error.field}", Remark).say(visible(str(error)), wrong=True)
+            return None
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
@@ -102,7 +115,5 @@ class SamplingDialog(Dialog[Settings]):
 
     def action_apply(self) -> None:
         """Apply the settings, if all of them are right."""
-        for field in FIELDS:  # the last key typed may not have been told of yet
-            self._check(field)
-        if None not in self.values.values():
-            self.dismiss(changed(self.settings, **self.values))
+        if (settings := self.read()) is not None:
+            self.dismiss(settings)

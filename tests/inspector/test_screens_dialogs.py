@@ -123,7 +123,9 @@ def test_every_setting_has_a_field_with_its_value():
         values = {f.name: rig.app.screen.query_one(f"#field-{f.name}", Line).value for f in FIELDS}
         first = {"temp": "0.8", "top_p": "0.9", "min_p": "0.05", "top_k": "40", "seed": "3",
                           "max_tokens": "100", "min_tokens": "0", "stop": "\\n\\n", "candidates": "30"}  # fmt: skip
-        assert values == {field.name: field.format(getattr(Settings(), field.name)) for field in FIELDS} | first
+        assert (
+            values == {field.name: field.format(getattr(Settings(), field.name)) for field in FIELDS} | first
+        )
         await rig.press("enter")
         assert rig.engine.sent == [commands.Configure(settings)]
 
@@ -157,6 +159,39 @@ def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied(field, typed, 
         await rig.pilot.pause()
         assert not remark(rig, f"remark-{field}")[1]
         assert not rig.app.screen.query_one("#apply", Button).disabled
+
+    run(test)
+
+
+def test_settings_that_do_not_go_together_are_told_at_the_field_to_mend():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("s")
+        order = rig.app.screen.query_one("#field-sampler_order", Line)
+        order.value = "top-k, temperature"
+        rig.app.screen.query_one("#field-top_p", Line).value = "0.9"
+        await rig.pilot.pause()
+        assert remark(rig, "remark-sampler_order")[1]
+        assert "top-p" in remark(rig, "remark-sampler_order")[0]
+        await rig.press("ctrl+s")
+        assert rig.engine.sent == []
+        order.value = "top-p, temperature"
+        await rig.pilot.pause()
+        await rig.press("ctrl+s")
+        assert rig.engine.sent[0].settings.sampler_order == ("top-p", "temperature")
+
+    run(test)
+
+
+def test_a_bias_for_a_token_outside_the_vocabulary_is_refused():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("s")
+        rig.app.screen.query_one("#field-logit_bias", Line).value = "5000=1"
+        await rig.pilot.pause()
+        text, wrong = remark(rig, "remark-logit_bias")
+        assert wrong
+        assert "4096" in text
 
     run(test)
 
