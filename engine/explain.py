@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
 from engine.ranking import Row
-from engine.records import Candidate, Explained, StageColumn, WhatIfAnswered, WhatIfStep
+from engine.records import Candidate, Explained, StageColumn, StageReading, WhatIfAnswered, WhatIfStep
 from engine.runner import Stopped, never
-from engine.sampling import Passage
 from engine.session import Session
 from engine.settings import Settings
-from engine.stages import Stage, pipeline
+from engine.stages import Stage
 
 
 def explain(session: Session, node: int, settings: Settings | None = None) -> Explained:
@@ -30,18 +30,18 @@ def explain(session: Session, node: int, settings: Settings | None = None) -> Ex
     row = _row(session, node)
     used = session.used.get(node, session.settings)
     settings = settings or used
-    look = session.looker.look(node, row, settings)
+    seen: list[tuple[Stage, Row]] = []
+    look = session.looker.look(node, row, settings, lambda stage, passage: seen.append((stage, passage.row)))
     here = session.looker.show(look, settings.candidates)
     ids = np.array([candidate.id for candidate in here.next.candidates])
     context = session.looker.context(node, settings)
-    passage, columns = Passage(row, look.logprobs), []
-    for stage in pipeline(settings, context):
-        passage.through(stage)
-        columns.append(_column(stage, passage, ids))
     return Explained(
         node=node,
         logits=tuple(row[ids].tolist()),
-        columns=tuple(columns),
+        columns=tuple(
+            _column(stage, left, reading, ids)
+            for (stage, left), reading in zip(seen, here.next.stages, strict=False)
+        ),
         earlier=_earlier(here.next.candidates, context.path, session.tree[node].depth),
         next=here.next,
         used=settings == used,
@@ -60,22 +60,19 @@ def _row(session: Session, node: int) -> Row:
     return row
 
 
-def _column(stage: Stage, passage: Passage, ids: np.ndarray) -> StageColumn:
+def _column(stage: Stage, row: Row, reading: StageReading, ids: npt.NDArray[np.intp]) -> StageColumn:
     """How a stage left some tokens: their logits, or their share of what is left."""
-    reading = passage.readings[-1]
-    row = passage.row if stage.shapes else np.exp(_normalized(passage.row))
-    cut = np.isneginf(passage.row[ids])
+    left = row[ids].astype(np.float64)
+    if not stage.shapes:
+        top = row.max()
+        left = np.exp(left - float(top)) / float(np.exp(row - top).sum(dtype=np.float64))
     values = tuple(
-        None if gone else value for value, gone in zip(row[ids].tolist(), cut.tolist(), strict=True)
+        None if gone else value
+        for value, gone in zip(left.tolist(), np.isneginf(row[ids]).tolist(), strict=True)
     )
-    unit = "logit" if stage.shapes else "prob"
-    return StageColumn(reading.name, reading.kept, reading.removed_mass, unit, values)  # type: ignore[arg-type]
-
-
-def _normalized(row: Row) -> np.ndarray:
-    wide = (row - row.max()).astype(np.float64)
-    shifted: np.ndarray = wide - np.log(np.exp(wide).sum())
-    return shifted
+    return StageColumn(
+        reading.name, reading.kept, reading.removed_mass, "logit" if stage.shapes else "prob", values
+    )
 
 
 def _earlier(

@@ -13,7 +13,7 @@ from engine.errors import StepError
 from engine.ranking import Row, log_softmax, rank_of
 from engine.reading import Reader
 from engine.records import Distribution, KVReading, Memory, Origin, Step, StepTimes
-from engine.sampling import Sampled, sample, uniform
+from engine.sampling import Sampled, Watch, sample, uniform
 from engine.settings import Settings
 from engine.stages import Context
 from engine.tokens import Tokens
@@ -61,13 +61,14 @@ class Looker:
         self._pending = pending
         self.reader = Reader(tokens)
 
-    def look(self, node: int, row: Row, settings: Settings) -> Look:
+    def look(self, node: int, row: Row, settings: Settings, watch: Watch | None = None) -> Look:
         """Sample what follows a node.
 
         Args:
             node: The node that the row came after.
             row: The model's logits, float32, shape (vocabulary,).
             settings: The sampler's.
+            watch: Is shown the row after each stage.
 
         Raises:
             StepError: The row holds no numbers.
@@ -80,7 +81,7 @@ class Looker:
         logprobs = log_softmax(row)
         begun = time.perf_counter()
         draw = uniform(settings.seed, at.depth, at.reroll)
-        sampled = sample(row, logprobs, settings, draw, self.context(node, settings))
+        sampled = sample(row, logprobs, settings, draw, self.context(node, settings), watch)
         return Look(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000)
 
     def context(self, node: int, settings: Settings) -> Context:

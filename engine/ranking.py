@@ -29,11 +29,21 @@ def ranked(row: Values, k: int) -> npt.NDArray[np.intp]:
     """
     if k >= row.size:
         return np.lexsort((np.arange(row.size), -row))
-    edge = np.partition(row, row.size - k)[row.size - k]
-    above = np.flatnonzero(row > edge)
-    tied = np.flatnonzero(row == edge)[: k - above.size]
-    found = np.concatenate([above, tied])
+    # Selecting is slow where most values are equal, as all that was cut are: look at the others alone.
+    live = np.flatnonzero(row > row.min())
+    if k < live.size:
+        found = live[_largest(row[live], k)]
+    else:
+        lowest = np.flatnonzero(row == row.min())[: k - live.size]
+        found = np.concatenate([live, lowest])
     return found[np.lexsort((found, -row[found]))]
+
+
+def _largest(values: Values, k: int) -> npt.NDArray[np.intp]:
+    """Places of the k largest of some values, in no order; of equals at the edge the first."""
+    edge = np.partition(values, values.size - k)[values.size - k]
+    above = np.flatnonzero(values > edge)
+    return np.concatenate([above, np.flatnonzero(values == edge)[: k - above.size]])
 
 
 def rank_of(row: Row, token: int) -> int:

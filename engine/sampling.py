@@ -7,6 +7,7 @@ count, so that a fork, a replay and a second visit draw the same in any order of
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,8 +109,10 @@ class Passage:
 
     def drawn(self, draw: float) -> Sampled:
         """Draw from what is left."""
-        weights = np.exp((self.row - self.row.max()).astype(np.float64))
-        probs = np.asarray(weights / weights.sum(), np.float64)
+        live = np.flatnonzero(self.row > -np.inf)
+        weights = np.exp((self.row[live] - self.row.max()).astype(np.float64))
+        probs = np.zeros(self.row.size, np.float64)
+        probs[live] = weights / weights.sum()
         return self._sampled(probs, *_under(probs, draw))
 
     def _sampled(
@@ -124,8 +127,17 @@ class Passage:
         return Sampled(probs, self.cut, names, tuple(self.readings), picked, draw, start, end)
 
 
+Watch = Callable[[Stage, "Passage"], None]
+"""Is shown the row after each stage."""
+
+
 def sample(
-    logits: Row, logprobs: Row, settings: Settings, draw: float, context: Context = NOTHING
+    logits: Row,
+    logprobs: Row,
+    settings: Settings,
+    draw: float,
+    context: Context = NOTHING,
+    watch: Watch | None = None,
 ) -> Sampled:
     """Run the whole pipeline on one row.
 
@@ -135,6 +147,7 @@ def sample(
         settings: The sampler's settings.
         draw: The random number, from `uniform`; not used by greedy.
         context: What the stages look at beside the row.
+        watch: Is shown the row after each stage.
 
     Returns:
         The final distribution, what each stage cut, and the token picked.
@@ -142,6 +155,8 @@ def sample(
     passage = Passage(logits, logprobs)
     for stage in pipeline(settings, context):
         passage.through(stage)
+        if watch is not None:
+            watch(stage, passage)
     return passage.greedy() if settings.temp == 0 else passage.drawn(draw)
 
 

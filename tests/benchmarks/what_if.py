@@ -1,0 +1,76 @@
+"""What an answer costs on a vocabulary of 150,000: one step under other settings, from kept logits.
+
+    python -m tests.benchmarks.what_if
+
+Prints the milliseconds of `explain` (stages, columns, candidates, the draw) for a few settings; the slowest last.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from engine import synthetic
+from engine.explain import explain
+from engine.model import load
+from engine.session import Session
+from engine.settings import ORDERS, LoadSettings, Settings
+
+VOCABULARY = 150_000
+ROUNDS = 30
+TRIED = {
+    "greedy": Settings(),
+    "temperature 1": Settings(temp=1.0),
+    "top-p 0.9": Settings(temp=0.8, top_p=0.9),
+    "top-k 40": Settings(temp=0.8, top_k=40),
+    "all stages": Settings(
+        temp=0.8, top_p=0.95, min_p=0.02, top_k=50, xtc_probability=1.0, repetition_penalty=1.1,
+        presence_penalty=0.2, frequency_penalty=0.1, logit_bias=((5, -3.0),),
+    ),
+    "all stages, llama.cpp's order": Settings(
+        temp=0.8, top_p=0.95, min_p=0.02, top_k=50, xtc_probability=1.0, repetition_penalty=1.1,
+        sampler_order=ORDERS["llama.cpp"],
+    ),
+}  # fmt: skip
+
+
+def session(directory: Path) -> Session:
+    """A tiny model with a large vocabulary, a few steps in."""
+    config = dict(synthetic.LLAMA_100M)
+    config |= {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": VOCABULARY}
+    config |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+    found = Session(load(LoadSettings(model=str(synthetic.write(directory / "wide", config)))), Settings())
+    list(found.prefill("", list(range(5, 40)), echo=False))
+    for _ in range(3):
+        found.step()
+    return found
+
+
+def milliseconds(of: Session, settings: Settings) -> list[float]:
+    """Times of some answers, the first not counted."""
+    times = []
+    for _ in range(ROUNDS + 1):
+        begun = time.perf_counter()
+        explain(of, of.node, replace(settings, seed=len(times)))
+        times.append((time.perf_counter() - begun) * 1000)
+    return times[1:]
+
+
+def main() -> None:
+    """Measure and print."""
+    slowest = 0.0
+    with tempfile.TemporaryDirectory() as directory:
+        asked = session(Path(directory))
+        for name, settings in TRIED.items():
+            times = sorted(milliseconds(asked, settings))
+            middle = statistics.median(times)
+            slowest = max(slowest, middle)
+            print(f"{name:32} {middle:6.1f} ms   ({times[0]:.1f} to {times[-1]:.1f})")
+    print(f"slowest {slowest:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
