@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from time import perf_counter
 
 from rich.text import Text
 from textual.app import App, SystemCommand
@@ -21,6 +22,8 @@ from inspector.timeline import Phase
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
+SHARE = 6
+"""A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""
 CLOSE_SECONDS = 2.0
 
 
@@ -70,6 +73,7 @@ class InspectorApp(App[int]):
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was told to end."""
         self._started = False
+        self._due = 0.0
         self._filter = ControlFilter()
 
     def _own_engine(self) -> Engine:
@@ -96,7 +100,7 @@ class InspectorApp(App[int]):
     def on_mount(self) -> None:
         """Paint first; then let the engine import MLX and load."""
         self.call_after_refresh(self._start)
-        self.set_interval(FRAME, self.drain)
+        self.set_interval(FRAME, self._tick)
 
     def _start(self) -> None:
         self._started = True
@@ -108,10 +112,15 @@ class InspectorApp(App[int]):
         """Take one record; called in the engine's thread."""
         self.inbox.append(record)
 
+    def _tick(self) -> None:
+        """Drain, unless the last frame was so dear that the engine should have the time."""
+        began = perf_counter()
+        if self.inbox and began >= self._due:
+            self.drain()
+            self._due = began + (perf_counter() - began) * SHARE
+
     def drain(self) -> None:
-        """Bring everything that the engine handed out to the screen, once a frame."""
-        if not self.inbox:
-            return
+        """Bring everything that the engine handed out to the screen."""
         while self.inbox:
             record = self.inbox.popleft()
             loaded = self.controller.timeline.facts is not None

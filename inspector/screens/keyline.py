@@ -12,6 +12,7 @@ from textual.style import Style
 from textual.widget import Widget
 
 from inspector.screens.keys import KEYS, Key
+from inspector.timeline import Phase
 
 BY_ID = {key.id: key for key in KEYS}
 GAP = 2
@@ -76,19 +77,16 @@ class KeyLine(Widget):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.running = False
+        self.phase: Phase | None = None
 
-    def show(self, running: bool) -> None:
-        """Show the keys anew.
-
-        Args:
-            running: A run is under way: the keys that start it pause it, or change its pace.
-        """
-        self.running = running
-        self.refresh()
+    def show(self, phase: Phase) -> None:
+        """Show the keys anew, where the phase is another one: it decides what they mean."""
+        if phase is not self.phase:
+            self.phase = phase
+            self.refresh()
 
     def render(self) -> Content:
-        hints = fitting(self.content_size.width, self.running)
+        hints = fitting(self.content_size.width, self.phase is Phase.RUNNING)
         return Content(" " * GAP).join(self._hint(hint) for hint in hints)
 
     def _hint(self, hint: Hint) -> Content:

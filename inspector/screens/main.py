@@ -79,6 +79,7 @@ class MainScreen(Screen[None]):
         """The ones last visited beside the text, and below the candidates."""
         self.enlarged = False
         self._stale = False
+        self._arranged: tuple[Layout, frozenset[int], bool] | None = None
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
@@ -107,11 +108,12 @@ class MainScreen(Screen[None]):
         self._stale = False
         timeline = self.controller.timeline
         self.header.show(timeline, self.controller.settings)
-        self.opening.show(self.controller)
+        if stands(self.controller):
+            self.opening.show(self.controller)
         for panel in (self.text, self.candidates, self.steps, self.kv, self.timing):
             panel.show(timeline)
         self.status.show(self.controller, self._whereabouts())
-        self.keyline.show(timeline.running)
+        self.keyline.show(timeline.phase)
         self._arrange()
 
     def _whereabouts(self) -> str:
@@ -144,15 +146,20 @@ class MainScreen(Screen[None]):
         self.changed()
 
     def _arrange(self) -> None:
-        layout = self.arrangement
+        layout, waiting = self.arrangement, stands(self.controller)
+        shown = panels_shown(layout, self.current, self.other, self.deck)
+        arranged = (layout, shown, waiting)
+        if arranged != self._arranged:
+            self._arranged = arranged
+            self._place(layout, shown, waiting)
+        self._focus_current()
+
+    def _place(self, layout: Layout, shown: frozenset[int], waiting: bool) -> None:
         for kind in Layout:
             self.set_class(kind is layout, f"-{kind.value}")
-        shown = panels_shown(layout, self.current, self.other, self.deck)
-        waiting = stands(self.controller)
         for place, (name, _) in enumerate(PANELS):
             self.query_one(f"#{name}").display = place in shown and not (waiting and place == TEXT)
         self.opening.display = waiting and TEXT in shown
-        self._focus_current()
 
     def _focus_current(self) -> None:
         name = "opening" if self.current == TEXT and stands(self.controller) else PANELS[self.current][0]

@@ -47,11 +47,32 @@ def test_many_records_of_one_frame_are_shown_once():
         await rig.ready()
         shows = []
         rig.app.main.text.show = shows.append  # type: ignore[method-assign]
-        await rig.push(rig.session.steps(9))
+        for record in rig.session.steps(9):
+            rig.app.emit(record)
+        for _ in range(3):
+            rig.app._due = 0
+            rig.app._tick()
         assert len(shows) == 1
-        rig.app.drain()
-        await rig.pilot.pause()
-        assert len(shows) == 1
+
+    run(test)
+
+
+def test_a_dear_frame_is_followed_by_a_rest_for_the_engine(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("inspector.app.perf_counter", lambda: now[0])
+
+    async def test(rig: Rig) -> None:
+        def slow() -> None:
+            now[0] += 0.010
+
+        rig.app.main.show = slow  # type: ignore[method-assign]
+        shown = []
+        for later in (0.0, 0.030, 0.040):
+            now[0] += later
+            rig.app.emit(Ended("Configure"))
+            rig.app._tick()
+            shown.append(not rig.app.inbox)
+        assert shown == [True, False, True]
 
     run(test)
 
