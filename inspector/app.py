@@ -123,15 +123,15 @@ class InspectorApp(App[int]):
         """Bring everything that the engine handed out to the screen."""
         while self.inbox:
             record = self.inbox.popleft()
-            loaded = self.controller.timeline.facts is not None
             self.controller.receive(record)
-            self._tell(record, loaded)
+            self._tell(record)
         self.main.show()  # at once: nothing may be painted from a path that was shortened under it
 
-    def _tell(self, record: Record, loaded: bool) -> None:
+    def _tell(self, record: Record) -> None:
         """Tell what is no part of the panels. A model that can't be loaded is told in the text's place."""
         told = notice(record)
-        if told is not None and (loaded or self.controller.timeline.phase is not Phase.FAILED):
+        in_place = self.controller.timeline.phase is Phase.FAILED and getattr(record, "expected", True)
+        if told is not None and not in_place:
             self.notify(told.text, title=told.title, severity=told.severity, timeout=8, markup=False)
 
     def on_unmount(self) -> None:

@@ -157,6 +157,7 @@ class MainScreen(Screen[None]):
     def _place(self, layout: Layout, shown: frozenset[int], waiting: bool) -> None:
         for kind in Layout:
             self.set_class(kind is layout, f"-{kind.value}")
+        self.set_class(waiting, "-waiting")
         for place, (name, _) in enumerate(PANELS):
             self.query_one(f"#{name}").display = place in shown and not (waiting and place == TEXT)
         self.opening.display = waiting and TEXT in shown

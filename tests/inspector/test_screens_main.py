@@ -224,6 +224,33 @@ def test_a_model_that_cannot_be_loaded_is_told_where_the_text_would_be():
     run(test)
 
 
+def test_a_second_model_that_cannot_be_loaded_is_told_once_and_whole_at_any_size():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.fail_to_load("No such directory: ./nope.", "Check the path's spelling.")
+        text = rig.screen_text()
+        for part in (
+            "No such directory: ./nope.",
+            "Check the path's spelling.",
+            "o opens another model",
+            "q quits",
+        ):
+            assert part in text, part
+        assert told(rig) == ""
+
+    run(test, size=(80, 24))
+
+
+def test_a_fault_while_loading_names_the_log(monkeypatch, tmp_path):
+    monkeypatch.setattr("inspector.screens.faults.log_path", lambda: tmp_path / "inspector.log")
+
+    async def test(rig: Rig) -> None:
+        await rig.push([Failure("Load", "KeyError: 3", "Report it.", False, "Traceback ...")])
+        assert str(tmp_path) in told(rig)
+
+    run(test)
+
+
 def test_a_model_without_a_prompt_asks_for_one():
     async def test(rig: Rig) -> None:
         await rig.push(rig.session.load())
