@@ -15,6 +15,7 @@ import mlx.core as mx
 from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models import cache as caches
 
+from engine.pieces import Undo, flat, note
 from engine.records import CacheKind, KVGroup, KVReading
 from engine.settings import LoadSettings
 
@@ -110,6 +111,7 @@ class KV:
     def __init__(self, model: Any, settings: LoadSettings) -> None:
         self._model = model
         self._settings = settings
+        self._layouts = 0
         self.clear()
 
     def clear(self) -> None:
@@ -118,13 +120,14 @@ class KV:
         self.offset = 0
         self.cut = 0
         """Tokens at the beginning that went through in chunks; the rest came one by one."""
+        self.layout = self._new_layout()
         self._readings: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
     def advance(self, count: int, *, chunk: bool = False) -> None:
         """Account for `count` tokens that went through the model, and quantize as mlx_lm does."""
         self.offset += count
         if chunk:
-            self.cut = self.offset
+            self.cut, self.layout = self.offset, self._new_layout()
         settings = self._settings
         if settings.kv_bits is None:
             return
@@ -135,6 +138,25 @@ class KV:
                     one, settings.quantized_kv_start, settings.kv_group_size, settings.kv_bits
                 )
                 self.caches[index] = one[0]
+
+    def _new_layout(self) -> int:
+        """A number for how tokens lie in the rings: a chunk or a new beginning lays them out anew."""
+        self._layouts += 1
+        return self._layouts
+
+    def stands(self, offset: int, *, cut: int | None = None, layout: int | None = None) -> None:
+        """Account for tokens that were put back or taken off cache by cache."""
+        self.offset = offset
+        self.cut = min(self.cut if cut is None else cut, offset)
+        self.layout = self.layout if layout is None else layout
+
+    def note(self) -> tuple[Undo, ...] | None:
+        """What takes the next single token off again; None where trimming will do."""
+        if self.can_step_back():
+            return None
+        undo = tuple(map(note, self.caches))
+        mx.eval([array for each in undo for array in flat(each)])
+        return undo
 
     def pending(self) -> list[mx.array]:
         """Arrays that the logits don't depend on and that would stay a lazy graph if nobody evaluated them."""
@@ -155,7 +177,7 @@ class KV:
         """
         if offset == self.offset:
             return Rewind(offset)
-        why = self._stuck(offset)
+        why = self.stuck(offset)
         if why:
             self.clear()
             return Rewind(0, why)
@@ -165,7 +187,7 @@ class KV:
         self.cut = min(self.cut, offset)
         return Rewind(offset)
 
-    def _stuck(self, offset: int) -> str:
+    def stuck(self, offset: int) -> str:
         """Why the caches can't be trimmed to an offset; empty where they can."""
         if offset == 0:
             return "nothing of it could be kept"

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.errors import Cancelled
 from engine.kv import KV
+from engine.pieces import Undo
 from engine.ranking import Row
 from engine.settings import LoadSettings
 
@@ -61,6 +62,8 @@ class Runner:
         self._model = model
         self._settings = settings
         self.kv = KV(model, settings)
+        self.undo: tuple[Undo, ...] | None = None
+        """What takes the last single token off again; None where trimming will do."""
 
     def fresh(self) -> Runner:
         """A runner on the same model with empty caches of its own."""
@@ -92,6 +95,7 @@ class Runner:
             float32, shape (vocabulary,), in host memory.
         """
         offset = self.kv.offset
+        self.undo = self.kv.note()
         wanted = self.graph(mx.array([[token]]))
         try:
             mx.eval(wanted)

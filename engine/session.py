@@ -17,6 +17,7 @@ from engine.kv import KV
 from engine.logits import KeptLogits
 from engine.look import Here, Looker, memory
 from engine.model import Loaded
+from engine.moves import Mover
 from engine.prefill import Prefill
 from engine.ranking import Row, ranked
 from engine.records import Distribution, Moved, Origin, Step, StepTimes
@@ -47,6 +48,7 @@ class Session:
         self.node = ROOT
         self.kv.clear()
         self.kept = KeptLogits(self._load.kept_logits_mib * 2**20)
+        self.mover = Mover(self.kv, self.tree, self._load.kept_kv_mib * 2**20)
         self.pending: dict[int, bytes] = {}
         self.used: dict[int, Settings] = {}
         """The settings with which each node's distribution was last made."""
@@ -197,6 +199,7 @@ class Session:
         row = self.runner.forward(token)
         forward_ended = time.perf_counter()
         node = self.looker.grow(self.node, token, origin)
+        self.mover.stepped(node, self.runner.undo)
         try:
             self._arrive(node, row)
         except StepError:
@@ -261,14 +264,14 @@ class Session:
     # ---- moves ------------------------------------------------------------------------------
 
     def move(self, node: int, stopped: Stopped = never) -> Moved:
-        """Stand at another node of the tree: trim to what the paths share, then recompute what is missing.
+        """Stand at another node of the tree: keep what the paths share, put back what was kept, recompute the rest.
 
         Args:
             node: Any node but the root.
             stopped: Asked before each chunk that is recomputed.
 
         Returns:
-            The bill: tokens kept in the cache, and tokens recomputed.
+            The bill: tokens that stayed, that were put back from memory, and that were recomputed.
 
         Raises:
             StepError: There is no such node, or it is the root.
@@ -277,27 +280,19 @@ class Session:
         if node not in self.tree or node == ROOT:
             raise StepError(f"There is no token number {node} to go to.", "Begin with a prompt.")
         begun = time.perf_counter()
-        row = self.kept.get(node)
-        path = self.tree.tokens(node)
+        row, depth = self.kept.get(node), self.tree[node].depth
         shared = self.tree[self.tree.common(self.node, node)].depth
-        note = self._rewind(
-            self._keepable(node, min(shared, len(path) if row is not None else len(path) - 1))
-        )
-        kept = self.kv.offset
-        recomputed = len(path) - kept
+        self.mover.leave(self.node, shared)
+        bill = self.mover.bring(self.node, node, depth if row is not None else depth - 1)
+        recomputed = depth - self.kv.offset
         if recomputed:
             row = self._recompute(node, shared, stopped)
         assert row is not None  # nothing was missing only where it was kept
         self._arrive(node, row)
         self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
-        return Moved(node, kept, 0, recomputed, ms, self.next, self.kv.reading(), note if recomputed else "")
-
-    def _keepable(self, node: int, depth: int) -> int:
-        """How many of `depth` tokens may stay: none where they were cut into chunks in another way and that matters."""
-        wanted = self.tree[node].start - 1  # the prompt goes in chunks but for its last token
-        alike = min(self.kv.cut, depth) == min(wanted, depth)
-        return depth if alike or not self.kv.chunked_matters else 0
+        note = bill.note if recomputed else ""
+        return Moved(node, bill.kept, bill.restored, recomputed, ms, self.next, self.kv.reading(), note)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
         """Compute the logits after some nodes of one path again, in caches of their own, and keep them.
@@ -316,9 +311,9 @@ class Session:
                 raise StepError(f"There is no token number {node}.", "Begin with a prompt.")
             self.kept.put(node, runner.path(self.tree.tokens(node), self.tree[node].start, stopped))
 
-    def _rewind(self, depth: int) -> str:
-        """Let the cache hold at most `depth` tokens; returns why it had to be emptied, if it had."""
-        return self.kv.rewind(min(depth, self.kv.offset)).note
+    def _rewind(self, depth: int) -> None:
+        """Let the cache hold at most `depth` tokens."""
+        self.kv.rewind(min(depth, self.kv.offset))
 
     def _recompute(self, node: int, shared: int, stopped: Stopped) -> Row:
         """Run what the cache lacks of the path to a node."""

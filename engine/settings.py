@@ -92,6 +92,8 @@ class LoadSettings:
     """Compute a quantized model with float32 scales; None: on the CPU backend, where it is 7 to 40 times faster."""
     kept_logits_mib: int = 64
     """Memory for rows of logits, so that going back and what-if need no forward."""
+    kept_kv_mib: int = 256
+    """Memory for the KV of branches that were left, so that going back to them needs no forward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +367,7 @@ def check_load(settings: LoadSettings) -> LoadSettings:
     _need(settings, "quantized_kv_start", (None, 0), "a whole number from 0 up")
     _need(settings, "prefill_step_size", (None, 1), "a whole number from 1 up")
     _need(settings, "kept_logits_mib", (None, 0), "a whole number of MiB from 0 up")
+    _need(settings, "kept_kv_mib", (None, 0), "a whole number of MiB from 0 up")
     return settings
 
 

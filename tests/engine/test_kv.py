@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from engine.kv import KV
@@ -104,11 +105,55 @@ def test_trimming_gives_nothing_back(zoo: Zoo) -> None:
     assert (moved.kept, moved.recomputed) == (22, 0)
 
 
-def test_a_cache_that_cannot_be_trimmed_says_why_it_recomputes(zoo: Zoo) -> None:
-    session, _ = stepped(zoo, "mamba2")
+@pytest.mark.parametrize("name", ["mamba2", "qwen3-next", "lfm2"])
+def test_a_cache_that_cannot_be_trimmed_goes_back_through_kept_states(zoo: Zoo, name: str) -> None:
+    session, readings = stepped(zoo, name)
+    tip = session.node
+    back = session.back(5)
+    assert (back.kept, back.restored, back.recomputed) == (27, 0, 0)
+    assert back.kv.used_bytes == readings[6].used_bytes
+    forth = session.move(tip)
+    assert (forth.kept, forth.restored, forth.recomputed) == (27, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("mamba2", "a recurrent cache can't be trimmed"), ("gpt-oss", "a rotating cache can't be trimmed")],
+)
+def test_without_a_budget_it_recomputes_and_says_why(zoo: Zoo, name: str, why: str) -> None:
+    session, _ = stepped(zoo, name, steps=20, kept_kv_mib=0)
     moved = session.back(2)
-    assert (moved.kept, moved.restored, moved.recomputed) == (0, 0, 30)
-    assert moved.note == "a recurrent cache can't be trimmed"
+    assert (moved.kept, moved.restored, moved.recomputed) == (0, 0, 38)
+    assert moved.note == why
+    assert session.mover.kept.nbytes == 0
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-oss", "mamba2", "qwen3-next"])
+def test_a_branch_that_was_left_comes_back_without_a_forward(zoo: Zoo, name: str) -> None:
+    session, _ = stepped(zoo, name, steps=30)
+    tip, logits = session.node, session.logits
+    session.back(25)
+    session.choose(77)
+    for _ in range(20):
+        session.step()
+    moved = session.move(tip)
+    assert (moved.kept, moved.restored, moved.recomputed) == (25, 25, 0)
+    assert np.array_equal(session.logits, logits)
+    assert session.step().kv.offset == 51
+    assert session.verify().largest_difference < 1e-4
+
+
+def test_what_is_kept_stays_within_the_budget(zoo: Zoo) -> None:
+    session = Session(zoo.load("llama", kept_kv_mib=1), Settings(candidates=4))
+    list(session.prefill("", PROMPT * 20, echo=False))
+    fork = session.node
+    for branch in range(12):
+        session.move(fork)
+        session.choose(100 + branch)
+        for _ in range(40):
+            session.step()
+        assert session.mover.kept.nbytes <= 2**20
+    assert session.mover.kept.nbytes > 2**19
 
 
 class Broken:

@@ -47,6 +47,9 @@ KINDS: dict[str, tuple[str, dict[str, Any], float]] = {
     "hybrid": ("qwen3-next", {}, TOLERANCE["float32"]),
     "convolution": ("lfm2", {}, TOLERANCE["float32"]),
     "no kept logits": ("llama", {"kept_logits_mib": 0}, TOLERANCE["float32"]),
+    "no kept KV": ("llama", {"kept_kv_mib": 0}, TOLERANCE["float32"]),
+    "no kept KV, hybrid": ("qwen3-next", {"kept_kv_mib": 0}, TOLERANCE["float32"]),
+    "sliding, window of 32": ("gpt-oss", {}, TOLERANCE["float32"]),
 }
 
 
