@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from mlx_lm.generate import generate_step
 
 from engine import synthetic
 from engine.model import Loaded, load
+from engine.records import Step
 from engine.run import run
 from engine.runner import never
 from engine.session import Session
@@ -48,14 +49,18 @@ def ours(loaded: Loaded, ids: list[int], steps: int, candidates: int, *, pipelin
     session = Session(loaded, Settings(candidates=candidates, max_tokens=10**9))
     for _ in session.prefill("", ids, echo=False):
         pass
+    taken = _without_end(session) if pipelined else iter(session.step, None)
+    next(taken)  # like mlx_lm's, a run has one forward under way when it hands out a step
     begun = time.perf_counter()
-    done = 0
-    while done < steps:
-        taken = run(session, never) if pipelined else iter(session.step, None)
-        done += sum(
-            1 for _ in islice(taken, steps - done)
-        )  # a run ends at end-of-sequence; mlx_lm's loop doesn't
+    for _ in islice(taken, steps):
+        pass
     return time.perf_counter() - begun
+
+
+def _without_end(session: Session) -> Iterator[Step]:
+    """Runs one after another: a run ends at end-of-sequence, mlx_lm's loop doesn't."""
+    while True:
+        yield from run(session, never)
 
 
 def alternate(loops: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
