@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from engine import records
-from engine.records import PromptToken, Step
+from engine.records import Distribution, PromptToken, Step, WhatIfStep
+from engine.settings import Settings
 from engine.timing import Tpot, tpot
 
 Item = PromptToken | Step
@@ -34,6 +35,35 @@ class Phase(Enum):
     """The model could not be loaded."""
 
 
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What the engine told of the sampler's work on one distribution."""
+
+    of: Distribution
+    """The distribution on show that was asked about."""
+    settings: Settings | None
+    """Those it was told for; None where it isn't known with which ones it was made."""
+    explained: records.Explained | None
+    """None where it could not be told."""
+    failure: records.Failure | None = None
+    """Why it could not be told."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """Settings that are tried, and what the same draws make of them."""
+
+    settings: Settings
+    telling: Telling | None = None
+    """The one that came last."""
+    answers: dict[int, WhatIfStep] = field(default_factory=dict)
+    """By the step's node."""
+    dropped: tuple[int, ...] = ()
+    """Nodes of steps that can't be answered: their logits were dropped."""
+    answered: int | None = None
+    """Tip of the path that was answered for."""
+
+
 @dataclass
 class Timeline:
     """The steps of the current path and the tree they are part of, built from the records as they come."""
@@ -49,6 +79,12 @@ class Timeline:
     """By node."""
     running: bool = False
     load_failure: records.Failure | None = None
+    telling: Telling | None = None
+    """How the sampler came to what is on show, or was a moment ago."""
+    trial: Trial | None = None
+    """Settings that are tried, None while there are none."""
+    trials: int = 0
+    """Grows whenever another step is marked as one that would differ, so that a view knows what to redraw."""
 
     items: list[Item] = field(default_factory=list)
     """The current path, prompt first."""
@@ -156,6 +192,21 @@ class Timeline:
     def tpot(self) -> Tpot | None:
         """Time per output token over the steps of the current path."""
         return tpot([step.ms.total for step in self.steps])
+
+    def told(self) -> Telling | None:
+        """What is known of the sampler's work at the selected slot, under the settings tried if there are any."""
+        telling = self.trial.telling if self.trial else self.telling
+        return telling if telling is not None and telling.of is self.distribution else None
+
+    def other(self, item: Item) -> WhatIfStep | None:
+        """What the settings that are tried would have picked in a step's place, where that is another token.
+
+        A token that was chosen by hand stands there whatever the settings are.
+        """
+        if self.trial is None or not isinstance(item, Step) or item.origin not in ("sampled", "greedy"):
+            return None
+        answer = self.trial.answers.get(item.node)
+        return answer if answer is not None and not answer.same else None
 
     def siblings(self, slot: int) -> list[int]:
         """Nodes that stand where the token of a slot stands, itself included, oldest first."""

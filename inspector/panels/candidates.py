@@ -105,6 +105,10 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         """Highlight the row so many below (above if negative), as far as there are any."""
         self._highlight(max(0, min(len(self._rows) - 1, self.highlighted + delta)))
 
+    def highlight(self, id: int) -> None:
+        """Highlight the candidate with this id, where it is one."""
+        self._highlight(next((n for n, c in enumerate(self._rows) if c.id == id), self.highlighted))
+
     def show(self, timeline: Timeline) -> None:
         """Show the candidates of the selected slot."""
         source = (timeline.before, timeline.taken, timeline.candidates)

@@ -119,13 +119,14 @@ def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list
     """Short texts in the middle of a panel, one a line, wrapped at blanks where they are wider."""
     rows: list[Row] = []
     for text, style in texts:
-        lines = _wrapped(text, width)
+        lines = wrapped(text, width)
         rows += [[Segment(" " * ((width - cell_len(line)) // 2)), Segment(line, style)] for line in lines]
     above: list[Row] = [[] for _ in range(max(0, (height - len(rows)) // 2))]
     return (above + rows)[: max(height, 0)]
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def wrapped(text: str, width: int) -> list[str]:
+    """A text in lines of so many cells at most, broken at blanks; a longer word stays whole."""
     lines = [""]
     for word in text.split():
         if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > width:

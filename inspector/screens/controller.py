@@ -7,8 +7,21 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine import commands, records
-from engine.commands import Choose, Command, Configure, Load, MoveTo, Prefill, Reroll, Run, Step, Verify
+from engine.commands import (
+    Choose,
+    Command,
+    Configure,
+    Load,
+    MoveTo,
+    Prefill,
+    Recall,
+    Reroll,
+    Run,
+    Step,
+    Verify,
+)
 from engine.settings import LoadSettings, Settings
+from inspector.screens.questions import Questions
 from inspector.timeline import Phase, Timeline
 
 PACES: tuple[float | None, ...] = (1, 2, 5, 10, 20, None)
@@ -58,6 +71,10 @@ class Controller:
         self.outstanding: deque[Command] = deque()
         """Sent and not ended, in the order in which the engine does them."""
         self.pace: float | None = None
+        self.questions = Questions(engine.send, settings)
+        self._again: Step | None = None
+        """The step that was asked for by drawing again at an older token."""
+        self._refused = False
 
     # ---- records in -------------------------------------------------------------------------
 
@@ -66,11 +83,16 @@ class Controller:
         if self.timeline.facts is not None and _ends_model(record):
             self.timeline = Timeline()
         self.timeline.apply(record)
+        self.questions.receive(record, self.timeline)
         match record:
             case records.ModelFacts():
                 self._prepare()
             case records.Step() if isinstance(self.doing, Choose):
                 self.timeline.select(None)
+            case records.Step() if self._again is not None and self.doing is self._again:
+                self.timeline.select(len(self.timeline.items) - 1)
+            case records.Failure(command="Configure"):
+                self._refused = True
             case records.Ended():
                 self._end(record)
             case _:
@@ -90,8 +112,18 @@ class Controller:
         for command in self.outstanding:
             if type(command).__name__ == ended.command:
                 self.outstanding.remove(command)
+                if isinstance(command, Configure):
+                    self._configured(command)
                 break
         self.timeline.running = any(self._out(Run))
+
+    def _configured(self, command: Configure) -> None:
+        """Settings that the engine refused are not those that it samples with."""
+        if not self._refused:
+            self.questions.in_force = command.settings
+        elif not self._out(Configure):
+            self.settings = self.questions.in_force
+        self._refused = False
 
     def _out(self, kind: type[Command]) -> list[Command]:
         return [command for command in self.outstanding if isinstance(command, kind)]
@@ -131,6 +163,32 @@ class Controller:
         if running:
             self._run()
 
+    def apply(self, settings: Settings) -> None:
+        """Go on with other settings: from the selected step on, where that is an older one."""
+        node = self.timeline.before if self.applies_at is not None else None
+        self.questions.try_out(self.timeline, None)
+        if node is not None:
+            self.pause()
+            self.timeline.select(None)
+            self._send(MoveTo(node))
+        self.configure(settings)
+
+    @property
+    def applies_at(self) -> int | None:
+        """Number of the older step, counted from 1, that `apply` picks anew; None at the tip and in the prompt."""
+        item = self.timeline.selected
+        return item.index + 1 if isinstance(item, records.Step) else None
+
+    def recall(self) -> str:
+        """Have the logits computed again that were dropped and are wanted."""
+        nodes = self.questions.dropped(self.timeline)
+        if not nodes:
+            return "Nothing to compute again: the logits of what is shown are kept."
+        if not self._out(Recall):
+            self.pause()
+            self._send(Recall(nodes))
+        return ""
+
     # ---- step and run -----------------------------------------------------------------------
 
     def step(self) -> str:
@@ -162,7 +220,7 @@ class Controller:
         Returns:
             Whether there was anything.
         """
-        return self._cancel(Run, Step, Prefill, Verify, Choose, MoveTo)
+        return self._cancel(Run, Step, Prefill, Verify, Choose, MoveTo, Recall)
 
     def change_pace(self, by: int) -> None:
         """Set the pace of runs `by` places further in `PACES`; one under way goes on at it."""
@@ -183,7 +241,7 @@ class Controller:
         return bool(found)
 
     def _cancel_all(self) -> None:
-        self._cancel(Load, Run, Step, Prefill, Verify, Choose, MoveTo, Reroll, commands.Insert)
+        self._cancel(Load, Run, Step, Prefill, Verify, Choose, MoveTo, Reroll, Recall, commands.Insert)
 
     # ---- look around ------------------------------------------------------------------------
 
@@ -265,14 +323,38 @@ class Controller:
         return timeline.slot, []
 
     def reroll(self) -> str:
-        """Draw again at the tip."""
+        """Draw the token to come again; at an older step draw that one again, which makes a sibling of it."""
         if self.settings.temp == 0:
             return (
                 "Greedy has no draw: it takes the most probable token. Press s and set a temperature above 0."
             )
+        node = self.timeline.before if isinstance(self.timeline.selected, records.Step) else None
         self.pause()
         self.timeline.select(None)
+        if node is None:
+            self._send(Reroll())
+        else:
+            self._draw_again(node)
+        return ""
+
+    def _draw_again(self, node: int) -> None:
+        self._send(MoveTo(node))
         self._send(Reroll())
+        self._again = Step()
+        self._send(self._again)
+
+    def differing(self, by: int) -> str:
+        """Look at the next (or, with -1, the last) step that the settings tried would have picked otherwise."""
+        timeline = self.timeline
+        slots = [slot for slot, item in enumerate(timeline.items) if timeline.other(item) is not None]
+        here = [slot for slot in slots if (slot > timeline.slot if by > 0 else slot < timeline.slot)]
+        if not here:
+            return (
+                f"No {'later' if by > 0 else 'earlier'} step would differ."
+                if slots
+                else "No step would differ."
+            )
+        timeline.select(here[0] if by > 0 else here[-1])
         return ""
 
     def verify(self) -> str:

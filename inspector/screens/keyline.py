@@ -45,22 +45,23 @@ class Hint:
 
 
 HINTS: tuple[Hint, ...] = (
-    Hint(("step",), "step", 11),
-    Hint(("run",), "run", 10),
-    Hint(("earlier", "later"), "walk", 6),
+    Hint(("step",), "step", 12),
+    Hint(("run",), "run", 11),
+    Hint(("earlier", "later"), "walk", 7),
     Hint(("above", "below"), "candidate", 5),
-    Hint(("choose",), "choose", 9),
+    Hint(("choose",), "choose", 10),
     Hint(("take_back",), "take back", 2),
+    Hint(("why",), "why", 6),
     Hint(("metric",), "colour", 3),
     Hint(("sampling",), "sampling", 4),
-    Hint(("prompt",), "prompt", 8),
+    Hint(("prompt",), "prompt", 9),
     Hint(("enlarge",), "enlarge", 1),
-    Hint(("help",), "help", 12),
-    Hint(("quit",), "quit", 7),
+    Hint(("help",), "help", 13),
+    Hint(("quit",), "quit", 8),
 )
 
 
-RUNNING = {"step": Hint(("step",), "pause", 11), "run": Hint(("slower", "faster"), "pace", 10)}
+RUNNING = {"step": Hint(("step",), "pause", 12), "run": Hint(("slower", "faster"), "pace", 11)}
 """What takes the place of the first two during a run."""
 
 

@@ -70,7 +70,8 @@ KEYS: tuple[Key, ...] = (
     Key("next_branch", "right_square_bracket", "]", "branch(1)", "Next branch", BRANCH,
         "Go to the next branch at this token.", needs_prompt=True),
     Key("reroll", "d", "d", "reroll", "Draw again", BRANCH,
-        "Draw the token to come again, with the next random number.", needs_prompt=True),
+        "Draw again with the next random number: the token to come, or at an older step a sibling of it.",
+        needs_prompt=True),
     Key("verify", "v", "v", "verify", "Verify", BRANCH,
         "Recompute the path from nothing and compare it with the KV cache.", needs_prompt=True),
     Key("earlier", "left", "←", "walk(-1)", "Earlier", LOOK,
@@ -84,6 +85,11 @@ KEYS: tuple[Key, ...] = (
         "Look at the first token of the completion; again for the first of the prompt.", needs_prompt=True),
     Key("tip", "end", "end", "tip", "Tip", LOOK, "Follow the tip: the token to come.", needs_prompt=True),
     Key("jump", "g", "g", "jump", "Jump", LOOK, "Jump to a step by its number.", needs_prompt=True),
+    Key("why", "w", "w", "why", "Why this token", LOOK,
+        "Show the sampler stage by stage: why this token was chosen. Again, or esc, to go back.",
+        needs_prompt=True),
+    Key("recall", "ctrl+r", "ctrl+r", "recall", "Recompute logits", LOOK,
+        "Compute logits again that were dropped, where the sampler's stages need them.", needs_prompt=True),
     Key("metric", "m", "m", "metric(1)", "Colour", LOOK,
         "Colour the text by the next metric: probability, surprisal, entropy, rank, off."),
     Key("metric_back", "M", "M", "metric(-1)", "Colour back", LOOK,
@@ -91,7 +97,8 @@ KEYS: tuple[Key, ...] = (
     Key("prompt", "p", "p", "prompt", "Prompt", SET_UP,
         "Give another prompt, raw or through the chat template."),
     Key("sampling", "s", "s", "sampling", "Sampling", SET_UP,
-        "Change temperature, top-p, seed and the other sampling settings."),
+        "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
+        "have picked."),
     Key("open", "o", "o", "open", "Open model", SET_UP,
         "Open another model: a directory, a hub id or pocket."),
     Key("facts", "i", "i", "facts", "Model facts", SET_UP, "Show what is known of the model."),
@@ -103,6 +110,7 @@ KEYS: tuple[Key, ...] = (
     Key("panel_steps", "3", "3", "panel(2)", "Steps", SCREEN, "Go to the steps."),
     Key("panel_kv", "4", "4", "panel(3)", "KV cache", SCREEN, "Go to the KV cache."),
     Key("panel_time", "5", "5", "panel(4)", "Time", SCREEN, "Go to the timings."),
+    Key("panel_sampler", "6", "6", "panel(5)", "Sampler", SCREEN, "Go to the sampler."),
     Key("enlarge", "f", "f", "enlarge", "Enlarge", SCREEN,
         "Give the current panel the whole screen, or back."),
     Key("theme", "T", "T", "theme", "Dark or light", SCREEN,
@@ -138,5 +146,14 @@ def _lines() -> Iterator[str]:
     yield "Click a token in the text or in the steps to look at it; click a candidate to choose it."
     yield from ("", "## In dialogs", "")
     yield "`tab` goes from field to field, `ctrl+s` applies, `esc` leaves. A prompt that was typed is kept."
+    yield from ("", "## While sampling settings are tried", "", "| key | what it does |", "|---|---|")
+    yield "| `↑` `↓` | Go from field to field. |"
+    yield "| `←` `→` | On the presets: go through them; the fields take their values. |"
+    yield "| `del` | On a preset of your own: delete it, when pressed twice. |"
+    yield "| `shift+↑` `shift+↓` | Look at the token before or after. |"
+    yield "| `pgup` `pgdn` | Look at the step before or after that would differ. |"
+    yield "| `ctrl+r` | Compute logits again that were dropped. |"
+    yield "| `ctrl+s` or `⏎` | Go on with the settings, from the token that is looked at. |"
+    yield "| `esc` | Discard them; everything is as it was. |"
     yield from ("", "## Everywhere", "")
     yield "`ctrl+p` opens the command palette: every action by name. `ctrl+q` quits."

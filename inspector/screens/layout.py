@@ -10,9 +10,10 @@ PANELS: tuple[tuple[str, str], ...] = (
     ("steps", "Steps"),
     ("kv", "KV cache"),
     ("timing", "Time"),
+    ("sampler", "Why this token"),
 )
 """Id and name, in the order of the number keys."""
-TEXT, CANDIDATES, STEPS = 0, 1, 2
+TEXT, CANDIDATES, STEPS, KV, TIMING, SAMPLER = range(6)
 MINIMUM = (40, 10)
 """Columns and rows."""
 
@@ -43,7 +44,7 @@ def layout_for(width: int, height: int, enlarged: bool = False) -> Layout:
     return Layout.GRID if width >= 120 else Layout.STACK
 
 
-def panels_shown(layout: Layout, current: int, other: int, deck: int) -> frozenset[int]:
+def panels_shown(layout: Layout, current: int, other: int, deck: int, why: bool = False) -> frozenset[int]:
     """Places in `PANELS` of the panels on screen.
 
     Args:
@@ -51,6 +52,7 @@ def panels_shown(layout: Layout, current: int, other: int, deck: int) -> frozens
         current: The panel that the person is at.
         other: The one last visited beside the text.
         deck: The one last visited of steps, KV cache and time.
+        why: Whether the sampler stands in the place of candidates, KV cache and time.
     """
     match layout:
         case Layout.TINY:
@@ -60,6 +62,6 @@ def panels_shown(layout: Layout, current: int, other: int, deck: int) -> frozens
         case Layout.BESIDE:
             return frozenset({TEXT, other})
         case Layout.STACK:
-            return frozenset({TEXT, CANDIDATES, deck})
+            return frozenset({TEXT, SAMPLER} if why else {TEXT, CANDIDATES, deck})
         case Layout.GRID:
-            return frozenset(range(len(PANELS)))
+            return frozenset({TEXT, STEPS, SAMPLER} if why else {TEXT, CANDIDATES, STEPS, KV, TIMING})

@@ -18,6 +18,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.panels.candidates import CandidatesPanel
 from inspector.panels.header import HeaderLine
 from inspector.panels.kv import KVPanel
+from inspector.panels.sampler import SamplerPanel
 from inspector.panels.steps import StepsPanel
 from inspector.panels.text import TextPanel
 from inspector.panels.timing import TimingPanel
@@ -32,6 +33,7 @@ from inspector.screens.layout import (
     CANDIDATES,
     MINIMUM,
     PANELS,
+    SAMPLER,
     STEPS,
     TEXT,
     Layout,
@@ -62,6 +64,7 @@ class MainScreen(Screen[None]):
     opening = getters.query_one("#opening", OpeningPanel)
     text = getters.query_one("#text", TextPanel)
     candidates = getters.query_one("#candidates", CandidatesPanel)
+    sampler = getters.query_one("#sampler", SamplerPanel)
     steps = getters.query_one("#steps", StepsPanel)
     kv = getters.query_one("#kv", KVPanel)
     timing = getters.query_one("#timing", TimingPanel)
@@ -78,8 +81,12 @@ class MainScreen(Screen[None]):
         self.other, self.deck = CANDIDATES, STEPS
         """The ones last visited beside the text, and below the candidates."""
         self.enlarged = False
+        self.why = False
+        """Whether the sampler stands in the place of candidates, KV cache and time."""
+        self.trying = False
+        """Whether sampling settings are tried in a dialog beside the sampler."""
         self._stale = False
-        self._arranged: tuple[Layout, frozenset[int], bool] | None = None
+        self._arranged: tuple[Layout, frozenset[int], bool, bool] | None = None
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
@@ -87,6 +94,7 @@ class MainScreen(Screen[None]):
             yield OpeningPanel(id="opening", classes="panel")
             yield TextPanel(id="text", classes="panel")
             yield CandidatesPanel(id="candidates", classes="panel")
+            yield SamplerPanel(id="sampler", classes="panel")
             yield StepsPanel(id="steps", classes="panel")
             yield KVPanel(id="kv", classes="panel")
             yield TimingPanel(id="timing", classes="panel")
@@ -112,9 +120,18 @@ class MainScreen(Screen[None]):
             self.opening.show(self.controller)
         for panel in (self.text, self.candidates, self.steps, self.kv, self.timing):
             panel.show(timeline)
+        self._show_sampler()
         self.status.show(self.controller, self._whereabouts())
         self.keyline.show(timeline.phase)
         self._arrange()
+
+    def _show_sampler(self) -> None:
+        """Show the sampler, where it is on screen, and ask what it lacks."""
+        questions, timeline = self.controller.questions, self.controller.timeline
+        questions.watching = self.trying or SAMPLER in self._places()
+        if questions.watching:
+            questions.ask(timeline)
+            self.sampler.show(timeline, questions.used(timeline), self.candidates.candidate)
 
     def _whereabouts(self) -> str:
         if self.arrangement is Layout.SINGLE:
@@ -146,18 +163,23 @@ class MainScreen(Screen[None]):
         self.changed()
 
     def _arrange(self) -> None:
-        layout, waiting = self.arrangement, stands(self.controller)
-        shown = panels_shown(layout, self.current, self.other, self.deck)
-        arranged = (layout, shown, waiting)
+        layout, waiting, shown = self.arrangement, stands(self.controller), self._places()
+        arranged = (layout, shown, waiting, self.trying)
         if arranged != self._arranged:
             self._arranged = arranged
             self._place(layout, shown, waiting)
         self._focus_current()
 
+    def _places(self) -> frozenset[int]:
+        """Places of the panels that are, or are about to be, on screen."""
+        why = (self.why or self.trying) and not stands(self.controller)
+        return panels_shown(self.arrangement, self.current, self.other, self.deck, why)
+
     def _place(self, layout: Layout, shown: frozenset[int], waiting: bool) -> None:
         for kind in Layout:
             self.set_class(kind is layout, f"-{kind.value}")
         self.set_class(waiting, "-waiting")
+        self.set_class(self.trying, "-trying")
         for place, (name, _) in enumerate(PANELS):
             self.query_one(f"#{name}").display = place in shown and not (waiting and place == TEXT)
         self.opening.display = waiting and TEXT in shown
@@ -169,10 +191,24 @@ class MainScreen(Screen[None]):
 
     def action_panel(self, place: int) -> None:
         """Go to a panel."""
+        beside = TEXT, STEPS if self.arrangement is Layout.GRID else TEXT
+        self.why = place == SAMPLER or (self.why and place in beside)
         self.current = place
         self.other = place if place != TEXT else self.other
-        self.deck = place if place >= STEPS else self.deck
+        self.deck = place if STEPS <= place < SAMPLER else self.deck
         self._answer()
+
+    def action_why(self) -> None:
+        """Show why this token was chosen, or go back."""
+        if not self.why:
+            self.action_panel(SAMPLER)
+        else:
+            self.why, self.current, self.other = False, TEXT, CANDIDATES
+            self._answer()
+
+    def action_recall(self) -> None:
+        """Have dropped logits computed again."""
+        self._answer(self.controller.recall())
 
     def action_panel_after(self, by: int) -> None:
         """Go to a neighbouring panel."""
@@ -204,10 +240,13 @@ class MainScreen(Screen[None]):
         self._answer(self.controller.run())
 
     def action_stop(self) -> None:
-        """Stop what the engine is doing, or else leave the enlarged panel; notices go too."""
+        """Stop what the engine is doing, or else leave the enlarged panel, then the sampler; notices go too."""
         self.app.clear_notifications()
-        if not self.controller.stop() and self.enlarged:
-            self.action_enlarge()
+        if not self.controller.stop():
+            if self.enlarged:
+                self.action_enlarge()
+            elif self.why:
+                self.action_why()
         self._answer()
 
     def action_pace(self, by: int) -> None:
@@ -250,6 +289,7 @@ class MainScreen(Screen[None]):
     def action_highlight(self, by: int) -> None:
         """Highlight another candidate."""
         self.candidates.move(by)
+        self.changed()
 
     def action_metric(self, by: int) -> None:
         """Colour text and steps by another metric."""
@@ -274,9 +314,17 @@ class MainScreen(Screen[None]):
             self._answer(self.controller.choose(candidate.id))
 
     @on(CandidatesPanel.CandidateChosen)
-    def _candidate_chosen(self, message: CandidatesPanel.CandidateChosen) -> None:
+    @on(SamplerPanel.CandidateChosen)
+    def _candidate_chosen(
+        self, message: CandidatesPanel.CandidateChosen | SamplerPanel.CandidateChosen
+    ) -> None:
         if self.controller.stepping:
             self._answer(self.controller.choose(message.id))
+
+    @on(SamplerPanel.CandidateClicked)
+    def _candidate_clicked(self, message: SamplerPanel.CandidateClicked) -> None:
+        self.candidates.highlight(message.id)
+        self.changed()
 
     def action_take_back(self) -> None:
         """Take back the last token."""
@@ -312,15 +360,43 @@ class MainScreen(Screen[None]):
         self._answer()
 
     def action_sampling(self) -> None:
-        """Ask for sampling settings."""
-        facts = self.controller.timeline.facts
-        dialog = SamplingDialog(self.controller.settings, facts.vocabulary if facts else None)
-        self.app.push_screen(dialog, self._configure)
+        """Ask for sampling settings, and show what they would have picked as they are typed."""
+        timeline, controller = self.controller.timeline, self.controller
+        self.trying, slot = controller.stepping, None if timeline.following else timeline.slot
+        dialog = SamplingDialog(
+            controller.settings,
+            timeline.facts.vocabulary if timeline.facts else None,
+            attempt=self._attempt,
+            look=self._look,
+            at=lambda: controller.applies_at,
+        )
+        self.app.push_screen(dialog, lambda settings: self._configure(settings, slot))
+        self._answer()
 
-    def _configure(self, settings: Settings | None) -> None:
+    def _attempt(self, settings: Settings) -> None:
+        self.controller.questions.try_out(self.controller.timeline, settings)
+        self.changed()
+
+    def _look(self, what: str, by: int) -> None:
+        """Look elsewhere while settings are tried."""
+        if not self.controller.stepping:
+            return
+        if what == "walk":
+            self.controller.walk(by)
+        self._answer(
+            self.controller.differing(by) if what == "differing"
+            else self.controller.recall() if what == "recall" else ""
+        )  # fmt: skip
+
+    def _configure(self, settings: Settings | None, slot: int | None) -> None:
+        """Go on with the settings, or with those before, where the person looked before."""
+        self.trying = False
         if settings is not None:
-            self.controller.configure(settings)
-            self._answer()
+            self.controller.apply(settings)
+        else:
+            self.controller.questions.try_out(self.controller.timeline, None)
+            self.controller.timeline.select(slot)
+        self._answer()
 
     def action_open(self) -> None:
         """Ask for a model."""

@@ -24,6 +24,8 @@ class Notice:
 def notice(record: Record) -> Notice | None:
     """What to tell of a record, None for most."""
     match record:
+        case Failure(command="Explain" | "WhatIf", expected=True):
+            return None  # the sampler's panel says so in its place
         case Failure():
             return _failure(record)
         case Verified():
@@ -48,7 +50,8 @@ def _failure(failure: Failure) -> Notice:
 
 
 _COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The settings", "Load": "Loading",
-             "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion"}  # fmt: skip
+             "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion",
+             "Recall": "Computing the logits again"}  # fmt: skip
 
 
 def _verified(record: Verified) -> Notice:

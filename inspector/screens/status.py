@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widget import Widget
 
-from engine.commands import Choose, MoveTo, Prefill, Verify
+from engine.commands import Choose, MoveTo, Prefill, Recall, Verify
 from engine.records import Step
 from inspector.display import token_label, visible
 from inspector.screens.controller import Controller
@@ -51,6 +51,8 @@ def _ready(controller: Controller) -> str:
             return "Recomputing the path from nothing to compare. Press esc to stop it"
         case MoveTo() | Choose():
             return "Moving the KV cache. Press esc to stop it"
+        case Recall():
+            return "Computing dropped logits again. Press esc to stop it"
     if not timeline.following:
         return _looking_back(timeline)
     if (finished := timeline.finished.get(timeline.tip)) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from textual.pilot import Pilot
 
-from engine.commands import Command
+from engine.commands import ASIDES, Command
 from engine.records import Ended, Record
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
@@ -15,17 +15,18 @@ from tests.inspector.fakes import Session
 
 
 class FakeEngine:
-    """Keeps the commands that it was sent."""
+    """Keeps the commands that it was sent, and apart from them the questions that need no forward."""
 
     def __init__(self) -> None:
         self.sent: list[Command] = []
+        self.asked: list[Command] = []
         self.started = self.closed = False
 
     def start(self) -> None:
         self.started = True
 
     def send(self, command: Command) -> None:
-        self.sent.append(command)
+        (self.asked if isinstance(command, ASIDES) else self.sent).append(command)
 
     def close(self, timeout: float = 2.0) -> bool:
         self.closed = True

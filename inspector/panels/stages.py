@@ -1,0 +1,157 @@
+"""The sampler's stages as a table: one column each, one row a candidate, and what fits of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from engine.records import Candidate, Distribution, Explained
+from engine.settings import Settings
+from inspector import scales
+
+LOGIT, MODEL, FINAL, NOW = "logit", "model", "final", "now"
+"""Columns that are no stage; the last one stands beside settings that are only tried."""
+PENALTIES = ("repetition", "presence", "frequency")
+CELLS = 8
+"""Of a column, its gap at the left included."""
+_SHORT = {"logit-bias": "bias", "min-tokens": "barred", "repetition": "repet.", "presence": "presen.",
+          "frequency": "frequ.", "temperature": "temp.", "xtc": "XTC"}  # fmt: skip
+_SETTING = {"repetition": "repetition_penalty", "presence": "presence_penalty", "frequency": "frequency_penalty",
+            "top-p": "top_p", "min-p": "min_p", "top-k": "top_k", "temperature": "temp",
+            "xtc": "xtc_threshold", "min-tokens": "min_tokens"}  # fmt: skip
+UNKNOWN = "·"
+"""Stands for a number that was not told yet, or can't be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: what it is, what the stage did, and a text for each candidate."""
+
+    name: str
+    """Of the stage; or `logit`, `model`, `final`, `now`."""
+    head: str
+    setting: str
+    kept: int | None
+    """Tokens left after it; None where that means nothing."""
+    removed: float
+    cells: tuple[str, ...]
+    """Empty for a candidate that is cut here or was before."""
+
+
+def columns(
+    distribution: Distribution,
+    explained: Explained | None,
+    settings: Settings | None,
+    now: Distribution | None = None,
+) -> tuple[Column, ...]:
+    """All columns, in the order in which the stages ran.
+
+    Args:
+        distribution: What is drawn from; it tells the stages, what they kept and what they cut.
+        explained: The values in between, None while they are not known.
+        settings: That the stages ran with, None where they are not known.
+        now: The distribution that stands, where `distribution` is only tried.
+    """
+    candidates = distribution.candidates
+    vocabulary = distribution.others + len(candidates)
+    found = [
+        Column(LOGIT, "logit", "", None, 0.0, _logits(explained, candidates)),
+        Column(MODEL, "model %", "", vocabulary, 0.0, tuple(number(c.prob) for c in candidates)),
+    ]
+    found += _stages(distribution, explained, settings)
+    if now is not None:
+        finals = {candidate.id: candidate.sampler_prob for candidate in now.candidates}
+        cells = tuple(number(finals[c.id]) if c.id in finals else UNKNOWN for c in candidates)
+        found.append(Column(NOW, "now %", "", None, 0.0, cells))
+    return (*found, _final(distribution))
+
+
+def number(share: float) -> str:
+    """A probability in percent, without the sign: the head of the column has it."""
+    return scales.percent(share).removesuffix(" %")
+
+
+def _logits(explained: Explained | None, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    if explained is None:
+        return (UNKNOWN,) * len(candidates)
+    logits = dict(zip((c.id for c in explained.next.candidates), explained.logits, strict=True))
+    return tuple(_logit(logits.get(c.id)) for c in candidates)
+
+
+def _logit(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.2f}"
+
+
+def _stages(
+    distribution: Distribution, explained: Explained | None, settings: Settings | None
+) -> list[Column]:
+    names = [stage.name for stage in distribution.stages]
+    found = []
+    for place, stage in enumerate(distribution.stages):
+        if stage.name == "greedy":
+            continue
+        percent, cells = _values(stage.name, distribution.candidates, names[: place + 1], explained)
+        head = _SHORT.get(stage.name, stage.name) + (" %" if percent else "")
+        found.append(
+            Column(stage.name, head, _setting(stage.name, settings), stage.kept, stage.removed_mass, cells)
+        )
+    return found
+
+
+def _values(
+    name: str, candidates: Sequence[Candidate], ran: Sequence[str], explained: Explained | None
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether the values are probabilities, and the cells; empty for who is cut by now."""
+    told = next((column for column in explained.columns if column.name == name), None) if explained else None
+    if explained is None or told is None:
+        return name not in PENALTIES, tuple("" if c.cut_by in ran else UNKNOWN for c in candidates)
+    percent = told.unit == "prob"
+    values = dict(zip((c.id for c in explained.next.candidates), told.values, strict=True))
+    cells = []
+    for candidate in candidates:
+        value = values.get(candidate.id)
+        known = UNKNOWN if value is None else number(value) if percent else _logit(value)
+        cells.append("" if candidate.cut_by in ran else known)
+    return percent, tuple(cells)
+
+
+def _setting(name: str, settings: Settings | None) -> str:
+    """What the stage is set to."""
+    if settings is None:
+        return ""
+    if name == "logit-bias":
+        return f"{len(settings.logit_bias)} ids"
+    return f"{getattr(settings, _SETTING[name]):g}" if name in _SETTING else ""
+
+
+def _final(distribution: Distribution) -> Column:
+    drawable = distribution.stages[-1].kept if distribution.stages else None
+    cells = tuple("" if c.cut_by else number(c.sampler_prob) for c in distribution.candidates)
+    greedy = distribution.draw is None
+    return Column(FINAL, "taken %" if greedy else "final %", "", drawable, 0.0, cells)
+
+
+# ---- what fits --------------------------------------------------------------------------------
+
+
+def fitting(found: Sequence[Column], room: int) -> tuple[tuple[Column, ...], int]:
+    """The columns that fit into so many cells, and how many stages are left out.
+
+    The raw logits go first, then stages that left every number as it was, then those in the middle.
+    """
+    kept = list(found)
+    for column in _dispensable(found):
+        if len(kept) * CELLS <= room:
+            break
+        kept.remove(column)
+    return tuple(kept), sum(1 for column in found if column not in kept and column.name != LOGIT)
+
+
+def _dispensable(found: Sequence[Column]) -> list[Column]:
+    logits = [column for column in found if column.name == LOGIT]
+    middle = [column for column in found[:-1] if column.name not in (LOGIT, MODEL, NOW)]
+    idle = [b for a, b in pairwise(found[1:-1]) if b in middle and a.cells == b.cells]
+    shaping = [column for column in middle if "%" not in column.head and column not in idle]
+    rest = [column for column in reversed(middle) if column not in idle and column not in shaping]
+    return [*logits, *idle, *shaping, *rest]
