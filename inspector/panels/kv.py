@@ -79,7 +79,7 @@ The keys and values that the model keeps for every token, so that a step compute
         inks = [self.data(0.0 if column < prompt else 0.5) for column in range(len(slots))]
         if not timeline.following and slots:
             inks[min(bisect_left(slots, timeline.slot), len(slots) - 1)] = self.ink("accent")
-        free = Style(color=self.ink("track").color)
+        free = self.ink("track")
         return [_coloured(line, inks, free) for line in stairs(used, allocated, height)]
 
     # ---- kinds and bill ---------------------------------------------------------------------
@@ -137,5 +137,12 @@ def reading_at(timeline: Timeline) -> KVReading | None:
 
 
 def _coloured(line: str, inks: Sequence[Style], free: Style) -> Row:
-    """One line of the chart: what is used in the ink of its column, what is free in its own."""
-    return [Segment(char, free if char == FREE else ink) for char, ink in zip(line, inks, strict=True)]
+    """One line of the chart: what is used in the ink of its column, what is free in its own.
+
+    A cell that is used in part shows what is free above it as its background.
+    """
+    above = Style(bgcolor=free.bgcolor)
+    return [
+        Segment(char, free if char == FREE else ink if char in " █" else ink + above)
+        for char, ink in zip(line, inks, strict=True)
+    ]
