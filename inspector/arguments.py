@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -120,6 +120,11 @@ def _add_prompt(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_settings(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="begin with greedy, precise, creative, wild or a preset of your own; the other flags override it",
+    )
     defaults = {field.name: field.default for field in fields(Settings)}
     for field in FIELDS:
         names = [field.flag, *([SHORT[field.name]] if field.name in SHORT else [])]
@@ -227,10 +232,19 @@ def _known(kind: type[Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(given: dict[str, Any]) -> Settings:
-    values = {"seed": secrets.randbelow(2**32), **_known(Settings, given)}
-    values["stop"] = tuple(_unescaped(text) for text in values.get("stop", ()))
+    values = {"seed": secrets.randbelow(2**32), **_preset(given.get("preset")), **_known(Settings, given)}
+    if "stop" in given:
+        values["stop"] = tuple(_unescaped(text) for text in given["stop"])
     values["logit_bias"] = tuple(values.get("logit_bias", ()))
     return Settings(**values)
+
+
+def _preset(name: str | None) -> Mapping[str, Any]:
+    if name is None:
+        return {}
+    from inspector.presets import Presets  # reads a file: only where one is asked for
+
+    return Presets().values(name)
 
 
 def _named(error: SettingsError) -> EngineError:

@@ -18,6 +18,7 @@ from inspector.timeline import Item
 
 _UNDERLINED = 4
 """The heat step from which a token is underlined too: colour is never the only carrier."""
+_STRUCK = Style(strike=True, bold=True)
 _PLAIN = (Style(), Style(), Style(underline=True), Style(underline=True), Style(underline=True, bold=True),
           Style(underline=True, bold=True))  # fmt: skip
 """Heat where the terminal has no colours for it."""
@@ -52,7 +53,7 @@ class Brush:
     """Styles of the running text, for one metric and one theme.
 
     Args:
-        inks: Named styles on the panel's ground: `base`, `muted`, `faint`, `special`, `cursor`, `accent`.
+        inks: Named styles on the panel's ground: `base`, `muted`, `faint`, `special`, `cursor`, `accent`, `warn`.
         metric: The heat.
         dark: Whether the theme is dark.
         colourful: Whether the terminal has colours for a scale.
@@ -62,7 +63,9 @@ class Brush:
         self.inks, self.metric = inks, metric
         self._heat = [heat_style(step, dark, colourful) for step in range(scales.STEPS + 1)]
 
-    def segments(self, piece: Piece, item: Item, selected: bool, ahead: bool) -> list[Segment]:
+    def segments(
+        self, piece: Piece, item: Item, selected: bool, ahead: bool, other: bool = False
+    ) -> list[Segment]:
         """One piece of a token.
 
         Args:
@@ -70,13 +73,16 @@ class Brush:
             item: Its token.
             selected: Whether the cursor is on it.
             ahead: Whether it is prompt that hasn't gone through the model yet.
+            other: Whether the settings that are tried would have picked another token: it is struck through.
         """
         link = Style.from_meta({"slot": piece.slot})
         if piece.mark:
             return [Segment(piece.text, self.inks["accent"] + link)]
+        if other:
+            link += _STRUCK
         if selected:
             return [Segment(piece.text, self.inks["cursor"] + link)]
-        style = self._base(piece, item, ahead) + link
+        style = (self.inks["warn"] if other else self._base(piece, item, ahead)) + link
         hot = style + self._heat[self.metric.step(self.metric.value(item))]
         core = piece.text.lstrip(" ")
         if not core or core == piece.text:

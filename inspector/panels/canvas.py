@@ -128,7 +128,7 @@ def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list
 def wrapped(text: str, width: int) -> list[str]:
     """A text in lines of so many cells at most, broken at blanks; a longer word stays whole."""
     lines = [""]
-    for word in text.split():
+    for word in text.split(" "):  # not at a no-break space
         if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > width:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()

@@ -12,6 +12,7 @@ from inspector.panels.ruler import places
 from inspector.panels.stages import PENALTIES
 from inspector.timeline import Item
 
+_FELL = "The draw"
 _SHAPING = ("logit-bias", *PENALTIES)
 
 
@@ -27,15 +28,16 @@ def sentences(
         now: The distribution that stands, where `distribution` is only tried.
     """
     if now is not None:
-        return [_tried(distribution, now), *_reason(distribution, settings)[:-1]]
-    return [*_reason(distribution, settings), *_by_hand(distribution, item)]
+        reason = [each for each in _reason(distribution, settings) if not each.startswith(_FELL)]
+        return [_tried(distribution, now), *reason]
+    return [*_by_hand(distribution, item), *_reason(distribution, settings)]
 
 
 def _reason(distribution: Distribution, settings: Settings | None) -> list[str]:
     if distribution.draw is None:
         return _greedy(distribution)
-    first = [f"{_belief(distribution)} {_made_of(distribution, settings)}"]
-    return [*first, *_instead(distribution), _fell(distribution)]
+    first = f"{_belief(distribution)} {_made_of(distribution, settings)}"
+    return [first, _fell(distribution), *_instead(distribution)]
 
 
 def _tried(distribution: Distribution, now: Distribution) -> str:
@@ -44,9 +46,9 @@ def _tried(distribution: Distribution, now: Distribution) -> str:
     same = distribution.picked == now.picked
     end = f"{label} again" if same else f"{label}, not {label_of(now, now.picked)}"
     if distribution.draw is None:
-        return f"With these settings greedy takes {end}: there is no draw."
+        return f"Greedy would take {end}, without a draw."
     draw, low, high = places(distribution)
-    return f"With these settings the same draw {draw} takes {end} (its share is {low} to {high})."
+    return f"The same draw {draw} would take {end}. Its share is {low} to {high}."
 
 
 def _greedy(distribution: Distribution) -> list[str]:
@@ -59,7 +61,7 @@ def _greedy(distribution: Distribution) -> list[str]:
     why = f"{visible(top.cut_by)} cut it" if top.cut_by not in (None, "greedy") else lowered
     return [
         f"Greedy takes {label}, the highest logit after the penalties: there is no draw.",
-        f"The model's own favourite is {_label(top)} ({scales.percent(top.prob)}), but {why}.",
+        f"The model's own favourite is {_label(top)} ({_percent(top.prob)}), but {why}.",
     ]
 
 
@@ -68,14 +70,14 @@ def _belief(distribution: Distribution) -> str:
     label = _label(picked)
     if picked is None:
         return f"{label} is beyond the candidates."
-    return f"{label} has {scales.percent(picked.prob)} by the model (rank {scales.count(picked.rank)});"
+    return f"{label} has {_percent(picked.prob)} by the model (rank {scales.count(picked.rank)});"
 
 
 def _made_of(distribution: Distribution, settings: Settings | None) -> str:
     """What the stages made of the picked token's probability."""
     picked = _find(distribution, distribution.picked)
     parts = list(_doings(distribution, settings))
-    share = scales.percent(picked.sampler_prob) if picked else "a part"
+    share = _percent(picked.sampler_prob) if picked else "a part"
     if not parts:
         return f"no stage changed anything, so it holds {share} of the draws."
     return f"{', '.join(parts)}, so it holds {share} of the draws."
@@ -102,7 +104,7 @@ def _instead(distribution: Distribution) -> list[str]:
     top = distribution.candidates[0]
     if top.id == distribution.picked:
         return []
-    label, belief = _label(top), scales.percent(top.prob)
+    label, belief = _label(top), _percent(top.prob)
     if top.cut_by is not None:
         return [f"{label} ({belief}) can't be drawn: {visible(top.cut_by)} cut it."]
     best = max(distribution.candidates, key=lambda candidate: candidate.sampler_prob)
@@ -111,20 +113,22 @@ def _instead(distribution: Distribution) -> list[str]:
         return [f"{label} ({belief}) fell behind it through {stages or 'the stages'}."]
     label, share = _label(best), best.sampler_prob
     chance = "most draws take it, this one is beyond" if share > 0.5 else "this draw is beyond it"
-    return [f"{label} ({scales.percent(best.prob)}) holds 0 to {share:.3f}: {chance}."]
+    return [f"{label} ({_percent(best.prob)}) holds 0 to {share:.3f}: {chance}."]
 
 
 def _fell(distribution: Distribution) -> str:
     draw, low, high = places(distribution)
     again = f" (drawn again {distribution.reroll}×)" if distribution.reroll else ""
-    return f"The draw {draw}{again} falls on its share, {low} to {high}."
+    return f"{_FELL} {draw}{again} falls on its share, {low} to {high}."
 
 
 def _by_hand(distribution: Distribution, item: Item | None) -> list[str]:
     if not isinstance(item, Step) or item.id == distribution.picked:
         return []
     word = {"chosen": "chosen by hand", "inserted": "inserted"}.get(item.origin, "taken")
-    return [f"But {token_label(item.text, item.raw, item.pending)} was {word} instead."]
+    return [
+        f"{quoted(token_label(item.text, item.raw, item.pending))} was {word}; the sampler's pick is another."
+    ]
 
 
 def _names(stages: Sequence[StageReading]) -> str:
@@ -136,7 +140,17 @@ def _find(distribution: Distribution, id: int) -> Candidate | None:
 
 
 def _label(candidate: Candidate | None) -> str:
-    return token_label(candidate.text, candidate.raw) if candidate else "the token"
+    return quoted(token_label(candidate.text, candidate.raw)) if candidate else "the token"
+
+
+def _percent(share: float) -> str:
+    """A probability that no line break tears from its unit."""
+    return scales.percent(share).replace(" ", "\u00a0")
+
+
+def quoted(label: str) -> str:
+    """A token's label inside a sentence, where a comma would be lost."""
+    return f"“{label}”"
 
 
 def label_of(distribution: Distribution, id: int) -> str:
@@ -159,7 +173,7 @@ def xtc(distribution: Distribution, settings: Settings | None) -> str:
             cut = left - stage.kept
             if not cut:
                 return "XTC fired, but fewer than two tokens are above its threshold: it cut none."
-            mass = scales.percent(stage.removed_mass)
+            mass = _percent(stage.removed_mass)
             return f"XTC fired (as on {often}): it cut the {cut} likeliest, {mass} of what was left."
         left = stage.kept
     return f"XTC did not fire here: its own draw lets it on {often}."
@@ -188,7 +202,9 @@ def _by(settings: Settings | None) -> str:
 
 def _place(position: int, items: Sequence[Item], boundary: int) -> str:
     before = items[position - 1] if 0 < position <= len(items) else None
-    after = f" after {token_label(before.text, before.raw)}" if before is not None and before.text else ""
+    after = (
+        f" after {quoted(token_label(before.text, before.raw))}" if before is not None and before.text else ""
+    )
     if position < boundary:
         return f"in the prompt{after}"
     return f"at step {position - boundary + 1}{after}"

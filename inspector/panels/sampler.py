@@ -21,8 +21,8 @@ from inspector.panels.ruler import ruler
 from inspector.panels.stages import CELLS, FINAL, MODEL, NOW, Column, columns, fitting
 from inspector.timeline import Phase, Telling, Timeline
 
-_MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 11, 24
-_LEAST_ROWS = 3
+_MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 11, 40
+_LEAST_ROWS = 4
 """Candidates that are shown at least, before a sentence is."""
 DROPPED = "Its logits were dropped to hold the memory bound, so the numbers in between can't be told."
 ADVICE = "ctrl+r computes them again."
@@ -103,7 +103,9 @@ How the sampler came from the model's logits to the token: each **column** is a 
         super().__init__(name=name, id=id, classes=classes)
         self._used: Settings | None = None
         self._highlighted: int | None = None
-        self._first, self._top, self._rows = 0, 0, 0
+        self._first, self._top = 0, 0
+        self._places: list[int] = []
+        """Candidates that have a row, in the order of the rows."""
 
     def show(
         self, timeline: Timeline, used: Settings | None = None, highlighted: Candidate | None = None
@@ -123,16 +125,16 @@ How the sampler came from the model's logits to the token: each **column** is a 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
         view = view_of(self.timeline, self._used) if self.timeline else None
-        if at is None or view is None or not 0 <= (row := at.y - self._first) < self._rows:
+        if at is None or view is None or not 0 <= (row := at.y - self._first) < len(self._places):
             return
-        clicked = view.distribution.candidates[self._top + row].id
+        clicked = view.distribution.candidates[self._places[row]].id
         chosen = clicked == self._highlighted
         self.post_message(self.CandidateChosen(clicked) if chosen else self.CandidateClicked(clicked))
 
     # ---- drawing ----------------------------------------------------------------------------
 
     def draw(self, width: int, height: int) -> list[Row]:
-        timeline, self._rows = self.timeline, 0
+        timeline, self._places = self.timeline, []
         view = view_of(timeline, self._used) if timeline else None
         self._entitle(timeline, view)
         if timeline is None or view is None:
@@ -141,7 +143,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         found = columns(
             view.distribution, view.told.explained if view.told else None, view.settings, view.now
         )
-        table = 3 + _LEAST_ROWS
+        table = 3 + (_LEAST_ROWS - 1 if height < 14 else _LEAST_ROWS if height < 18 else 2 * _LEAST_ROWS)
         above = self._reasons(timeline, view, width, height - table - 3)
         above += self._ruler(view.distribution, width, height - table - len(above))
         below = self._notes(timeline, view, width) if height > 20 else []
@@ -153,7 +155,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         texts = sentences(view.distribution, view.settings, timeline.selected, view.now)
         lines = wrapped(" ".join(texts), width)
         while len(lines) > max(1, room) and len(texts) > 1:
-            texts = texts[:-1] if view.now else texts[1:]
+            texts = texts[:-1]
             lines = wrapped(" ".join(texts), width)
         lines = lines[: max(1, room)]
         gap: list[Row] = [[]] if room > len(lines) + 2 else []
@@ -171,21 +173,31 @@ How the sampler came from the model's logits to the token: each **column** is a 
     def _table(self, view: View, found: Sequence[Column], width: int, height: int, first: int) -> list[Row]:
         kept, missing = fitting(found, width - _MARK - _LEAST_TOKEN)
         token = min(_MOST_TOKEN, width - _MARK - CELLS * len(kept))
-        head = self._head(kept, token, missing, settings=height > 12)
+        head = self._head(kept, token, missing)[: 2 if height < 9 else 3 if height < 13 else 4]
         candidates = view.distribution.candidates
-        self._first, self._rows = first + len(head), max(0, min(len(candidates), height - len(head) - 1))
-        self._top = self._scrolled(candidates)
-        shown = range(self._top, self._top + self._rows)
-        rows = [self._row(view, kept, n, token, width) for n in shown]
-        return [*head, *rows, self._others(view, kept, token, len(candidates) - self._rows)]
+        self._first = first + len(head)
+        self._places = self._in_sight(view, min(len(candidates), height - len(head) - 1))
+        rows = [self._row(view, kept, n, token, width) for n in self._places]
+        return [*head, *rows, self._others(view, kept, token, len(candidates) - len(rows))]
 
-    def _scrolled(self, candidates: Sequence[Candidate]) -> int:
-        """First row, so that the highlighted one is in sight."""
-        at = next((n for n, c in enumerate(candidates) if c.id == self._highlighted), 0)
-        return max(min(self._top, at, len(candidates) - self._rows), at - self._rows + 1, 0)
+    def _in_sight(self, view: View, rows: int) -> list[int]:
+        """Which candidates get a row: some around the highlighted one, and what is picked or stands there always."""
+        ids = [candidate.id for candidate in view.distribution.candidates]
+        if rows <= 0:
+            return []
+        at = ids.index(self._highlighted) if self._highlighted in ids else 0
+        self._top = max(min(self._top, at, len(ids) - rows), at - rows + 1, 0)
+        shown = list(range(self._top, self._top + rows))
+        wanted = [at, *(ids.index(id) for id in (view.distribution.picked, view.taken) if id in ids)]
+        for place in wanted[:rows]:
+            if place not in shown:
+                spare = [each for each in shown if each not in wanted]
+                shown.remove(spare[-1] if place > shown[0] else spare[0])
+                shown.append(place)
+        return sorted(shown)
 
-    def _head(self, kept: Sequence[Column], token: int, missing: int, settings: bool) -> list[Row]:
-        """Names of the columns, and what each stage kept and cut."""
+    def _head(self, kept: Sequence[Column], token: int, missing: int) -> list[Row]:
+        """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
         label = f"+{missing} stages: f" if missing else ""
         rows: list[Row] = [[Segment(" " * _MARK + pad(label, token), self.ink("warn"))]]
@@ -197,10 +209,9 @@ How the sampler came from the model's logits to the token: each **column** is a 
             rows[1].append(Segment(pad(left, CELLS, right=True), self.rich_style if cut else muted))
             removed = f"−{scales.percent(column.removed)}" if cut else ""
             rows[2].append(Segment(pad(truncate(removed, CELLS - 1), CELLS, right=True), self.ink("warn")))
-        if settings and any(column.setting for column in kept):
-            set_to: Row = [Segment(" " * _MARK + pad("set to", token), muted)]
-            set_to += [Segment(pad(column.setting, CELLS, right=True), muted) for column in kept]
-            rows.insert(1, set_to)
+        if any(column.setting for column in kept):
+            rows.append([Segment(" " * _MARK + pad("set to", token), muted)])
+            rows[-1] += [Segment(pad(column.setting, CELLS, right=True), muted) for column in kept]
         return rows
 
     def _row(self, view: View, kept: Sequence[Column], place: int, token: int, width: int) -> Row:

@@ -127,8 +127,10 @@ def _setting(name: str, settings: Settings | None) -> str:
 
 def _final(distribution: Distribution) -> Column:
     drawable = distribution.stages[-1].kept if distribution.stages else None
-    cells = tuple("" if c.cut_by else number(c.sampler_prob) for c in distribution.candidates)
     greedy = distribution.draw is None
+    cells = tuple(
+        "" if c.cut_by not in (None, "greedy") else number(c.sampler_prob) for c in distribution.candidates
+    )
     return Column(FINAL, "taken %" if greedy else "final %", "", drawable, 0.0, cells)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, on
@@ -22,7 +23,7 @@ from textual.widget import Widget
 
 from engine.records import Step
 from inspector import scales
-from inspector.display import pad, token_label
+from inspector.display import pad, token_label, truncate
 from inspector.panels.brush import heat_style
 from inspector.panels.canvas import (
     INKS,
@@ -41,6 +42,8 @@ from inspector.panels.strip import StepStrip
 from inspector.timeline import Timeline
 
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 2, 10, 24
+_LEAST_PAIR = 20
+"""Cells of the token column while settings are tried: `␣cat ≠ ␣dog`."""
 _CACHED_ROWS = 256
 
 
@@ -67,12 +70,12 @@ _DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
 """The order in which columns give way to a narrow panel."""
 
 
-def fitting(width: int, metric: str) -> tuple[Column, ...]:
-    """The columns that leave room for the token; that of the metric goes last."""
+def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[Column, ...]:
+    """The columns that leave room for the token, so many cells at least; that of the metric goes last."""
     kept = list(COLUMNS)
     order = sorted(_DROPPED, key=lambda head: next(c.metric for c in COLUMNS if c.head == head) == metric)
     for head in order:
-        if width - 1 - _MARK - 6 - sum(column.cells for column in kept) >= _LEAST_TOKEN:
+        if width - 1 - _MARK - 6 - sum(column.cells for column in kept) >= least:
             break
         kept = [column for column in kept if column.head != head]
     return tuple(kept)
@@ -106,6 +109,7 @@ class StepsTable(ScrollView, can_focus=False):
         self._timeline: Timeline | None = None
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
         self._shown = (-1, 0, -1)
+        self._trials = 0
         self._columns: tuple[Column, ...] = COLUMNS
 
     def show(self, timeline: Timeline) -> None:
@@ -117,6 +121,9 @@ class StepsTable(ScrollView, can_focus=False):
         new = (timeline.generation, len(timeline.items) - timeline.boundary, self._current(timeline))
         at_end = self.is_vertical_scroll_end
         self._shown = new
+        if timeline.trials != self._trials:
+            self._trials = timeline.trials
+            self.restyle()
         if new[0] != generation or not (0 < count <= new[1]):
             self.restyle()
         if new[1] != count:
@@ -132,7 +139,9 @@ class StepsTable(ScrollView, can_focus=False):
     def restyle(self) -> None:
         """Every row looks different: another path, theme, width or metric."""
         self._strips.clear()
-        self._columns = fitting(self.scrollable_size.width, self.metric)
+        tried = self._timeline is not None and self._timeline.trial is not None
+        least = _LEAST_PAIR if tried else _LEAST_TOKEN
+        self._columns = fitting(self.scrollable_size.width, self.metric, least)
         self.refresh()
 
     def _current(self, timeline: Timeline) -> int:
@@ -208,15 +217,27 @@ class StepsTable(ScrollView, can_focus=False):
         current = row == self._shown[2]
         base = self.rich_style + (Style(bgcolor=ink("ink--row").bgcolor, bold=True) if current else Style())
         muted = Style(color=ink("ink--muted").color)
-        label = pad(token_label(step.text, step.raw, step.pending), self._token_cells(width))
         words = Style(color=ink("ink--special").color, italic=True) if step.special else Style()
         segments = [
             Segment("▶ " if current else "  ", Style(color=ink("ink--accent").color)),
             Segment(pad(str(step.index + 1), 5, right=True) + " ", muted),
-            Segment(label, words),
+            *self._token(timeline, step, words, self._token_cells(width)),
             *(part for column in self._columns for part in self._number(column, step)),
         ]
         return lay(segments, width, base)
+
+    def _token(self, timeline: Timeline, step: Step, words: Style, cells: int) -> Row:
+        """The token; and the one that the settings tried would have picked in its place, where that is another."""
+        label = token_label(step.text, step.raw, step.pending)
+        other = timeline.other(step)
+        if other is None:
+            return [Segment(pad(label, cells), words)]
+        warn = Style(color=self.get_component_rich_style("ink--warn").color, bold=True)
+        half = truncate(label, max(4, cells // 2 - 2))
+        return [
+            Segment(half, words),
+            Segment(pad(f" ≠ {token_label(other.text)}", cells - cell_len(half)), warn),
+        ]
 
     def _number(self, column: Column, step: Step) -> Row:
         text = column.text(step)
@@ -251,6 +272,7 @@ One row for each token that was generated, and what it cost.
 - **p** the model's probability of it · **bits** its surprisal, -log2 p · **entropy** of what it was taken from, in bits
 - **rank** its place among all tokens, 1 is the most probable · **ms** the whole step · **KV** bytes in use after it
 - `▶` is the step that all panels show; **click** a row or a column of the strip to look at it, **g** jumps to a number
+- `≠` the sampling settings that are being tried would have picked this one instead
 - the strip draws the metric that **m** chose, and its column in the table has the same heat
 """
 

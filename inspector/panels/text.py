@@ -62,6 +62,7 @@ the block at the end is the token to come.
 - **← →** walk token by token; **click** a token to look at its step
 - **m** changes the heat: probability, surprisal, entropy, rank, off. A token the model was sure of stays plain; the
   frame names the thresholds, and the two hottest steps are underlined too
+- ~~struck through~~: the sampling settings that are being tried would have picked another token there
 - `↵` newline · `⇥` tab · `‹E2 9C›` bytes of an unfinished character · *special tokens* in a style of their own
 - drag to select text, **ctrl+c** to copy it
 """
@@ -156,6 +157,7 @@ the block at the end is the token to come.
         done = timeline.chunks[-1].done if timeline.chunks else 0
         shown = (
             timeline.readings,
+            timeline.trials,
             done,
             timeline.phase if not timeline.items else None,
             timeline.prefilled is None,
@@ -309,7 +311,9 @@ the block at the end is the token to come.
             if piece.slot >= len(timeline.items):
                 break  # the path became shorter while the panel was hidden: `on_show` lays it out
             selected = piece.slot == timeline.slot
-            row += brush.segments(piece, timeline.items[piece.slot], selected, piece.slot >= done)
+            item = timeline.items[piece.slot]
+            other = timeline.other(item) is not None
+            row += brush.segments(piece, item, selected, piece.slot >= done, other)
         return row
 
     def _end(self, y: int, timeline: Timeline) -> Row:
@@ -335,7 +339,10 @@ the block at the end is the token to come.
         return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
 
     def _new_brush(self) -> Brush:
-        inks = {name: self._ink(name) for name in ("base", "muted", "faint", "special", "cursor", "accent")}
+        inks = {
+            name: self._ink(name)
+            for name in ("base", "muted", "faint", "special", "cursor", "accent", "warn")
+        }
         return Brush(inks, scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))
 
     def _ink(self, name: str) -> Style:

@@ -173,7 +173,9 @@ class MainScreen(Screen[None]):
     def _places(self) -> frozenset[int]:
         """Places of the panels that are, or are about to be, on screen."""
         why = (self.why or self.trying) and not stands(self.controller)
-        return panels_shown(self.arrangement, self.current, self.other, self.deck, why)
+        shown = panels_shown(self.arrangement, self.current, self.other, self.deck, why)
+        low = self.trying and self.arrangement is Layout.STACK and self.app.size.height < 32
+        return shown - {TEXT} if low else shown
 
     def _place(self, layout: Layout, shown: frozenset[int], waiting: bool) -> None:
         for kind in Layout:

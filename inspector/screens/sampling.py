@@ -104,7 +104,7 @@ class SamplingDialog(Dialog[Settings]):
         at: Number of the older step from which they will be applied, None at the tip.
     """
 
-    HEADING: ClassVar[str] = "Sampling"
+    HEADING: ClassVar[str] = "Sampling · shift+↑↓ walk · pgup pgdn next difference"
     APPLY: ClassVar[str] = "Apply"
     LEAVE: ClassVar[str] = "Discard"
     BINDINGS: ClassVar[list[BindingType]] = [

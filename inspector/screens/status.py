@@ -53,6 +53,8 @@ def _ready(controller: Controller) -> str:
             return "Moving the KV cache. Press esc to stop it"
         case Recall():
             return "Computing dropped logits again. Press esc to stop it"
+    if timeline.trial is not None:
+        return "Trying other settings. ctrl+s goes on with them, esc discards them"
     if not timeline.following:
         return _looking_back(timeline)
     if (finished := timeline.finished.get(timeline.tip)) is not None:
