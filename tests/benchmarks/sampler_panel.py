@@ -1,0 +1,53 @@
+"""What the open sampler panel costs a run: steps a second in the real screen, panel closed and open, in turn.
+
+    python -m tests.benchmarks.sampler_panel
+
+Prints the ratio of the medians last (open to closed; 1 is no cost).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+
+STEPS = 300
+ROUNDS = 4
+SETTINGS = Settings(temp=0.8, top_p=0.95, seed=3, max_tokens=STEPS, min_tokens=STEPS + 1)
+
+
+async def rate(key: str | None) -> float:
+    """Steps a second of one run in a screen of 120 by 40, after a key was pressed."""
+    app = InspectorApp(LoadSettings(), SETTINGS, "Once upon a time", chat=False)
+    async with app.run_test(size=(120, 40)) as pilot:
+        timeline = app.controller.timeline
+        while timeline.prefilled is None:
+            await asyncio.sleep(0.05)
+            timeline = app.controller.timeline
+        if key is not None:
+            await pilot.press(key)
+            await asyncio.sleep(0.5)
+        begun = time.perf_counter()
+        await pilot.press("r")
+        while len(timeline.steps) < STEPS:
+            await asyncio.sleep(0.01)
+        return STEPS / (time.perf_counter() - begun)
+
+
+async def main() -> None:
+    """Measure in turn and print."""
+    found: dict[str | None, list[float]] = {None: [], "w": []}
+    for turn in range(2 * ROUNDS):
+        key = (None, "w")[turn % 2]
+        found[key].append(await rate(key))
+    for key, rates in found.items():
+        name = "panel open" if key else "panel closed"
+        print(f"{name:14} {statistics.median(rates):6.1f} steps/s   ({min(rates):.1f} to {max(rates):.1f})")
+    print(f"ratio {statistics.median(found['w']) / statistics.median(found[None]):.3f}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
