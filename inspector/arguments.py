@@ -165,6 +165,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         help="compute a quantized model with float32 scales (default: on the CPU, where it is faster)",
     )
     add("--kept-logits-mib", type=_whole, metavar="N", help="memory for kept rows of logits (default: 64)")
+    add("--kept-kv-mib", type=_whole, metavar="N", help="memory for the KV of branches left (default: 256)")
 
 
 def parse(argv: Sequence[str], headless: bool) -> argparse.Namespace:
