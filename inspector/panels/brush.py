@@ -78,12 +78,11 @@ class Brush:
         link = Style.from_meta({"slot": piece.slot})
         if piece.mark:
             return [Segment(piece.text, self.inks["accent"] + link)]
-        if other:
-            link += _STRUCK
+        struck = _STRUCK if other else Style()
         if selected:
-            return [Segment(piece.text, self.inks["cursor"] + link)]
+            return [Segment(piece.text, self.inks["cursor"] + link + struck)]
         style = (self.inks["warn"] if other else self._base(piece, item, ahead)) + link
-        hot = style + self._heat[self.metric.step(self.metric.value(item))]
+        hot = style + struck + self._heat[self.metric.step(self.metric.value(item))]
         core = piece.text.lstrip(" ")
         if not core or core == piece.text:
             return [Segment(piece.text, hot)]

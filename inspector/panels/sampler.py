@@ -14,14 +14,14 @@ from textual.message import Message
 from engine.records import Candidate, Distribution
 from engine.settings import BY_NAME, Settings, differences
 from inspector import scales
-from inspector.display import pad, token_label, truncate, visible
+from inspector.display import pad, token_label, visible
 from inspector.panels.canvas import Canvas, Row, centred, panel_css, waiting, wrapped
-from inspector.panels.reason import label_of, penalised, sentences, xtc
+from inspector.panels.reason import Reason, label_of, penalised, xtc
 from inspector.panels.ruler import ruler
 from inspector.panels.stages import CELLS, FINAL, MODEL, NOW, Column, columns, fitting
 from inspector.timeline import Phase, Telling, Timeline
 
-_MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 11, 40
+_MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
 _LEAST_ROWS = 4
 """Candidates that are shown at least, before a sentence is."""
 DROPPED = "Its logits were dropped to hold the memory bound, so the numbers in between can't be told."
@@ -136,8 +136,8 @@ How the sampler came from the model's logits to the token: each **column** is a 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, []
         view = view_of(timeline, self._used) if timeline else None
-        self._entitle(timeline, view)
         if timeline is None or view is None:
+            self.title(Content("Why this token"))
             reason, advice = _why_empty(timeline)
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         found = columns(
@@ -148,11 +148,14 @@ How the sampler came from the model's logits to the token: each **column** is a 
         above += self._ruler(view.distribution, width, height - table - len(above))
         below = self._notes(timeline, view, width) if height > 20 else []
         room = max(_LEAST_ROWS, height - len(above) - len(below))
-        return [*above, *self._table(view, found, width, room, len(above)), *below]
+        table_rows = self._table(view, found, width, room, len(above))
+        self._entitle(timeline, view)
+        return [*above, *table_rows, *below]
 
     def _reasons(self, timeline: Timeline, view: View, width: int, room: int) -> list[Row]:
         """Sentences, as many as there is room for, at least one line."""
-        texts = sentences(view.distribution, view.settings, timeline.selected, view.now)
+        reason = Reason(view.distribution, view.settings, view.told.explained if view.told else None)
+        texts = reason.sentences(timeline.selected) if view.now is None else reason.tried(view.now)
         lines = wrapped(" ".join(texts), width)
         while len(lines) > max(1, room) and len(texts) > 1:
             texts = texts[:-1]
@@ -178,7 +181,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         self._first = first + len(head)
         self._places = self._in_sight(view, min(len(candidates), height - len(head) - 1))
         rows = [self._row(view, kept, n, token, width) for n in self._places]
-        return [*head, *rows, self._others(view, kept, token, len(candidates) - len(rows))]
+        return [*head, *rows, self._others(view, kept, token)]
 
     def _in_sight(self, view: View, rows: int) -> list[int]:
         """Which candidates get a row: some around the highlighted one, and what is picked or stands there always."""
@@ -191,7 +194,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         wanted = [at, *(ids.index(id) for id in (view.distribution.picked, view.taken) if id in ids)]
         for place in wanted[:rows]:
             if place not in shown:
-                spare = [each for each in shown if each not in wanted]
+                spare = [each for each in shown if each not in wanted[:rows]]
                 shown.remove(spare[-1] if place > shown[0] else spare[0])
                 shown.append(place)
         return sorted(shown)
@@ -207,8 +210,8 @@ How the sampler came from the model's logits to the token: each **column** is a 
             rows[0].append(Segment(pad(column.head, CELLS, right=True), strong))
             left = "" if column.kept is None else scales.count(column.kept)
             rows[1].append(Segment(pad(left, CELLS, right=True), self.rich_style if cut else muted))
-            removed = f"−{scales.percent(column.removed)}" if cut else ""
-            rows[2].append(Segment(pad(truncate(removed, CELLS - 1), CELLS, right=True), self.ink("warn")))
+            removed = _cut(column.removed) if cut else ""
+            rows[2].append(Segment(pad(removed, CELLS, right=True), self.ink("warn")))
         if any(column.setting for column in kept):
             rows.append([Segment(" " * _MARK + pad("set to", token), muted)])
             rows[-1] += [Segment(pad(column.setting, CELLS, right=True), muted) for column in kept]
@@ -257,11 +260,10 @@ How the sampler came from the model's logits to the token: each **column** is a 
             stage.name in ("repetition", "presence", "frequency") for stage in view.distribution.stages
         )
 
-    def _others(self, view: View, kept: Sequence[Column], token: int, hidden: int) -> Row:
-        """The rest of the vocabulary, and the candidates that are out of sight, in one row."""
+    def _others(self, view: View, kept: Sequence[Column], token: int) -> Row:
+        """The rest of the vocabulary in one row."""
         distribution, muted = view.distribution, self.ink("muted")
         label = f"{scales.count(distribution.others)} others"
-        label = f"{label}, {hidden} ↑↓" if hidden else label
         row = [Segment(" " * _MARK + pad(label, token), muted)]
         shares = {MODEL: distribution.others_prob, FINAL: distribution.others_sampler_prob}
         if view.now is not None:
@@ -287,18 +289,22 @@ How the sampler came from the model's logits to the token: each **column** is a 
         lines = [line for text in texts if text for line in wrapped(text, width)]
         return [[], *([Segment(line, self.ink("muted"))] for line in lines[:4])] if lines else []
 
-    def _entitle(self, timeline: Timeline | None, view: View | None) -> None:
-        if timeline is None or view is None:
-            self.title(Content("Why this token"))
-            return
+    def _entitle(self, timeline: Timeline, view: View) -> None:
         step = timeline.slot - timeline.boundary + 1
         where = f"step {step}" if not timeline.following else f"step {step}, to come"
         label = label_of(view.now or view.distribution, (view.now or view.distribution).picked)
         if timeline.trial is None:
-            self.title(Content(f"Why {label} · {where}"), Content(_dropped_note(view)))
+            hidden = len(view.distribution.candidates) - len(self._places)
+            more = f"{hidden} more rows ↑↓" if hidden else ""
+            self.title(Content(f"Why {label} · {where}"), Content(_dropped_note(view) or more))
             return
         self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
                    Content(tally(timeline)))  # fmt: skip
+
+
+def _cut(share: float) -> str:
+    """A probability that was taken out, in as few cells as a column has."""
+    return "−<0.1 %" if share < 0.0005 else f"−{share:.1%}"[:-1].removesuffix(".0") + " %"
 
 
 def _dropped_note(view: View) -> str:
@@ -313,7 +319,7 @@ def _changes(used: Settings | None, tried: Settings) -> str:
         f"{BY_NAME[name].label} {_value(name, old)} → {_value(name, new)}"
         for name, (old, new) in found.items()
     ]
-    return ", ".join(texts) or "other settings"
+    return ", ".join(texts) or ("nothing is changed yet" if used else "other settings")
 
 
 def _value(name: str, value: object) -> str:

@@ -121,7 +121,7 @@ def _setting(name: str, settings: Settings | None) -> str:
     if settings is None:
         return ""
     if name == "logit-bias":
-        return f"{len(settings.logit_bias)} ids"
+        return f"{len(settings.logit_bias)} id{'s' * (len(settings.logit_bias) != 1)}"
     return f"{getattr(settings, _SETTING[name]):g}" if name in _SETTING else ""
 
 

@@ -220,7 +220,7 @@ class Controller:
         Returns:
             Whether there was anything.
         """
-        return self._cancel(Run, Step, Prefill, Verify, Choose, MoveTo, Recall)
+        return self._cancel(Run, Step, Prefill, Verify, Choose, MoveTo, Reroll, Recall)
 
     def change_pace(self, by: int) -> None:
         """Set the pace of runs `by` places further in `PACES`; one under way goes on at it."""

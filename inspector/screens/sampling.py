@@ -164,7 +164,9 @@ class SamplingDialog(Dialog[Settings]):
         """Say where the settings will be applied."""
         at = self._at()
         where = "Apply" if at is None else f"Apply from step {at}"
-        self.query_one("#apply", Button).label = Content(f"{where}  ctrl+s")
+        button = self.query_one("#apply", Button)
+        button.label = Content(f"{where}  ctrl+s")
+        button.refresh(layout=True)
 
     # ---- fields -----------------------------------------------------------------------------
 
