@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from threading import Event
 
+from engine.beam_settings import BeamSettings
 from engine.settings import LoadSettings, Settings
 
 
@@ -121,6 +122,26 @@ class Recall(Command):
     """Compute the logits after some nodes of one path again, beside the live cache; answered by `Recalled`."""
 
     nodes: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class SearchBeams(Command):
+    """Search with beams from where the session stands; answered by `BeamOpened`, `BeamStep` records and `BeamEnded`.
+
+    A search that was cancelled, or ended at `steps`, waits for `GoOnBeams` until the next prompt, model or search.
+    """
+
+    settings: BeamSettings
+    steps: int | None = None
+    """Steps to take, None for all."""
+
+
+@dataclass(slots=True)
+class GoOnBeams(Command):
+    """Go on with the search that waits; answered by `BeamStep` records and, at its end, `BeamEnded`."""
+
+    steps: int | None = None
+    """Steps to take, None for all."""
 
 
 ASIDES = (Explain, WhatIf)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from engine import commands, records
+from engine.beam import search
 from engine.errors import Cancelled, EngineError, StepError
 from engine.explain import explain, what_if
 from engine.finish import finish, window_full
@@ -40,6 +41,8 @@ class Worker:
         self._loaded: Loaded | None = None
         self._session: Session | None = None
         self._settings = Settings()
+        self._beams: Iterator[Record] | None = None
+        """A beam search that isn't over: its caches are kept until the next prompt, model or search."""
 
     def carry_out(self, command: commands.Command) -> None:
         """Do what a command asks; every failure becomes a record."""
@@ -84,6 +87,11 @@ class Worker:
                 self._emit(what_if(self._ready, command.settings, command.tip, stopped))
             case commands.Recall():
                 self._recall(command, stopped)
+            case commands.SearchBeams():
+                self._beams = search(self._ready, command.settings)
+                self._go_on(command.steps, stopped)
+            case commands.GoOnBeams():
+                self._go_on(command.steps, stopped)
             case commands.Verify():
                 self._emit(self._ready.verify(stopped))
             case _:
@@ -96,7 +104,7 @@ class Worker:
         return self._session
 
     def _load(self, command: commands.Load) -> None:
-        self._loaded = self._session = None  # its memory is free before the next one takes more
+        self._loaded = self._session = self._beams = None  # its memory is free before the next one takes more
         self._loaded = load(command.settings, self._emit, command.cancel)
         self._session = Session(self._loaded, self._settings)
         self._emit(self._loaded.facts)
@@ -110,6 +118,7 @@ class Worker:
 
     def _prefill(self, command: commands.Prefill, stopped: Stopped) -> None:
         session, notes = self._ready, []
+        self._beams = None  # its nodes are of the tree that ends here
         chat = command.chat and session.tokens.has_chat_template
         if command.chat and not chat:
             notes.append("This model has no chat template: the prompt is used as raw text.")
@@ -130,10 +139,30 @@ class Worker:
         pace, ended = command.pace, False
         for step in paced(session, pace, command.cancel, stopped) if pace else run(session, stopped):
             ended = self._took(step)
-            while (aside := self._aside()) is not None:
-                self.carry_out(aside)
+            self._answer_asides()
         if not ended:
             raise Cancelled
+
+    def _answer_asides(self) -> None:
+        while (aside := self._aside()) is not None:
+            self.carry_out(aside)
+
+    def _go_on(self, steps: int | None, stopped: Stopped) -> None:
+        """Go on with the beam search that waits; whatever fails in it ends it."""
+        waiting, self._beams = self._beams, None
+        if waiting is None:
+            raise StepError("There is no beam search to go on with.", "Start one.")
+        for record in waiting:
+            self._emit(record)
+            if not isinstance(record, records.BeamStep):
+                continue
+            self._answer_asides()
+            steps = None if steps is None else steps - 1
+            if not record.last and (steps == 0 or stopped()):
+                self._beams = waiting
+                if steps != 0:
+                    raise Cancelled
+                return
 
     def _recall(self, command: commands.Recall, stopped: Stopped) -> None:
         begun = time.perf_counter()

@@ -14,8 +14,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+from engine.beam_settings import WIDEST, BeamSettings, check_beams
 from engine.errors import EngineError, PromptError, SettingsError
-from engine.settings import FIELDS, LoadSettings, Settings, check, check_load
+from engine.settings import BY_NAME, FIELDS, Field, LoadSettings, Settings, check, check_load
 
 STORY = "Once upon a time"
 """The screen's prompt on the bundled model, as raw text: it continues stories."""
@@ -95,12 +96,38 @@ def generate_parser() -> Parser:
     return parser
 
 
+def beam_parser() -> Parser:
+    """The parser of `inspector beam`."""
+    parser = Parser(
+        prog="inspector beam",
+        description="Beam search from the prompt: the ranking to standard output, greedy decoding beside it.",
+        epilog="Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted.",
+        allow_abbrev=False,
+    )
+    _add_prompt(parser.add_argument_group("prompt"))
+    _add_beams(parser.add_argument_group("beam search"))
+    _add_load(parser.add_argument_group("model and cache"))
+    parser.add_argument("--jsonl", action="store_true", help="one JSON object a line instead of the ranking")
+    return parser
+
+
 def _parser(name: str, description: str, epilog: str) -> Parser:
     parser = Parser(prog=name, description=description, epilog=epilog, allow_abbrev=False)
     _add_prompt(parser.add_argument_group("prompt"))
     _add_settings(parser.add_argument_group("sampling and stops"))
     _add_load(parser.add_argument_group("model and cache"))
     return parser
+
+
+def _add_beams(group: argparse._ArgumentGroup) -> None:
+    add, default = group.add_argument, BeamSettings()
+    add("--width", type=_whole, metavar="N", help=f"beams at once, 1 to {WIDEST} (default: {default.width})")
+    penalty = "score = logprob / length ** X: above 0 favours long hypotheses, below 0 short ones"
+    add("--length-penalty", type=float, metavar="X", help=f"{penalty} (default: {default.length_penalty})")
+    early = "end at as many finished hypotheses as there are beams, though a live beam could still be better"
+    add("--early-stopping", action="store_true", default=None, help=early)
+    for name in ("max_tokens", "min_tokens"):
+        _add_setting(group, BY_NAME[name])
 
 
 def _add_prompt(group: argparse._ArgumentGroup) -> None:
@@ -125,21 +152,24 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         metavar="NAME",
         help="begin with greedy, precise, creative, wild or a preset of your own; the other flags override it",
     )
-    defaults = {field.name: field.default for field in fields(Settings)}
     for field in FIELDS:
-        names = [field.flag, *([SHORT[field.name]] if field.name in SHORT else [])]
-        default = "random" if field.name == "seed" else field.format(defaults[field.name])
-        if field.kind == "texts":
-            help_text = rf"{field.help}; \n and \t are escapes; may be repeated"
-            group.add_argument(*names, action="append", metavar=METAVARS[field.kind], help=help_text)
-        elif field.kind == "biases":
-            help_text = f"{field.help}; may be repeated"
-            group.add_argument(
-                *names, action="extend", type=field.parse, metavar=METAVARS[field.kind], help=help_text
-            )
-        else:
-            help_text = f"{field.help} (default: {default})"
-            group.add_argument(*names, type=field.parse, metavar=METAVARS[field.kind], help=help_text)
+        _add_setting(group, field)
+
+
+def _add_setting(group: argparse._ArgumentGroup, field: Field) -> None:
+    names = [field.flag, *([SHORT[field.name]] if field.name in SHORT else [])]
+    default = "random" if field.name == "seed" else field.format(getattr(Settings(), field.name))
+    if field.kind == "texts":
+        help_text = rf"{field.help}; \n and \t are escapes; may be repeated"
+        group.add_argument(*names, action="append", metavar=METAVARS[field.kind], help=help_text)
+    elif field.kind == "biases":
+        help_text = f"{field.help}; may be repeated"
+        group.add_argument(
+            *names, action="extend", type=field.parse, metavar=METAVARS[field.kind], help=help_text
+        )
+    else:
+        help_text = f"{field.help} (default: {default})"
+        group.add_argument(*names, type=field.parse, metavar=METAVARS[field.kind], help=help_text)
 
 
 def _whole(text: str) -> int:
@@ -179,17 +209,25 @@ def parse(argv: Sequence[str], headless: bool) -> argparse.Namespace:
         EngineError: They can't be read, or a sampler flag is out of range.
         SystemExit: Help or version was asked for, and was printed.
     """
-    _check_encoding(argv)
-    try:
-        args = (generate_parser() if headless else screen_parser()).parse_args(list(argv))
-    except SettingsError as error:
-        raise _named(error) from None
+    args = _parsed(generate_parser() if headless else screen_parser(), argv)
     if stray := getattr(args, "stray", None):
-        hint = (
-            "Put generate first: inspector generate ..." if "generate" in stray else "See `inspector --help`."
-        )
+        word = next((word for word in ("generate", "beam") if word in stray), None)
+        hint = f"Put {word} first: inspector {word} ..." if word else "See `inspector --help`."
         raise EngineError(f"{stray[0]!r} is no flag of inspector.", hint)
     return args
+
+
+def parse_beam(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the flags of `inspector beam`; raises as `parse` does."""
+    return _parsed(beam_parser(), argv)
+
+
+def _parsed(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
+    _check_encoding(argv)
+    try:
+        return parser.parse_args(list(argv))
+    except SettingsError as error:
+        raise _named(error) from None
 
 
 def _check_encoding(argv: Sequence[str]) -> None:
@@ -226,6 +264,19 @@ def request(args: argparse.Namespace, headless: bool) -> Request:
         jsonl=getattr(args, "jsonl", False),
         notes=_notes(given, settings),
     )
+
+
+def beam_settings(args: argparse.Namespace) -> BeamSettings:
+    """Check what the flags ask of a beam search.
+
+    Raises:
+        EngineError: A value is out of range.
+    """
+    given = {name: value for name, value in vars(args).items() if value is not None}
+    try:
+        return check_beams(BeamSettings(**_known(BeamSettings, given)))
+    except SettingsError as error:
+        raise _named(error) from None
 
 
 def _known(kind: type[Any], given: dict[str, Any]) -> dict[str, Any]:

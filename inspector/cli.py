@@ -12,10 +12,13 @@ import tempfile
 import traceback
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from engine.errors import EngineError
 from inspector import arguments
+
+if TYPE_CHECKING:
+    from inspector.headless import Outcome
 
 FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
 LEAST_COLUMNS, LEAST_ROWS = 40, 10
@@ -38,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _guarded(given: Sequence[str]) -> int:
     try:
+        if given[:1] == ["beam"]:
+            return _beam(arguments.parse_beam(given[1:]))
         headless = given[:1] == ["generate"]
         args = arguments.parse(given[1:] if headless else given, headless)
         return _generate(args) if headless else _screen(args)
@@ -75,17 +80,39 @@ def _discard(descriptor: int) -> None:
     os.close(nowhere)
 
 
-# ---- the two ways to run ----------------------------------------------------------------------
+# ---- the ways to run ----------------------------------------------------------------------
 
 
 def _generate(args: Namespace) -> int:
     from inspector import headless
 
     request = arguments.request(args, headless=True)
+    outcome = headless.generate(request, headless.writer(request, _output(), sys.stderr))
+    return _concluded(outcome)
+
+
+def _beam(args: Namespace) -> int:
+    from inspector import beams, headless
+
+    request, settings = arguments.request(args, headless=True), arguments.beam_settings(args)
+    writer = beams.writer(request, _output(), sys.stderr)
+    return _concluded(headless.generate(request, writer, last=beams.command(settings)))
+
+
+def _output() -> TextIO:
+    """Standard output, as UTF-8.
+
+    Raises:
+        EngineError: It is closed.
+    """
     if sys.stdout is None:
         raise EngineError("Standard output is closed.", "Send it to a file, a pipe or a terminal.")
     _use_utf8()
-    outcome = headless.generate(request, headless.writer(request, sys.stdout, sys.stderr))
+    return sys.stdout
+
+
+def _concluded(outcome: Outcome) -> int:
+    """Tell what failed, if something did; returns the exit status."""
     code = outcome.code
     if outcome.failure is not None:
         failure = outcome.failure

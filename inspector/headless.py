@@ -77,18 +77,24 @@ def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
     return PlainText(out, err, request)
 
 
-def generate(request: Request, writer: Writer, make_engine: MakeEngine = EngineThread) -> Outcome:
+def generate(
+    request: Request,
+    writer: Writer,
+    make_engine: MakeEngine = EngineThread,
+    last: Command | None = None,
+) -> Outcome:
     """Load, prefill and run to a stop, handing everything to a writer on the way.
 
     Args:
         request: What to do.
         writer: Receives the records and the summary.
         make_engine: Makes the engine from the function that receives its records.
+        last: What to do after the prompt; None to run to a stop.
 
     Returns:
         How it went. Whatever happened, the engine was closed.
     """
-    run = Generation(request, writer, make_engine)
+    run = Generation(request, writer, make_engine, last or commands.Run())
     code, failure = FAULT, None
     try:
         with run.interruptible():
@@ -107,9 +113,11 @@ class Generation:
         request: What to do.
         writer: Receives the records and the summary.
         make_engine: Makes the engine.
+        last: What to do after the prompt.
     """
 
-    def __init__(self, request: Request, writer: Writer, make_engine: MakeEngine) -> None:
+    def __init__(self, request: Request, writer: Writer, make_engine: MakeEngine, last: Command) -> None:
+        self._last = last
         self._request = request
         self._writer = writer
         self._tally = Tally(request.settings)
@@ -145,7 +153,7 @@ class Generation:
         yield commands.Load(asked.load)
         yield commands.Configure(asked.settings)
         yield commands.Prefill(asked.prompt, asked.chat, asked.system, asked.echo)
-        yield commands.Run()
+        yield self._last
 
     def _carry_out(self, command: Command) -> None:
         self._command = command
