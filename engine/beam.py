@@ -55,7 +55,8 @@ def search(
 
     Raises:
         SettingsError: A setting is out of its range.
-        StepError: There is no prompt, the context is full, or the model's logits are not numbers.
+        StepError: There is no prompt, the context is full, the memory doesn't suffice, or the model's logits are not
+            numbers.
     """
     check_beams(settings)
     session.make_ready()
@@ -239,10 +240,20 @@ class Search:
             nodes.append(self._greedy.node)
         if nodes:
             parents = [self._places[self._tree[node].parent] for node in nodes]
-            found = self._forwards.forward(parents, [self._tree[node].token for node in nodes])
+            found = self._run(parents, [self._tree[node].token for node in nodes])
             self._places = {node: place for place, node in enumerate(nodes)}
             self._logprobs = {node: self._read(row) for node, row in zip(nodes, found, strict=True)}
         return len(nodes)
+
+    def _run(self, parents: Sequence[int], tokens: Sequence[int]) -> Sequence[Row]:
+        try:
+            return self._forwards.forward(parents, tokens)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, MemoryError) or "alloc" in str(error).lower():  # as every backend words it
+                raise StepError(
+                    f"There is not enough memory for {len(tokens)} beams at once.", "Take a smaller width."
+                ) from error
+            raise
 
     def _read(self, row: Row) -> Row:
         """The logprobs of a row of logits, with end-of-sequence taken out while it is barred."""

@@ -18,6 +18,7 @@ from engine.beam import search
 from engine.beam_settings import BeamSettings
 from engine.errors import SettingsError, StepError
 from engine.model import Loaded, load
+from engine.ranking import log_softmax
 from engine.rows import OneByOne, Together, rows
 from engine.session import Session
 from engine.settings import LoadSettings, Settings
@@ -26,10 +27,10 @@ from engine.worker import Worker
 from tests.zoo import Zoo
 
 TOLERANCE = 1e-4
-"""Of scores and logprobs in float32 (sums of up to 16 tokens); on the CPU backend 2e-5 was the largest seen."""
+"""Of scores and logprobs in float32; on the CPU backend 2e-6 was the largest difference seen."""
 BF16 = 0.05
-"""Of scores in bfloat16, whose logits of about 16 are steps of 0.06 to 0.12 apart: a batch of rows may round otherwise
-than a row alone."""
+"""Of scores in bfloat16, where logits of 8 to 16 lie 0.06 apart and a batch of rows may round otherwise than a row
+alone. On the CPU backend it does not: the difference was 5e-9."""
 PROMPT = "Once upon a time, there was a little girl named Lily. She had a red ball and a"
 
 Logits = Callable[[list[int]], np.ndarray]
@@ -47,6 +48,12 @@ class Plain:
     score: float
 
 
+def wide_log_softmax(row: np.ndarray) -> np.ndarray:
+    """In float64."""
+    wide = row.astype(np.float64)
+    return wide - wide.max() - np.log(np.exp(wide - wide.max()).sum())
+
+
 def plain_beams(
     logits: Logits,
     prompt: list[int],
@@ -56,6 +63,7 @@ def plain_beams(
     limit: int,
     eos: Sequence[int] = (),
     least: int = 0,
+    softmax: Callable[[np.ndarray], np.ndarray] = wide_log_softmax,
 ) -> list[Plain]:
     """Beam search written out: every extension of every beam, sorted."""
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
@@ -63,8 +71,7 @@ def plain_beams(
     for step in range(1, limit + 1):
         totals = []
         for ids, total in live:
-            row = logits([*prompt, *ids]).astype(np.float64)
-            logprobs = row - row.max() - np.log(np.exp(row - row.max()).sum())
+            logprobs = softmax(logits([*prompt, *ids])).astype(np.float64)
             if step <= least:
                 logprobs[list(eos)] = -np.inf
             totals.append(total + logprobs)
@@ -201,11 +208,11 @@ def test_sequences_and_scores_are_those_of_the_plain_definition(zoo: Zoo, kind: 
     ids = session.tree.tokens(session.node)
     assert "sliding" not in kind or len(ids) > 32
     logits = stepped(loaded, len(ids)) if options else uncached(loaded)
-    found = ran(session, width=width, max_tokens=8)
-    expected = plain_beams(logits, ids, width, 1.0, False, 8, loaded.tokens.eos_ids)
+    found = ran(session, width=width, max_tokens=6)
+    expected = plain_beams(logits, ids, width, 1.0, False, 6, loaded.tokens.eos_ids)
     assert found.opened.note == ""
     assert_same(found.end.ranking, expected, TOLERANCE)
-    assert found.end.greedy.ids == plain_greedy(logits, ids, 8, loaded.tokens.eos_ids)
+    assert found.end.greedy.ids == plain_greedy(logits, ids, 6, loaded.tokens.eos_ids)
 
 
 @pytest.fixture(scope="module")
@@ -220,8 +227,8 @@ def pocket() -> Loaded:
 def test_the_pocket_model_at_every_width(pocket: Loaded, width: int) -> None:
     session = begun(pocket, "Once upon a time")
     ids = session.tree.tokens(session.node)
-    found = ran(session, width=width, max_tokens=10)
-    expected = plain_beams(uncached(pocket), ids, width, 1.0, False, 10, pocket.tokens.eos_ids)
+    found = ran(session, width=width, max_tokens=8)
+    expected = plain_beams(uncached(pocket), ids, width, 1.0, False, 8, pocket.tokens.eos_ids)
     assert_same(found.end.ranking, expected, TOLERANCE)
 
 
@@ -247,11 +254,10 @@ def test_the_pocket_model_in_its_own_bfloat16(zoo: Zoo) -> None:
     session = begun(loaded)
     alone = stepped(loaded, session.tree[session.node].depth)
     prompt = session.tree.tokens(session.node)
-    for each in ran(session, width=5, max_tokens=12).end.ranking:
+    for each in ran(session, width=4, max_tokens=8).end.ranking:
         total = 0.0
         for place, token in enumerate(each.ids):
-            row = alone([*prompt, *each.ids[:place]]).astype(np.float64)
-            total += row[token] - row.max() - np.log(np.exp(row - row.max()).sum())
+            total += wide_log_softmax(alone([*prompt, *each.ids[:place]]))[token]
         assert each.score == pytest.approx(total / each.length, abs=BF16)
 
 
@@ -323,13 +329,13 @@ def test_it_begins_where_the_session_stands(zoo: Zoo) -> None:
 class Breaks:
     """A model that fails at one of its forwards."""
 
-    def __init__(self, model: Any, after: int) -> None:
-        self._model, self._left = model, after
+    def __init__(self, model: Any, after: int, message: str) -> None:
+        self._model, self._left, self._message = model, after, message
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         self._left -= 1
         if self._left < 0:
-            raise RuntimeError("[malloc] Unable to allocate 1 bytes.")
+            raise RuntimeError(self._message)
         return self._model(*args, **options)
 
     def __getattr__(self, name: str) -> Any:
@@ -337,15 +343,31 @@ class Breaks:
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3-next"])
-def test_a_forward_that_fails_leaves_the_session_fine(zoo: Zoo, name: str) -> None:
+@pytest.mark.parametrize(
+    ("said", "kind", "told"),
+    [
+        (
+            "[malloc] Unable to allocate 1 bytes.",
+            StepError,
+            "memory for 4 beams at once. Take a smaller width.",
+        ),
+        ("[broadcast_shapes] no", RuntimeError, "broadcast"),
+    ],
+)
+def test_a_forward_that_fails_leaves_the_session_fine(
+    zoo: Zoo, name: str, said: str, kind: type[Exception], told: str
+) -> None:
     loaded = zoo.load(name)
     session, other = begun(loaded), begun(loaded)
-    session.runner._model = Breaks(loaded.model, 2)
-    with pytest.raises(RuntimeError, match="allocate"):
+    before = state(session)
+    session.runner._model = Breaks(loaded.model, 2, said)
+    with pytest.raises(kind, match=told):
         list(search(session, BeamSettings(width=4, max_tokens=6)))
     session.runner._model = loaded.model
+    assert all(np.array_equal(one, two) for one, two in zip(before, state(session), strict=True))
     for _ in range(3):
-        assert session.step().next == other.step().next or session.next.candidates == other.next.candidates
+        mine, theirs = session.step(), other.step()
+        assert (mine.id, mine.logprob) == (theirs.id, theirs.logprob)
     assert ran(session, width=2, max_tokens=3).end.ranking
 
 
@@ -419,7 +441,7 @@ def stage(zoo: Zoo) -> Iterator[Session]:
     session.tokens.eos_ids = eos
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     vocabulary=st.integers(4, 12),
@@ -447,8 +469,11 @@ def test_the_algorithm_on_a_table(
     opened, *steps, end = search(stage, asked, table)
     assert isinstance(opened, records.BeamOpened)
     assert isinstance(end, records.BeamEnded)
-    expected = plain_beams(table.logits, [], width, penalty, early, limit, (0, 3), least)
-    assert_same(end.ranking, expected, 1e-5)
+    # the same softmax: what is tried here is the order of things, and two roundings may order a tie in two ways
+    expected = plain_beams(table.logits, [], width, penalty, early, limit, (0, 3), least, log_softmax)
+    assert [(each.ids, each.logprob, each.score) for each in end.ranking] == [
+        (each.ids, each.logprob, each.score) for each in expected
+    ]
     assert end.greedy.ids == plain_greedy(table.logits, [], limit, (0, 3), least)
     assert end.reason == ("length" if end.steps == limit else "finished")
     _told_in_full([step for step in steps if isinstance(step, records.BeamStep)], end, width)
