@@ -142,7 +142,10 @@ def test_a_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
     run_state_machine_as_test(
         walk(zoo.load(name, **options), tolerance),
         settings=settings(
-            max_examples=8, stateful_step_count=16, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=4 if name == "pocket" else 8,
+            stateful_step_count=16,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )
 

@@ -71,7 +71,8 @@ def test_help_names_every_flag_of_mlx_lm(capsys: pytest.CaptureFixture[str]) -> 
         "model prompt max-tokens temp top-p min-p top-k seed system-prompt ignore-chat-template max-kv-size "
     )
     theirs += "prefill-step-size kv-bits kv-group-size quantized-kv-start adapter-path trust-remote-code"
-    ours = "candidates prompt-file stop min-tokens no-prompt-logprobs no-float32-scales kept-logits-mib kept-kv-mib jsonl"
+    ours = "candidates prompt-file stop min-tokens no-prompt-logprobs no-float32-scales "
+    ours += "kept-logits-mib kept-kv-mib jsonl"
     for name in (theirs + " " + ours).split():
         assert f"--{name}" in text
 
