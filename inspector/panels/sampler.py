@@ -299,7 +299,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
             self.title(Content(f"Why {label} · {where}"), Content(_dropped_note(view) or more))
             return
         self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
-                   Content(tally(timeline)))  # fmt: skip
+                   Content(tally(timeline, self.size.width - 2)))  # fmt: skip
 
 
 def _cut(share: float) -> str:
@@ -326,8 +326,13 @@ def _value(name: str, value: object) -> str:
     return visible(BY_NAME[name].format(value)) or "none"
 
 
-def tally(timeline: Timeline) -> str:
-    """How many steps of the path the settings that are tried would have picked otherwise; empty where none are."""
+def tally(timeline: Timeline, room: int = 1000) -> str:
+    """How many steps of the path the settings that are tried would have picked otherwise; empty where none are.
+
+    Args:
+        timeline: What is known.
+        room: Cells at hand.
+    """
     trial = timeline.trial
     if trial is None or trial.answered is None:
         return "" if trial is None else "asking …"
@@ -337,12 +342,10 @@ def tally(timeline: Timeline) -> str:
     by_hand = len(timeline.steps) - len(asked)
     text = f"{other} of {len(known)} step{'s' * (len(known) != 1)} would differ"
     text += f", {by_hand} by hand" if by_hand else ""
-    dropped = len(asked) - len(known)
-    return (
-        f"{text}; {dropped} can't be answered: their logits were dropped (ctrl+r recomputes)"
-        if dropped
-        else text
-    )
+    if not (dropped := len(asked) - len(known)):
+        return text
+    full = f"{text}; {dropped} can't be answered: their logits were dropped (ctrl+r recomputes)"
+    return full if len(full) <= room else f"{text}; {dropped} dropped: ctrl+r"
 
 
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:

@@ -184,6 +184,8 @@ class Controller:
         nodes = self.questions.dropped(self.timeline)
         if not nodes:
             return "Nothing to compute again: the logits of what is shown are kept."
+        if self.questions.recalled == frozenset(nodes):
+            return "They were dropped again at once: there is no room. Start with more --kept-logits-mib."
         if not self._out(Recall):
             self.pause()
             self._send(Recall(nodes))

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings
 from inspector.panels.candidates import CandidatesPanel
 from inspector.panels.header import HeaderLine
 from inspector.panels.kv import KVPanel
@@ -23,6 +23,7 @@ from inspector.panels.steps import StepsPanel
 from inspector.panels.text import TextPanel
 from inspector.panels.timing import TimingPanel
 from inspector.scales import METRICS
+from inspector.screens.attempt import Attempt
 from inspector.screens.controller import Controller, Prompt
 from inspector.screens.facts import FactsDialog
 from inspector.screens.help import HelpDialog
@@ -44,7 +45,6 @@ from inspector.screens.model import ModelDialog
 from inspector.screens.opening import OpeningPanel, stands
 from inspector.screens.palette import KeyCommands
 from inspector.screens.prompt import Draft, PromptDialog
-from inspector.screens.sampling import SamplingDialog
 from inspector.screens.status import StatusLine, pace_text
 
 
@@ -83,8 +83,8 @@ class MainScreen(Screen[None]):
         self.enlarged = False
         self.why = False
         """Whether the sampler stands in the place of candidates, KV cache and time."""
-        self.trying = False
-        """Whether sampling settings are tried in a dialog beside the sampler."""
+        self.attempt = Attempt(controller, self._answer)
+        """Sampling settings that are tried in a dialog beside the sampler."""
         self._stale = False
         self._arranged: tuple[Layout, frozenset[int], bool, bool] | None = None
 
@@ -128,7 +128,7 @@ class MainScreen(Screen[None]):
     def _show_sampler(self) -> None:
         """Show the sampler, where it is on screen, and ask what it lacks."""
         questions, timeline = self.controller.questions, self.controller.timeline
-        questions.watching = self.trying or SAMPLER in self._places()
+        questions.watching = self.attempt.open or SAMPLER in self._places()
         if questions.watching:
             questions.ask(timeline)
             self.sampler.show(timeline, questions.used(timeline), self.candidates.candidate)
@@ -164,7 +164,7 @@ class MainScreen(Screen[None]):
 
     def _arrange(self) -> None:
         layout, waiting, shown = self.arrangement, stands(self.controller), self._places()
-        arranged = (layout, shown, waiting, self.trying)
+        arranged = (layout, shown, waiting, self.attempt.open)
         if arranged != self._arranged:
             self._arranged = arranged
             self._place(layout, shown, waiting)
@@ -172,16 +172,16 @@ class MainScreen(Screen[None]):
 
     def _places(self) -> frozenset[int]:
         """Places of the panels that are, or are about to be, on screen."""
-        why = (self.why or self.trying) and not stands(self.controller)
+        why = (self.why or self.attempt.open) and not stands(self.controller)
         shown = panels_shown(self.arrangement, self.current, self.other, self.deck, why)
-        low = self.trying and self.arrangement is Layout.STACK and self.app.size.height < 32
+        low = self.attempt.open and self.arrangement is Layout.STACK and self.app.size.height < 32
         return shown - {TEXT} if low else shown
 
     def _place(self, layout: Layout, shown: frozenset[int], waiting: bool) -> None:
         for kind in Layout:
             self.set_class(kind is layout, f"-{kind.value}")
         self.set_class(waiting, "-waiting")
-        self.set_class(self.trying, "-trying")
+        self.set_class(self.attempt.open, "-trying")
         for place, (name, _) in enumerate(PANELS):
             self.query_one(f"#{name}").display = place in shown and not (waiting and place == TEXT)
         self.opening.display = waiting and TEXT in shown
@@ -363,41 +363,7 @@ class MainScreen(Screen[None]):
 
     def action_sampling(self) -> None:
         """Ask for sampling settings, and show what they would have picked as they are typed."""
-        timeline, controller = self.controller.timeline, self.controller
-        self.trying, slot = controller.stepping, None if timeline.following else timeline.slot
-        dialog = SamplingDialog(
-            controller.settings,
-            timeline.facts.vocabulary if timeline.facts else None,
-            attempt=self._attempt,
-            look=self._look,
-            at=lambda: controller.applies_at,
-        )
-        self.app.push_screen(dialog, lambda settings: self._configure(settings, slot))
-        self._answer()
-
-    def _attempt(self, settings: Settings) -> None:
-        self.controller.questions.try_out(self.controller.timeline, settings)
-        self.changed()
-
-    def _look(self, what: str, by: int) -> None:
-        """Look elsewhere while settings are tried."""
-        if not self.controller.stepping:
-            return
-        if what == "walk":
-            self.controller.walk(by)
-        self._answer(
-            self.controller.differing(by) if what == "differing"
-            else self.controller.recall() if what == "recall" else ""
-        )  # fmt: skip
-
-    def _configure(self, settings: Settings | None, slot: int | None) -> None:
-        """Go on with the settings, or with those before, where the person looked before."""
-        self.trying = False
-        if settings is not None:
-            self.controller.apply(settings)
-        else:
-            self.controller.questions.try_out(self.controller.timeline, None)
-            self.controller.timeline.select(slot)
+        self.app.push_screen(self.attempt.dialog(), self.attempt.end)
         self._answer()
 
     def action_open(self) -> None:

@@ -51,6 +51,8 @@ class Questions:
         self._explain: _Out[tuple[Distribution, Settings | None]] | None = None
         self._what_if: _Out[tuple[Settings, int]] | None = None
         self._asked = float("-inf")
+        self.recalled: frozenset[int] = frozenset()
+        """Nodes whose logits were computed again last: where they are wanted still, they were dropped at once."""
 
     # ---- asking -----------------------------------------------------------------------------
 
@@ -129,6 +131,7 @@ class Questions:
             case records.Failure(command="WhatIf"):
                 self._unanswered(timeline)
             case records.Recalled():
+                self.recalled = frozenset(record.nodes)
                 self._ask_again(timeline)
             case records.Ended(command="Explain"):
                 self._explain = None
@@ -139,7 +142,7 @@ class Questions:
 
     def _forget(self, timeline: Timeline) -> None:
         """Another tree: what was told of the old one is of no more use."""
-        self._made = {}
+        self._made, self.recalled = {}, frozenset()
         timeline.telling = None
         if timeline.trial is not None:
             timeline.trial = Trial(timeline.trial.settings)

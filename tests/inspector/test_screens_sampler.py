@@ -185,6 +185,22 @@ def test_dropped_logits_are_said_in_the_panel_and_recalled_with_a_key():
     run(test)
 
 
+def test_logits_that_are_dropped_again_at_once_are_not_recalled_for_ever():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("w")
+        dropped = [Failure("Explain", "The logits were dropped.", ""), Ended("Explain")]
+        await rig.push(dropped)
+        await rig.press("ctrl+r")
+        await rig.push([Recalled((rig.timeline.before,), 12.0), Ended("Recall")])
+        await rig.push(dropped)
+        await rig.press("ctrl+r")
+        assert rig.status.endswith("Start with more --kept-logits-mib.")
+        assert len(rig.engine.sent) == 1
+
+    run(test)
+
+
 def test_a_recall_can_be_stopped():
     async def test(rig: Rig) -> None:
         await rig.ready()
@@ -378,7 +394,7 @@ def test_dropped_steps_are_counted_recalled_and_then_answered():
         await rig.press("s")
         await rig.push([explained(rig.timeline.distribution), Ended("Explain")])
         await rig.push([answered(rig.timeline, [3], [0, 1]), Ended("WhatIf")])
-        assert "1 of 4 steps would differ; 2 can't be answered" in rig.screen_text()
+        assert "1 of 4 steps would differ; 2 dropped: ctrl+r" in rig.screen_text()
         await rig.press("ctrl+r")
         steps = rig.timeline.steps
         nodes = (steps[0].parent, steps[1].parent)
@@ -388,7 +404,7 @@ def test_dropped_steps_are_counted_recalled_and_then_answered():
         assert rig.engine.asked == [WhatIf(USED, rig.timeline.tip)]
         await rig.push([answered(rig.timeline, [0, 3], [4]), Ended("WhatIf")])
         assert "2 of 6 steps would differ" in rig.screen_text()
-        assert "can't be answered" not in rig.screen_text()  # what was answered before still holds
+        assert "dropped" not in rig.screen_text()  # what was answered before still holds
 
     run(test)
 
