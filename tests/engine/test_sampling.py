@@ -351,3 +351,23 @@ def test_random_orders_equal_mlx_lms_functions_in_that_order(
     )
     assume(same_kept)  # where one rounding moves an edge, the single-stage tests bound it
     assert np.abs(mine.probs - expected).max() < 5e-6
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_vocabulary_of_150_000_is_filtered_as_mlx_lm_does(kind: str, seed: int) -> None:
+    row = np.random.default_rng(seed).standard_normal(150_000).astype(np.float32) * 3
+    row = np.array(mx.array(row).astype(getattr(mx, kind)).astype(mx.float32))
+    logprobs = log_softmax(row)
+    chain = mx.array(logprobs)[None]
+    assert kept(min_p(logprobs, 0.05)) == theirs(sample_utils.apply_min_p, logprobs, 0.05)
+    assert kept(xtc(logprobs, 0.001, (5,))) == kept(
+        np.array(sample_utils.apply_xtc(chain, 1.0, 0.001, [5])[0])
+    )
+    mine, other = top_k(logprobs, 40), np.array(sample_utils.apply_top_k(chain, 40)[0])
+    assert np.array_equal(np.sort(mine), np.sort(other))
+    # the float32 sum over 150,000 terms may move the edge by tokens that hold 1e-3 of the mass together
+    differs = np.array(
+        sorted(kept(top_p(logprobs, 0.9)) ^ theirs(sample_utils.apply_top_p, logprobs, 0.9)), int
+    )
+    assert np.exp(logprobs[differs].astype(np.float64)).sum() < 1e-3
