@@ -11,6 +11,7 @@ from rich.style import Style
 
 from engine.records import Candidate, Distribution
 from inspector.display import token_label
+from inspector.panels.ruler import places
 
 _LEAST = 10
 """Cells of a scale that can still be read."""
@@ -33,7 +34,7 @@ def draw_line(
     if distribution.draw is None:
         words = f"greedy: no draw; the most probable is {label}" if by_hand else "greedy: no draw"
         return [Segment(words, inks["muted"])]
-    row = [Segment("draw ", inks["muted"]), Segment(f"{distribution.draw:.3f} ", inks["accent"])]
+    row = [Segment("draw ", inks["muted"]), Segment(f"{places(distribution)[0]} ", inks["accent"])]
     again = f" (re-roll {distribution.reroll})" if distribution.reroll else ""
     end = f"{again} fell on "
     room = width - cell_len("draw 0.000 ") - 2
