@@ -30,11 +30,14 @@ def explain(session: Session, node: int, settings: Settings | None = None) -> Ex
     row = _row(session, node)
     used = session.used.get(node, session.settings)
     settings = settings or used
+    turn = _turn(session, node)
     seen: list[tuple[Stage, Row]] = []
-    look = session.looker.look(node, row, settings, lambda stage, passage: seen.append((stage, passage.row)))
+    look = session.looker.look(
+        node, row, settings, lambda stage, passage: seen.append((stage, passage.row)), turn
+    )
     here = session.looker.show(look, settings.candidates)
     ids = np.array([candidate.id for candidate in here.next.candidates])
-    context = session.looker.context(node, settings)
+    context = session.looker.context(node, settings, turn)
     return Explained(
         node=node,
         logits=tuple(row[ids].tolist()),
@@ -46,6 +49,12 @@ def explain(session: Session, node: int, settings: Settings | None = None) -> Ex
         next=here.next,
         used=settings == used,
     )
+
+
+def _turn(session: Session, node: int) -> int:
+    """The re-roll count of the draw in question: of the token that stands there, or at the tip of the one to come."""
+    at = session.tree[node]
+    return at.reroll if node == session.node or at.latest is None else session.tree[at.latest].drawn
 
 
 def _row(session: Session, node: int) -> Row:
@@ -112,7 +121,7 @@ def what_if(session: Session, settings: Settings, tip: int, stopped: Stopped = n
         if row is None:
             dropped.append(node)
             continue
-        picked = session.looker.look(at.parent, row, settings).sampled.picked
+        picked = session.looker.look(at.parent, row, settings, reroll=at.drawn).sampled.picked
         text = session.tokens.text(picked, session.pending.get(at.parent, b""))[0]
         found.append(WhatIfStep(node, picked, text, picked == at.token))
     return WhatIfAnswered(tip, tuple(found), tuple(dropped), (time.perf_counter() - begun) * 1000)

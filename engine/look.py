@@ -36,6 +36,8 @@ class Look:
     logprobs: Row
     sampled: Sampled
     sample_ms: float
+    reroll: int = 0
+    """The re-roll count that the draw was made with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,9 @@ class Looker:
         self._pending = pending
         self.reader = Reader(tokens)
 
-    def look(self, node: int, row: Row, settings: Settings, watch: Watch | None = None) -> Look:
+    def look(
+        self, node: int, row: Row, settings: Settings, watch: Watch | None = None, reroll: int | None = None
+    ) -> Look:
         """Sample what follows a node.
 
         Args:
@@ -69,6 +73,7 @@ class Looker:
             row: The model's logits, float32, shape (vocabulary,).
             settings: The sampler's.
             watch: Is shown the row after each stage.
+            reroll: The re-roll count of the draw; None for the node's present one.
 
         Raises:
             StepError: The row holds no numbers.
@@ -80,18 +85,19 @@ class Looker:
         at = self._tree[node]
         logprobs = log_softmax(row)
         begun = time.perf_counter()
-        draw = uniform(settings.seed, at.depth, at.reroll)
-        sampled = sample(row, logprobs, settings, draw, self.context(node, settings), watch)
-        return Look(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000)
+        turn = at.reroll if reroll is None else reroll
+        draw = uniform(settings.seed, at.depth, turn)
+        sampled = sample(row, logprobs, settings, draw, self.context(node, settings, turn), watch)
+        return Look(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000, turn)
 
-    def context(self, node: int, settings: Settings) -> Context:
+    def context(self, node: int, settings: Settings, reroll: int) -> Context:
         """What the sampler's stages look at beside the row after a node."""
         at = self._tree[node]
         return Context(
             path=tuple(self._tree.tail(node, _reach(settings))),
             barred=self._tokens.eos_ids if at.depth - at.start < settings.min_tokens else (),
             spared=self._tokens.spared if settings.xtc_probability else (),
-            chance=uniform(settings.seed, at.depth, at.reroll, "xtc") if settings.xtc_probability else 1.0,
+            chance=uniform(settings.seed, at.depth, reroll, "xtc") if settings.xtc_probability else 1.0,
         )
 
     def show(self, look: Look, candidates: int) -> Here:
@@ -99,7 +105,7 @@ class Looker:
         at = self._tree[look.node]
         pending = self._pending.get(look.node, b"")
         following = self.reader.distribution(
-            look.node, at.depth, look.logprobs, look.sampled, candidates, pending, at.reroll
+            look.node, at.depth, look.logprobs, look.sampled, candidates, pending, look.reroll
         )
         return Here(look, following)
 

@@ -32,6 +32,8 @@ class Node:
     """The child that was last stood on: where `forward` goes."""
     reroll: int = 0
     """How often the draw of the token after this one was made again."""
+    drawn: int = 0
+    """The parent's re-roll count when this token was last taken: the draw that it fell to."""
 
 
 class TokenTree:
@@ -70,6 +72,7 @@ class TokenTree:
             )
             above.children[token] = node
         above.latest = node
+        self._nodes[node].drawn = above.reroll
         return node
 
     def extend(self, parent: int, tokens: Iterable[int], origin: Origin) -> int:

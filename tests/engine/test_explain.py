@@ -169,6 +169,19 @@ def test_the_same_seed_gives_the_same_text_after_any_detour(zoo: Zoo) -> None:
     assert detour.tree.tokens(detour.node) == straight.tree.tokens(straight.node)
 
 
+def test_a_draw_made_again_elsewhere_changes_nothing_of_the_branch_that_was_left(zoo: Zoo) -> None:
+    session = ran(zoo, BASE, 10)
+    tip = session.node
+    fork = session.tree.nodes(tip)[-6]
+    recorded = explain(session, fork).next.draw
+    session.move(fork)
+    assert session.reroll().draw != recorded
+    session.step()
+    session.move(tip)
+    assert all(step.same for step in what_if(session, session.settings, tip).steps)
+    assert explain(session, fork).next.draw == recorded
+
+
 def test_a_bias_beyond_the_vocabulary_is_refused(zoo: Zoo) -> None:
     session = ran(zoo, BASE, 1)
     with pytest.raises(SettingsError, match="token id 4096 is outside the model's vocabulary of 4096"):
