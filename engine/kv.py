@@ -226,6 +226,10 @@ class KV:
         found = tuple(layers)
         return self._readings.setdefault(found, found)
 
+    def quantized_at(self, offset: int) -> bool:
+        """Whether mlx_lm would have quantized the plain caches by the time they hold so many tokens."""
+        return self._settings.kv_bits is not None and offset >= self._settings.quantized_kv_start
+
     def can_step_back(self) -> bool:
         """Whether one more token could be taken off again by trimming."""
         return all(

@@ -165,6 +165,8 @@ class Mover:
             and branch.quantized == self._quantized()
             and self._alike(node, branch.cut, reach)
         )
+        if any(branch.quantized) and not kv.quantized_at(reach):
+            return False  # a path that short was never quantized
         whole = not all(kind_of(cache) in ("plain", "quantized") for cache in kv.caches)
         if not fits or (whole and not self._shortens(branch, reach)):
             return False
