@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from engine.beam_settings import BeamSettings
+from engine.breakpoints import Breakpoints
+from engine.records import Origin
 from engine.settings import LoadSettings, Settings
 
 
@@ -51,6 +53,8 @@ class Run(Command):
 
     pace: float | None = None
     """Steps a second at most, None for as fast as it goes."""
+    until: Breakpoints | None = None
+    """Where to stop beside the settings' own stops; answered by `BreakpointHit` where one did."""
 
 
 @dataclass(slots=True)
@@ -63,7 +67,10 @@ class Choose(Command):
 
 @dataclass(slots=True)
 class MoveTo(Command):
-    """Put the cache at a node of the tree; answered by `Moved`."""
+    """Put the cache at a node of the tree; answered by `Moved`.
+
+    Tokens on the way that were never stepped (those of beams) are stepped now, each answered by `Step`.
+    """
 
     node: int
 
@@ -74,6 +81,45 @@ class Insert(Command):
 
     node: int
     text: str
+
+
+@dataclass(slots=True)
+class Take(Command):
+    """Take tokens by id after node `node`, on a branch of their own; answered by one `Step` a token."""
+
+    node: int
+    ids: tuple[int, ...]
+    origin: Origin = "chosen"
+
+
+@dataclass(slots=True)
+class Tokenize(Command):
+    """Tell how a text would be cut into tokens; answered by `Tokenized`. An aside."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class FindTokens(Command):
+    """Search the vocabulary at a node, from kept logits; answered by `TokensFound`. An aside."""
+
+    node: int
+    query: str
+    """Part of a token's text; `#123` for an id; `0x e2 9c` for bytes."""
+    limit: int = 100
+
+
+@dataclass(slots=True)
+class LookAhead(Command):
+    """Tell what greedy decoding would bring after some candidates; answered by `LookedAhead` records.
+
+    The session stays where it is and nothing is added to its tree.
+    """
+
+    node: int
+    """The candidates stand after it."""
+    ids: tuple[int, ...]
+    tokens: int = 8
 
 
 @dataclass(slots=True)
@@ -144,5 +190,5 @@ class GoOnBeams(Command):
     """Steps to take, None for all."""
 
 
-ASIDES = (Explain, WhatIf)
+ASIDES = (Explain, WhatIf, FindTokens, Tokenize)
 """Commands that need no forward: they are answered between the steps of a run."""

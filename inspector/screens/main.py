@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from textual import getters, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.command import Provider
 from textual.containers import Container
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
-from engine.settings import LoadSettings
 from inspector.panels.candidates import CandidatesPanel
 from inspector.panels.header import HeaderLine
 from inspector.panels.kv import KVPanel
@@ -22,12 +19,9 @@ from inspector.panels.sampler import SamplerPanel
 from inspector.panels.steps import StepsPanel
 from inspector.panels.text import TextPanel
 from inspector.panels.timing import TimingPanel
-from inspector.scales import METRICS
-from inspector.screens.attempt import Attempt
-from inspector.screens.controller import Controller, Prompt
-from inspector.screens.facts import FactsDialog
+from inspector.screens.branching import Branching
+from inspector.screens.controller import Controller
 from inspector.screens.help import HelpDialog
-from inspector.screens.jump import JumpDialog
 from inspector.screens.keyline import KeyLine
 from inspector.screens.keys import actions_needing_prompt, bindings
 from inspector.screens.layout import (
@@ -41,14 +35,15 @@ from inspector.screens.layout import (
     layout_for,
     panels_shown,
 )
-from inspector.screens.model import ModelDialog
+from inspector.screens.looking import Looking
 from inspector.screens.opening import OpeningPanel, stands
 from inspector.screens.palette import KeyCommands
-from inspector.screens.prompt import Draft, PromptDialog
+from inspector.screens.setting_up import SettingUp
 from inspector.screens.status import StatusLine, pace_text
+from inspector.screens.stepping import Stepping
 
 
-class MainScreen(Screen[None]):
+class MainScreen(Stepping, Looking, Branching, SettingUp):
     """The panels around one timeline.
 
     Args:
@@ -60,22 +55,8 @@ class MainScreen(Screen[None]):
     AUTO_FOCUS = "#opening"
     NEEDS_PROMPT: ClassVar[frozenset[str]] = actions_needing_prompt()
 
-    header = getters.query_one("#header", HeaderLine)
-    opening = getters.query_one("#opening", OpeningPanel)
-    text = getters.query_one("#text", TextPanel)
-    candidates = getters.query_one("#candidates", CandidatesPanel)
-    sampler = getters.query_one("#sampler", SamplerPanel)
-    steps = getters.query_one("#steps", StepsPanel)
-    kv = getters.query_one("#kv", KVPanel)
-    timing = getters.query_one("#timing", TimingPanel)
-    status = getters.query_one("#status", StatusLine)
-    keyline = getters.query_one("#keyline", KeyLine)
-
     def __init__(self, controller: Controller) -> None:
-        super().__init__()
-        self.controller = controller
-        self.draft = controller.prompt
-        """What stands in the prompt dialog when it is opened."""
+        super().__init__(controller)
         self.current = 0
         """Place in `PANELS` of the panel that the person is at."""
         self.other, self.deck = CANDIDATES, STEPS
@@ -83,9 +64,6 @@ class MainScreen(Screen[None]):
         self.enlarged = False
         self.why = False
         """Whether the sampler stands in the place of candidates, KV cache and time."""
-        self.attempt = Attempt(controller, self._answer)
-        """Sampling settings that are tried in a dialog beside the sampler."""
-        self._stale = False
         self._arranged: tuple[Layout, frozenset[int], bool, bool] | None = None
 
     def compose(self) -> ComposeResult:
@@ -104,12 +82,6 @@ class MainScreen(Screen[None]):
                      id="too-small")  # fmt: skip
 
     # ---- showing ----------------------------------------------------------------------------
-
-    def changed(self) -> None:
-        """Have everything shown anew: once, however often this is called before."""
-        if not self._stale:
-            self._stale = True
-            self.call_next(self.show)
 
     def show(self) -> None:
         """Show everything anew, now."""
@@ -146,10 +118,6 @@ class MainScreen(Screen[None]):
         if action == "facts" and self.controller.timeline.facts is None:
             return None
         return True
-
-    def _answer(self, answer: str = "") -> None:
-        self.status.say(answer)
-        self.changed()
 
     # ---- panels -----------------------------------------------------------------------------
 
@@ -198,7 +166,7 @@ class MainScreen(Screen[None]):
         self.current = place
         self.other = place if place != TEXT else self.other
         self.deck = place if STEPS <= place < SAMPLER else self.deck
-        self._answer()
+        self.answer()
 
     def action_why(self) -> None:
         """Show why this token was chosen, or go back."""
@@ -206,11 +174,7 @@ class MainScreen(Screen[None]):
             self.action_panel(SAMPLER)
         else:
             self.why, self.current, self.other = False, TEXT, CANDIDATES
-            self._answer()
-
-    def action_recall(self) -> None:
-        """Have dropped logits computed again."""
-        self._answer(self.controller.recall())
+            self.answer()
 
     def action_panel_after(self, by: int) -> None:
         """Go to a neighbouring panel."""
@@ -219,7 +183,7 @@ class MainScreen(Screen[None]):
     def action_enlarge(self) -> None:
         """Give the current panel the whole screen, or back."""
         self.enlarged = not self.enlarged
-        self._answer("Enlarged: f or esc goes back, tab to the next panel" if self.enlarged else "")
+        self.answer("Enlarged: f or esc goes back, tab to the next panel" if self.enlarged else "")
 
     def on_descendant_focus(self) -> None:
         """A click into a panel goes to it."""
@@ -231,16 +195,6 @@ class MainScreen(Screen[None]):
         ):
             self.action_panel(names.index(self.focused.id))
 
-    # ---- step and run -----------------------------------------------------------------------
-
-    def action_step(self) -> None:
-        """Step, walk forward or pause."""
-        self._answer(self.controller.step())
-
-    def action_run(self) -> None:
-        """Run or pause."""
-        self._answer(self.controller.run())
-
     def action_stop(self) -> None:
         """Stop what the engine is doing, or else leave the enlarged panel, then the sampler; notices go too."""
         self.app.clear_notifications()
@@ -249,138 +203,7 @@ class MainScreen(Screen[None]):
                 self.action_enlarge()
             elif self.why:
                 self.action_why()
-        self._answer()
-
-    def action_pace(self, by: int) -> None:
-        """Change the pace of runs."""
-        self.controller.change_pace(by)
-        self._answer(
-            "" if self.controller.timeline.running else f"Runs go at {pace_text(self.controller.pace)}"
-        )
-
-    # ---- look around ------------------------------------------------------------------------
-
-    def action_walk(self, by: int) -> None:
-        """Look at a token further back or ahead."""
-        self.controller.walk(by)
-        self._answer()
-
-    def action_first(self) -> None:
-        """Look at the first token of the completion, then of the prompt."""
-        self.controller.first()
-        self._answer()
-
-    def action_tip(self) -> None:
-        """Follow the tip."""
-        self.controller.tip()
-        self._answer()
-
-    def action_jump(self) -> None:
-        """Ask for a step and look at it."""
-        steps = self.controller.steps_range()
-        if steps is None:
-            self._answer("No step was taken yet. Press space to take one")
-        else:
-            self.app.push_screen(JumpDialog(*steps), self._jump)
-
-    def _jump(self, number: int | None) -> None:
-        if number is not None:
-            self.controller.jump(number)
-            self._answer()
-
-    def action_highlight(self, by: int) -> None:
-        """Highlight another candidate."""
-        self.candidates.move(by)
-        self.changed()
-
-    def action_metric(self, by: int) -> None:
-        """Colour text and steps by another metric."""
-        metric = METRICS[(METRICS.index(self.text.metric) + by) % len(METRICS)]
-        self.text.metric = self.steps.metric = metric
-        self._answer("Colour off" if metric == "off" else f"Colour by {metric}")
-
-    @on(TextPanel.SlotSelected)
-    @on(StepsPanel.SlotSelected)
-    def _slot_selected(self, message: TextPanel.SlotSelected | StepsPanel.SlotSelected) -> None:
-        self.controller.timeline.select(message.slot)
-        self._answer()
-
-    # ---- branch -----------------------------------------------------------------------------
-
-    def action_choose(self) -> None:
-        """Take the highlighted candidate where the person looks."""
-        candidate = self.candidates.candidate
-        if candidate is None:
-            self._answer("No candidates were recorded here. Press end for the tip")
-        else:
-            self._answer(self.controller.choose(candidate.id))
-
-    @on(CandidatesPanel.CandidateChosen)
-    @on(SamplerPanel.CandidateChosen)
-    def _candidate_chosen(
-        self, message: CandidatesPanel.CandidateChosen | SamplerPanel.CandidateChosen
-    ) -> None:
-        if self.controller.stepping:
-            self._answer(self.controller.choose(message.id))
-
-    @on(SamplerPanel.CandidateClicked)
-    def _candidate_clicked(self, message: SamplerPanel.CandidateClicked) -> None:
-        self.candidates.highlight(message.id)
-        self.changed()
-
-    def action_take_back(self) -> None:
-        """Take back the last token."""
-        self._answer(self.controller.take_back())
-
-    def action_branch(self, by: int) -> None:
-        """Go to a neighbouring branch."""
-        self._answer(self.controller.branch(by))
-
-    def action_reroll(self) -> None:
-        """Draw again."""
-        self._answer(self.controller.reroll())
-
-    def action_verify(self) -> None:
-        """Compare the cache with a fresh prefill."""
-        self._answer(self.controller.verify())
-
-    # ---- set up -----------------------------------------------------------------------------
-
-    def action_prompt(self) -> None:
-        """Ask for a prompt."""
-        timeline = self.controller.timeline
-        self.app.push_screen(PromptDialog(self.draft, timeline.facts, timeline.prompt), self._prompted)
-
-    def _prompted(self, draft: Draft | None) -> None:
-        if draft is not None:
-            self.draft = draft.prompt
-            if draft.submitted:
-                self._give(draft.prompt)
-
-    def _give(self, prompt: Prompt) -> None:
-        self.controller.give(prompt)
-        self._answer()
-
-    def action_sampling(self) -> None:
-        """Ask for sampling settings, and show what they would have picked as they are typed."""
-        self.app.push_screen(self.attempt.dialog(), self.attempt.end)
-        self._answer()
-
-    def action_open(self) -> None:
-        """Ask for a model."""
-        self.app.push_screen(ModelDialog(self.controller.load), self._open)
-
-    def _open(self, load: LoadSettings | None) -> None:
-        if load is not None:
-            self.controller.open(load)
-            self._answer()
-
-    def action_facts(self) -> None:
-        """Show the facts about the model."""
-        if (facts := self.controller.timeline.facts) is not None:
-            self.app.push_screen(FactsDialog(facts))
-
-    # ---- screen -----------------------------------------------------------------------------
+        self.answer()
 
     def action_theme(self) -> None:
         """Switch between dark and light."""

@@ -1,0 +1,104 @@
+"""What may leave the engine: frozen dataclasses of plain values, made once and never changed.
+
+Everything the screen shows, the headless command prints and a trace keeps is one of these. Units are in the
+names: `ms` milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logarithm, `tps` tokens a second.
+"""
+
+from __future__ import annotations
+
+from engine.records.beams import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
+from engine.records.ends import Ended, Failure, Finished, FinishReason
+from engine.records.explore import AheadLine, BreakpointHit, LookedAhead, Piece, Tokenized, TokensFound
+from engine.records.kv import KVGroup, KVReading, Memory
+from engine.records.marks import Deleted, Marked, Undeleted
+from engine.records.model import CacheKind, Loading, ModelFacts
+from engine.records.moves import Moved, Verified
+from engine.records.sampler import Explained, Recalled, StageColumn, WhatIfAnswered, WhatIfStep
+from engine.records.steps import (
+    Candidate,
+    Distribution,
+    Origin,
+    PrefillChunk,
+    Prefilled,
+    PromptOpened,
+    PromptToken,
+    Resampled,
+    StageReading,
+    Step,
+    StepTimes,
+)
+
+__all__ = [
+    "AheadLine",
+    "Beam",
+    "BeamEnded",
+    "BeamOpened",
+    "BeamStep",
+    "BreakpointHit",
+    "CacheKind",
+    "Candidate",
+    "Deleted",
+    "Distribution",
+    "Ended",
+    "Explained",
+    "Failure",
+    "FinishReason",
+    "Finished",
+    "Hypothesis",
+    "KVGroup",
+    "KVReading",
+    "Loading",
+    "LookedAhead",
+    "Marked",
+    "Memory",
+    "ModelFacts",
+    "Moved",
+    "Origin",
+    "Piece",
+    "PrefillChunk",
+    "Prefilled",
+    "PromptOpened",
+    "PromptToken",
+    "Recalled",
+    "Record",
+    "Resampled",
+    "StageColumn",
+    "StageReading",
+    "Step",
+    "StepTimes",
+    "Tokenized",
+    "TokensFound",
+    "Undeleted",
+    "Verified",
+    "WhatIfAnswered",
+    "WhatIfStep",
+]
+
+Record = (
+    ModelFacts
+    | Loading
+    | PromptOpened
+    | PrefillChunk
+    | Prefilled
+    | Step
+    | Resampled
+    | Explained
+    | WhatIfAnswered
+    | Recalled
+    | Moved
+    | Verified
+    | BeamOpened
+    | BeamStep
+    | BeamEnded
+    | LookedAhead
+    | TokensFound
+    | Tokenized
+    | BreakpointHit
+    | Marked
+    | Deleted
+    | Undeleted
+    | Finished
+    | Ended
+    | Failure
+)
+"""Whatever the engine thread hands out, and what a person writes onto the tree."""

@@ -1,0 +1,101 @@
+"""Beam search, a step at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """A live hypothesis of a beam search, after one of its steps."""
+
+    node: int
+    parent: int
+    """Node of the beam that it grew from."""
+    place: int
+    """Among the live beams of its step, 0 the best."""
+    parent_place: int
+    """Of the beam that it grew from, among those of the step before."""
+    id: int
+    """The token that it grew by."""
+    text: str
+    """The characters that this token finished."""
+    logprob: float
+    """Of this token: float32 log-softmax of the model's own logits, no sampler."""
+    total_logprob: float
+    """Of all tokens since the search began."""
+    score: float
+    """total_logprob / length ** length_penalty."""
+    length: int
+    """Tokens since the search began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A continuation that a beam search finished, or greedy decoding."""
+
+    node: int
+    """Its last token's."""
+    ids: tuple[int, ...]
+    """Its tokens, an end-of-sequence token included."""
+    text: str
+    """Without the end-of-sequence token."""
+    logprob: float
+    """Of all its tokens."""
+    score: float
+    length: int
+    reason: Literal["eos", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class BeamOpened:
+    """A beam search began."""
+
+    node: int
+    """Where the session stands, and went on standing."""
+    width: int
+    length_penalty: float
+    early_stopping: bool
+    max_tokens: int
+    """As asked for, or fewer where the context window ends before."""
+    note: str = ""
+    """Why the beams go through the model one after another, if they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeamStep:
+    """Every live beam grew by a token."""
+
+    step: int
+    """From 1."""
+    live: tuple[Beam, ...]
+    """Best first. None once the search is over and only greedy decoding goes on."""
+    pruned: tuple[Beam, ...]
+    """Beams of the step before that nothing grew from: they fell out at this step."""
+    finished: tuple[Hypothesis, ...]
+    """The best so far, at most as many as the width, best first."""
+    greedy: Beam | None
+    """Where greedy decoding stands; its place is -1 unless it is a live beam. None once it ended before."""
+    rows: int
+    """Sequences that went through the model for the step to come."""
+    ms: float
+    last: bool
+    """Whether `BeamEnded` follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeamEnded:
+    """A beam search is over."""
+
+    ranking: tuple[Hypothesis, ...]
+    """Best score first."""
+    greedy: Hypothesis
+    """What greedy decoding says; of the same node where the ranking has it too."""
+    left: tuple[Beam, ...]
+    """Beams that were live when the finished ones were good enough."""
+    steps: int
+    """Of the search; greedy decoding may have gone on longer."""
+    reason: Literal["finished", "length"]
+    """Whether enough hypotheses finished, or max tokens were reached."""
+    ms: float

@@ -1,0 +1,39 @@
+"""How commands and completions end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+FinishReason = Literal["eos", "stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A stop was reached. Stepping on past it stays possible, except past a hard window."""
+
+    node: int
+    reason: FinishReason
+    detail: str
+    """`<|im_end|>`, the stop string, `100 tokens`, `context window of 512 tokens`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command is done; the engine waits for the next."""
+
+    command: str
+    """Class name of the command."""
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A command could not be carried out; the session stands where it stood."""
+
+    command: str
+    message: str
+    hint: str
+    expected: bool = True
+    """False for a fault of the program itself: then `trace` holds the traceback."""
+    trace: str = ""

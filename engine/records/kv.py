@@ -1,0 +1,47 @@
+"""The KV cache and the framework's memory at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.records.model import CacheKind
+
+
+@dataclass(frozen=True, slots=True)
+class KVGroup:
+    """The caches of one model that are of one kind and read the same."""
+
+    kind: CacheKind
+    layers: tuple[int, ...]
+    """Cache indices, in model order."""
+    held: int
+    """Tokens held by each: less than the offset where a window has dropped some, 0 for a recurrent state."""
+    limit: int | None
+    """Tokens that each can hold, None where it grows with the text."""
+    used_bytes: int
+    """Bytes in each that hold tokens or state."""
+    allocated_bytes: int
+    """Bytes that each has allocated."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVReading:
+    """The KV cache at one moment, read off the cache objects."""
+
+    offset: int
+    """Tokens that have gone through the model along the current path."""
+    used_bytes: int
+    allocated_bytes: int
+    groups: tuple[KVGroup, ...]
+    kept_bytes: int = 0
+    """Of branches that were left, kept outside the cache for going back to."""
+    kept_budget: int = 0
+    """What they may take; the least recently used goes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of the framework, as `mlx.core` reports it."""
+
+    active_bytes: int
+    peak_bytes: int

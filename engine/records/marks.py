@@ -1,0 +1,33 @@
+"""What a person wrote onto the tree: told by the screen, kept in traces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """The marks of one node, as they are from here on; all at their defaults: none."""
+
+    node: int
+    name: str = ""
+    """Of the branch that begins with this node."""
+    bookmarked: bool = False
+    note: str = ""
+    """For oneself."""
+    caption: str = ""
+    """For an audience: shown when a replay arrives here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A node and all below it are no longer shown. They stay in the engine's tree, so that it can be undone."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undeleted:
+    """A deletion was undone."""
+
+    node: int

@@ -1,0 +1,58 @@
+"""What is known of a model, and how far its loading is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CacheKind = Literal["plain", "quantized", "rotating", "recurrent", "chunked", "list", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of a model once it is loaded."""
+
+    name: str
+    """Short name for the header: `pocket`, a directory's name, or a hub id."""
+    path: str
+    family: str
+    """`model_type` of config.json."""
+    layers: int
+    heads: int | None
+    kv_heads: int | None
+    head_size: int | None
+    hidden_size: int | None
+    vocabulary: int
+    """Rows of the embedding: ids 0 to vocabulary - 1 may reach the model."""
+    parameters: int
+    weight_bytes: int
+    dtype: str
+    """Of the computation: `bfloat16`, `float16` or `float32`."""
+    quantization: str | None
+    """`4-bit, group 64, affine`, or None for plain weights."""
+    context_window: int | None
+    """Tokens, None where the model states none (recurrent families)."""
+    hard_window: bool
+    """True where positions past the window have no embedding, so that it can't be passed."""
+    cache_kinds: tuple[CacheKind, ...]
+    """One for each cache, which is one for each layer that keeps state."""
+    kv_bytes_per_token: int | None
+    """Bytes that one more token adds to all caches together, None where the kind doesn't grow."""
+    eos_ids: tuple[int, ...]
+    has_chat_template: bool
+    backend: str
+    """`cpu` or `gpu`, as MLX names its default device."""
+    load_ms: float
+    notes: tuple[str, ...] = ()
+    """What was asked for and is not so, or differs from the files: one sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How far the loading is."""
+
+    stage: Literal["import", "download", "weights", "tokenizer"]
+    done: int
+    total: int
+    """In the stage's own unit (bytes of a download, tensors of the weights); 0 while unknown."""
+    detail: str

@@ -1,0 +1,71 @@
+"""The sampler's work told stage by stage, and what other settings would have made of the same draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.records.steps import Distribution
+
+
+@dataclass(frozen=True, slots=True)
+class StageColumn:
+    """One stage of the sampler, as it left the candidates of one step."""
+
+    name: str
+    kept: int
+    """Tokens of the whole vocabulary still in after it."""
+    removed_mass: float
+    unit: Literal["logit", "prob"]
+    """What the values are: logits after a stage that changes them, probabilities among what is left after a filter."""
+    values: tuple[float | None, ...]
+    """One for each candidate, in their order; None once it is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """How the sampler comes to its distribution after one node, stage by stage, from kept logits."""
+
+    node: int
+    logits: tuple[float, ...]
+    """The model's own, one for each candidate of `next`, in their order."""
+    columns: tuple[StageColumn, ...]
+    """The stages that ran, in the order in which they ran."""
+    earlier: tuple[tuple[int, ...], ...]
+    """For each candidate, where in the context it stood before, as far back as the penalties look."""
+    next: Distribution
+    """The distribution under the settings asked for, with the same draw."""
+    used: bool
+    """Whether these are the settings that the distribution was made with when it was stepped."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfStep:
+    """What the same draw would have picked at one step of the path under other settings."""
+
+    node: int
+    """The step's own node."""
+    picked: int
+    text: str
+    same: bool
+    """Whether that is the token which stands there."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfAnswered:
+    """The steps of a path under other settings: each with the path before it as it is."""
+
+    tip: int
+    steps: tuple[WhatIfStep, ...]
+    """Those whose logits are kept, in the path's order."""
+    dropped: tuple[int, ...]
+    """Nodes of steps whose logits were dropped to hold the memory bound: they can be recalled."""
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The logits after some nodes were computed again and are kept."""
+
+    nodes: tuple[int, ...]
+    ms: float

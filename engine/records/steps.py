@@ -1,0 +1,192 @@
+"""Prompt, prefill and steps: one token after another, and what was expected before each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.records.kv import KVReading, Memory
+
+Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam"]
+"""How a token came to stand in the tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Milliseconds of one step.
+
+    Fenced unless `pipelined`: nothing of the next step is under way in them.
+    """
+
+    total: float
+    forward: float
+    """The model, until its logits are in host memory."""
+    sample: float
+    """Penalties, filters and draw for the token that follows."""
+    inspect: float
+    """Candidates, entropy, ranks and readings; in a pipelined step they run beside the next forward."""
+    pipelined: bool = False
+    """True in a run without a pace: then `total` goes from launch to the next token known, without `inspect`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One token that could come next."""
+
+    id: int
+    text: str
+    """The characters that it would add to the text so far; empty while they are unfinished."""
+    raw: bytes
+    special: bool
+    logprob: float
+    """float32 log-softmax of the model's own logits, before any penalty or filter."""
+    prob: float
+    rank: int
+    """1 for the most probable; ties share the lowest."""
+    sampler_prob: float
+    """Probability with which the sampler draws it, after every stage."""
+    cut_by: str | None
+    """Name of the stage that took it out, None while it is in."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageReading:
+    """What one stage of the sampler did."""
+
+    name: str
+    kept: int
+    """Tokens still in after it."""
+    removed_mass: float
+    """Probability, before the stage, of what it took out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """What the model expects after one node, and what the sampler will make of it."""
+
+    node: int
+    position: int
+    """Index in the context of the token to come."""
+    candidates: tuple[Candidate, ...]
+    """The most probable by the model, best first; the picked one is among them even if its rank is beyond."""
+    entropy_bits: float
+    """Of the model's own distribution."""
+    sampler_entropy_bits: float
+    """Of the distribution that is drawn from: the choice that is left."""
+    others: int
+    """Tokens of the vocabulary that are not among the candidates."""
+    others_prob: float
+    others_sampler_prob: float
+    stages: tuple[StageReading, ...]
+    picked: int
+    """Id that the sampler takes here: a step makes it the next token."""
+    draw: float | None
+    """The random number in [0, 1) that picked it, None for greedy."""
+    draw_from: float | None
+    """The picked token's share of the cumulative distribution starts here (ranked, after the sampler) ..."""
+    draw_to: float | None
+    """... and ends here."""
+    reroll: int
+    """How often the draw was made again at this node; part of the draw's seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptToken:
+    """One token of the prompt, and what the model thought of it when it came."""
+
+    node: int
+    position: int
+    id: int
+    text: str
+    raw: bytes
+    special: bool
+    logprob: float | None = None
+    """None for the first token, and where prompt logprobs are off."""
+    prob: float | None = None
+    rank: int | None = None
+    entropy_bits: float | None = None
+    candidates: tuple[Candidate, ...] = ()
+    """What the model expected at this place; `sampler_prob` equals `prob`, since nothing is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOpened:
+    """A prompt was encoded; the prefill begins. A new tree: what was shown before is gone from the engine."""
+
+    text: str
+    """What was encoded, chat template included."""
+    chat: bool
+    tokens: tuple[PromptToken, ...]
+    """Without readings; they come with the chunks."""
+    echo: bool
+    """Whether prompt logprobs are computed."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """One chunk of the prompt went through the model."""
+
+    done: int
+    total: int
+    ms: float
+    """The forward as mlx_lm does it, until the caches are evaluated."""
+    echo_ms: float
+    """What the prompt logprobs cost on top; not part of TTFT."""
+    kv: KVReading
+    echo: tuple[PromptToken, ...]
+    """The tokens of the prompt that this chunk made known, with readings; empty where they are off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The whole prompt is in the cache and the first distribution is known."""
+
+    text: str
+    tokens: tuple[PromptToken, ...]
+    next: Distribution
+    kv: KVReading
+    memory: Memory
+    ttft_ms: float
+    """Time to first token: forward of the whole prompt and the first draw, without the prompt logprobs."""
+    echo_ms: float
+    prompt_tps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One token was taken and went through the model."""
+
+    index: int
+    """Place in the completion of its path, from 0."""
+    position: int
+    """Place in the context, prompt included, from 0."""
+    node: int
+    parent: int
+    id: int
+    text: str
+    """The characters that this token finished; concatenated they are the text."""
+    raw: bytes
+    pending: bytes
+    """Bytes of an unfinished character that wait for the next token."""
+    special: bool
+    origin: Origin
+    logprob: float
+    prob: float
+    sampler_prob: float
+    rank: int
+    surprisal_bits: float
+    choice: Distribution
+    """What it was taken from."""
+    next: Distribution
+    """What follows it."""
+    kv: KVReading
+    ms: StepTimes
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Resampled:
+    """The sampler's settings or the re-roll count changed: the distribution at the tip, anew, with no forward."""
+
+    next: Distribution

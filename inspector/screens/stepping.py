@@ -1,0 +1,25 @@
+"""Stepping and running: the actions of the first group of keys."""
+
+from __future__ import annotations
+
+from inspector.screens.acting import Acting
+from inspector.screens.status import pace_text
+
+
+class Stepping(Acting):
+    """Takes steps."""
+
+    def action_step(self) -> None:
+        """Step, walk forward or pause."""
+        self.answer(self.controller.step())
+
+    def action_run(self) -> None:
+        """Run or pause."""
+        self.answer(self.controller.run())
+
+    def action_pace(self, by: int) -> None:
+        """Change the pace of runs."""
+        self.controller.change_pace(by)
+        self.answer(
+            "" if self.controller.timeline.running else f"Runs go at {pace_text(self.controller.pace)}"
+        )
