@@ -112,7 +112,7 @@ class Mover:
         """Take single tokens off until `depth`, and trim once that will do; where it can't be, touch nothing."""
         kv, undos = self._kv, self._undos(here, depth)
         left = self._tree[here].depth - len(undos)
-        if depth == 0 or (left > depth and not self._trims(left)):
+        if depth == 0 or (left > depth and not self._trims(left, depth)):
             return False
         for undo in undos:
             for cache, each in zip(kv.caches, undo, strict=True):
@@ -131,8 +131,10 @@ class Mover:
             found.append(undo)
         return found
 
-    def _trims(self, offset: int) -> bool:
-        """Whether every cache could be trimmed once it stands at `offset`."""
+    def _trims(self, offset: int, depth: int) -> bool:
+        """Whether every cache could be trimmed down to `depth` once it stands at `offset`."""
+        if any(self._quantized()) and not self._kv.quantized_at(depth):
+            return False
         return all(
             kind_of(cache) in ("plain", "quantized")
             or (kind_of(cache) == "rotating" and offset < cache.max_size)
@@ -185,4 +187,4 @@ class Mover:
         path = [each for each in self._tree.up(branch.node) if self._tree[each].depth > reach]
         kept = [self.kept.undo(each, branch.layout) is not None for each in path]
         left = branch.end - (kept.index(False) if False in kept else len(kept))
-        return left == reach or (left > reach and self._trims(left))
+        return left == reach or (left > reach and self._trims(left, reach))

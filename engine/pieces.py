@@ -142,6 +142,8 @@ def put(cache: Any, part: Part, at: int, end: int) -> None:
             cache.keys, cache.values = mx.array(keys), mx.array(values)
             cache.offset, cache._idx = offset, index
         case Columns(arrays, start):
+            if cache.offset < at:  # it would leave a gap, and wrong KV is silent
+                raise ValueError(f"a cache of {cache.offset} tokens can't go on from {at}")
             cache.trim(cache.offset - at)
             _write(cache, [array[..., at - start : end - start, :] for array in arrays], at, end)
 

@@ -143,6 +143,19 @@ def test_a_branch_that_was_left_comes_back_without_a_forward(zoo: Zoo, name: str
     assert session.verify().largest_difference < 1e-4
 
 
+def test_a_branch_from_before_the_quantizing_is_not_put_over_a_cache_that_was_emptied(zoo: Zoo) -> None:
+    session = Session(zoo.load("llama", kv_bits=8, kv_group_size=32, quantized_kv_start=12), Settings())
+    list(session.prefill("", PROMPT[:5], echo=False))
+    early = session.choose(100).node
+    session.back()
+    list(session.insert([101, 102, 103, 104, 105, 106, 107, 108]))
+    assert session.kv.kinds()[0] == "quantized"
+    moved = session.move(early)
+    assert (moved.kept, moved.restored, moved.recomputed) == (0, 0, 6)
+    session.step()
+    assert session.verify().largest_difference == 0
+
+
 def test_what_is_kept_stays_within_the_budget(zoo: Zoo) -> None:
     session = Session(zoo.load("llama", kept_kv_mib=1), Settings(candidates=4))
     list(session.prefill("", PROMPT * 20, echo=False))
