@@ -211,15 +211,20 @@ class KV:
                 return self.clear()
         return None
 
-    def reading(self) -> KVReading:
-        """Read every cache; those that read the same are one group."""
+    def reading(self, kept: int = 0, budget: int = 0) -> KVReading:
+        """Read every cache; those that read the same are one group.
+
+        Args:
+            kept: Bytes of branches that are kept beside the caches.
+            budget: What those may take.
+        """
         groups: dict[tuple[Any, ...], list[int]] = {}
         for index, cache in enumerate(self.caches):
             groups.setdefault(_group_key(cache), []).append(index)
         read = tuple(KVGroup(key[0], self._shared(layers), *key[1:]) for key, layers in groups.items())
         used = sum(group.used_bytes * len(group.layers) for group in read)
         allocated = sum(group.allocated_bytes * len(group.layers) for group in read)
-        return KVReading(self.offset, used, allocated, read)
+        return KVReading(self.offset, used, allocated, read, kept, budget)
 
     def _shared(self, layers: list[int]) -> tuple[int, ...]:
         """One tuple for equal lists: a long session has a reading for every step."""

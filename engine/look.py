@@ -114,6 +114,7 @@ class Looker:
     ) -> Step:
         """The record of the token that led from one node to the next."""
         node = self._tree[here.look.node]
+        node.told = True
         token, looked = node.token, before.look
         text, pending = self._tokens.text(token, self._pending.get(looked.node, b""))
         logprob = float(looked.logprobs[token])

@@ -27,6 +27,8 @@ class Bill:
     """Tokens put back from memory."""
     note: str
     """Why tokens that were in the cache could not stay, if so."""
+    nbytes: int = 0
+    """Of the KV that was put back."""
 
 
 class Mover:
@@ -42,6 +44,8 @@ class Mover:
         self._kv = kv
         self._tree = tree
         self.kept = KeptKV(budget)
+        self._bytes = 0
+        """Put back in the move under way."""
 
     def stepped(self, node: int, undo: tuple[Undo, ...] | None) -> None:
         """Note what takes a node's token off again, where trimming won't."""
@@ -78,6 +82,7 @@ class Mover:
         if not self._alike(node, kv.cut, shared):
             kv.clear()
             return Bill(0, 0, "the prompt was cut into other chunks, and they change the numbers")
+        self._bytes = 0
         why = self._back(here, shared)
         at = self._forth(node, shared, want)
         if not why and kv.chunked_matters and at < min(want, self._tree[node].start - 1):
@@ -85,7 +90,7 @@ class Mover:
         if why and at == shared:  # nothing could be put over what can't be taken off
             kv.clear()
             return Bill(0, 0, why)
-        return Bill(shared, at - shared, why)
+        return Bill(shared, at - shared, why, self._bytes)
 
     def _quantized(self) -> tuple[bool, ...]:
         return tuple(kind_of(cache) == "quantized" for cache in self._kv.caches)
@@ -174,7 +179,7 @@ class Mover:
             return False
         end = branch.end if whole else reach
         for cache, part in zip(kv.caches, branch.parts, strict=True):
-            put(cache, part, at, end)
+            self._bytes += put(cache, part, at, end)
         mx.eval(kv.state())
         kv.stands(end, cut=branch.cut, layout=branch.layout)
         self.kept.used(branch)

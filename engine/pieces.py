@@ -123,7 +123,7 @@ def take(cache: Any, start: int, end: int) -> Part:
     return Columns(tuple(mx.array(buffer[..., start:end, :]) for buffer in _columns(cache)), start)
 
 
-def put(cache: Any, part: Part, at: int, end: int) -> None:
+def put(cache: Any, part: Part, at: int, end: int) -> int:
     """Put a part back into a cache that stands at `at` tokens of the same path.
 
     Args:
@@ -131,21 +131,27 @@ def put(cache: Any, part: Part, at: int, end: int) -> None:
         part: From `take`; it stays good.
         at: Tokens that stay of what the cache holds: no fewer than the part's start.
         end: Tokens that it shall hold. Rings and states come back whole, as they stood when they were kept.
+
+    Returns:
+        Bytes that were put back.
     """
     match part:
         case Parts(parts):
-            for each, inner in zip(cache.caches, parts, strict=True):
-                put(each, inner, at, end)
+            return sum(put(each, inner, at, end) for each, inner in zip(cache.caches, parts, strict=True))
         case State(arrays):
             cache.cache = list(arrays)
+            return nbytes(part)
         case Ring(keys, values, offset, index):
             cache.keys, cache.values = mx.array(keys), mx.array(values)
             cache.offset, cache._idx = offset, index
+            return nbytes(part)
         case Columns(arrays, start):
             if cache.offset < at:  # it would leave a gap, and wrong KV is silent
                 raise ValueError(f"a cache of {cache.offset} tokens can't go on from {at}")
             cache.trim(cache.offset - at)
-            _write(cache, [array[..., at - start : end - start, :] for array in arrays], at, end)
+            columns = [array[..., at - start : end - start, :] for array in arrays]
+            _write(cache, columns, at, end)
+            return sum(column.nbytes for column in columns)
 
 
 def _write(cache: Any, columns: Sequence[Array], at: int, end: int) -> None:

@@ -99,4 +99,4 @@ def _launch(session: Session, ahead: Ahead, look: Look) -> _Flight:
     ahead.launch(look.sampled.picked)
     origin: Origin = "greedy" if look.sampled.draw is None else "sampled"
     node = session.looker.grow(look.node, look.sampled.picked, origin)
-    return _Flight(node, origin, session.kv.reading(), memory(), launched)
+    return _Flight(node, origin, session.reading(), memory(), launched)

@@ -7,7 +7,7 @@ the path to `node`, and `kv.offset` says how long it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from engine.model import Loaded
 from engine.moves import Mover
 from engine.prefill import Prefill
 from engine.ranking import Row, ranked
-from engine.records import Distribution, Moved, Origin, Step, StepTimes
+from engine.records import Distribution, KVReading, Moved, Origin, Step, StepTimes
 from engine.runner import Runner, Stopped, never
 from engine.settings import Settings, check
 from engine.tree import ROOT, TokenTree
@@ -59,6 +59,11 @@ class Session:
     def kv(self) -> KV:
         """The live cache."""
         return self.runner.kv
+
+    def reading(self) -> KVReading:
+        """The live cache, and what is kept beside it."""
+        kept = self.mover.kept
+        return self.kv.reading(kept.nbytes, kept.budget)
 
     @property
     def next(self) -> Distribution:
@@ -141,7 +146,7 @@ class Session:
             text=text,
             tokens=tuple(run.read),
             next=self.next,
-            kv=self.kv.reading(),
+            kv=self.reading(),
             memory=memory(),
             ttft_ms=run.ms + forward_ms + self.here.look.sample_ms,
             echo_ms=run.echo_ms,
@@ -180,8 +185,12 @@ class Session:
         self.tokens.check([token])
         return self._take(token, "chosen")
 
-    def insert(self, ids: list[int]) -> Iterator[Step]:
+    def insert(self, ids: Sequence[int], origin: Origin = "inserted") -> Iterator[Step]:
         """Put tokens after the node where the session stands, one step each.
+
+        Args:
+            ids: The tokens.
+            origin: How they came here.
 
         Raises:
             PromptError: The model has no embedding for one of them; then none is taken.
@@ -189,7 +198,7 @@ class Session:
         """
         self.tokens.check(ids)
         for token in ids:
-            yield self._take(token, "inserted")
+            yield self._take(token, origin)
 
     def _take(self, token: int, origin: Origin) -> Step:
         before = self.here
@@ -205,7 +214,7 @@ class Session:
         except StepError:
             self._rewind(self.tree[node].depth - 1)
             raise
-        kv, used = self.kv.reading(), memory()
+        kv, used = self.reading(), memory()
         ended = time.perf_counter()
         sample_ms = self.here.look.sample_ms
         ms = StepTimes(
@@ -292,7 +301,28 @@ class Session:
         self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
         note = bill.note if recomputed else ""
-        return Moved(node, bill.kept, bill.restored, recomputed, ms, self.next, self.kv.reading(), note)
+        return Moved(
+            node, bill.kept, bill.restored, recomputed, ms, self.next, self.reading(), note, bill.nbytes
+        )
+
+    def go(self, node: int, stopped: Stopped = never) -> Iterator[Moved | Step]:
+        """Stand at another node, and step those on the way that were never stepped.
+
+        Yields:
+            The move as far as the path was stepped, then a step for each token of the rest.
+
+        Raises:
+            StepError: As `move` and `step`.
+            Cancelled: `stopped` said so; the session stands at the last that was yielded.
+        """
+        if node not in self.tree or not (rest := self.tree.untold(node)):
+            yield self.move(node, stopped)
+            return
+        yield self.move(self.tree[rest[0]].parent, stopped)
+        for each in rest:
+            if stopped():
+                raise Cancelled
+            yield self._take(self.tree[each].token, self.tree[each].origin)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
         """Compute the logits after some nodes of one path again, in caches of their own, and keep them.

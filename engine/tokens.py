@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -139,7 +139,7 @@ class Tokens:
             ) from error
         return str(filled)
 
-    def check(self, tokens: list[int]) -> None:
+    def check(self, tokens: Sequence[int]) -> None:
         """Refuse ids that the embedding has no row for; MLX would end the process or read garbage.
 
         Raises:

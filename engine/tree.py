@@ -34,6 +34,8 @@ class Node:
     """How often the draw of the token after this one was made again."""
     drawn: int = 0
     """The parent's re-roll count when this token was last taken: the draw that it fell to."""
+    told: bool = False
+    """Whether its step was told: the nodes of a beam search are there before anybody stood on them."""
 
 
 class TokenTree:
@@ -112,6 +114,15 @@ class TokenTree:
             else:
                 other = self._nodes[other].parent
         return one
+
+    def untold(self, node: int) -> list[int]:
+        """The path's last nodes whose steps were not told, in its order; none of them is a prompt's."""
+        found: list[int] = []
+        for each in self.up(node):
+            if self._nodes[each].told or self._nodes[each].origin == "prompt":
+                break
+            found.append(each)
+        return found[::-1]
 
     def visit(self, node: int) -> None:
         """Note that the path to a node is the one stood on, for `forward`."""

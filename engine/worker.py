@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from engine import commands, records
 from engine.beam import search
@@ -76,9 +76,12 @@ class Worker:
                 self._go(command.node, stopped)
                 self._took(self._ready.choose(command.id))
             case commands.MoveTo():
-                self._emit(self._ready.move(command.node, stopped))
+                self._move(command.node, stopped)
             case commands.Insert():
-                self._insert(command, stopped)
+                ids = self._ready.tokens.encode(command.text, bare=True)
+                self._put(command.node, ids, "inserted", stopped)
+            case commands.Take():
+                self._put(command.node, command.ids, command.origin, stopped)
             case commands.Reroll():
                 self._emit(records.Resampled(self._ready.reroll()))
             case commands.Explain():
@@ -179,13 +182,20 @@ class Worker:
 
     def _go(self, node: int, stopped: Stopped) -> None:
         if self._ready.node != node:
-            self._emit(self._ready.move(node, stopped))
+            self._move(node, stopped)
 
-    def _insert(self, command: commands.Insert, stopped: Stopped) -> None:
+    def _move(self, node: int, stopped: Stopped) -> None:
+        for record in self._ready.go(node, stopped):
+            if isinstance(record, records.Step):
+                self._took(record)
+            else:
+                self._emit(record)
+
+    def _put(self, node: int, ids: Sequence[int], origin: records.Origin, stopped: Stopped) -> None:
         session = self._ready
-        ids = session.tokens.encode(command.text, bare=True)
-        self._go(command.node, stopped)
-        for step in session.insert(ids):
+        session.tokens.check(ids)
+        self._go(node, stopped)
+        for step in session.insert(ids, origin):
             self._took(step)
             if stopped():
                 raise Cancelled
