@@ -8,22 +8,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 import traceback
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from engine.errors import EngineError
 from inspector import arguments
+from inspector.ending import INTERRUPTED, bad_input, fault, flushed, leave_at_once
+from inspector.flags import parsed
+from inspector.subcommands import SUBCOMMANDS
 
-if TYPE_CHECKING:
-    from inspector.headless import Outcome
-
-FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
 LEAST_COLUMNS, LEAST_ROWS = 40, 10
 STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
-LONGEST_LINE = 1000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,103 +32,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted.
     """
     given = list(sys.argv[1:] if argv is None else argv)
-    return _flushed(_guarded(given))
+    return flushed(_guarded(given))
 
 
 def _guarded(given: Sequence[str]) -> int:
     try:
-        if given[:1] == ["beam"]:
-            return _beam(arguments.parse_beam(given[1:]))
-        headless = given[:1] == ["generate"]
-        args = arguments.parse(given[1:] if headless else given, headless)
-        return _generate(args) if headless else _screen(args)
+        return _run(given)
     except SystemExit as leave:  # argparse, after --help or --version
         return leave.code if isinstance(leave.code, int) else 0
     except EngineError as error:
-        return _bad_input(str(error))
+        return bad_input(str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         return 0
     except Exception as error:
         trace = "".join(traceback.format_exception(error))
-        return _fault(f"{type(error).__name__}: {error}", trace)
+        return fault(f"{type(error).__name__}: {error}", trace)
 
 
-def _flushed(code: int) -> int:
-    """Write out what is buffered; where that fails, keep the interpreter from trying, and complaining, again."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except BrokenPipeError:
-            _discard(stream.fileno())
-        except OSError as error:
-            _discard(stream.fileno())
-            if not code:
-                code = _bad_input(f"The output can't be written: {error.strerror}.")
-    return code
+def _run(given: Sequence[str]) -> int:
+    if given and (subcommand := SUBCOMMANDS.get(given[0])) is not None:
+        return subcommand.run(parsed(subcommand.parser(), given[1:]))
+    purposes = {name: each.purpose for name, each in SUBCOMMANDS.items()}
+    args = parsed(arguments.screen_parser(purposes), given)
+    if args.stray:
+        word = next((word for word in args.stray if word in SUBCOMMANDS), None)
+        hint = f"Put {word} first: inspector {word} ..." if word else "See `inspector --help`."
+        raise EngineError(f"{args.stray[0]!r} is no flag of inspector.", hint)
+    return _screen(args)
 
 
-def _discard(descriptor: int) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
-
-
-# ---- the ways to run ----------------------------------------------------------------------
-
-
-def _generate(args: Namespace) -> int:
-    from inspector import headless
-
-    request = arguments.request(args, headless=True)
-    outcome = headless.generate(request, headless.writer(request, _output(), sys.stderr))
-    return _concluded(outcome)
-
-
-def _beam(args: Namespace) -> int:
-    from inspector import beams, headless
-
-    request, settings = arguments.request(args, headless=True), arguments.beam_settings(args)
-    writer = beams.writer(request, _output(), sys.stderr)
-    return _concluded(headless.generate(request, writer, last=beams.command(settings)))
-
-
-def _output() -> TextIO:
-    """Standard output, as UTF-8.
-
-    Raises:
-        EngineError: It is closed.
-    """
-    if sys.stdout is None:
-        raise EngineError("Standard output is closed.", "Send it to a file, a pipe or a terminal.")
-    _use_utf8()
-    return sys.stdout
-
-
-def _concluded(outcome: Outcome) -> int:
-    """Tell what failed, if something did; returns the exit status."""
-    code = outcome.code
-    if outcome.failure is not None:
-        failure = outcome.failure
-        told = f"{failure.message} {failure.hint}".rstrip()
-        code = _bad_input(told) if failure.expected else _fault(failure.message, failure.trace)
-    if not outcome.joined:
-        _leave_at_once(code)
-    return code
-
-
-def _leave_at_once(code: int) -> NoReturn:
-    """End the process without the interpreter's shutdown: a thread that still uses MLX would abort it."""
-    os._exit(_flushed(code))
-
-
-def _use_utf8() -> None:
-    """Write the model's text as it is, whatever the locale says; a terminal gets what it can show."""
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="replace") if sys.stdout.isatty() else reconfigure(encoding="utf-8")
+# ---- the screen -------------------------------------------------------------------------------
 
 
 def _screen(args: Namespace) -> int:
@@ -152,7 +83,7 @@ def _screen(args: Namespace) -> int:
     app.run()
     code = app.return_code or 0
     if not app.closed_in_time:
-        _leave_at_once(code)
+        leave_at_once(code)
     return code
 
 
@@ -184,46 +115,3 @@ def _check_terminal(prompt_from_stdin: bool) -> None:
 def _is_terminal(name: str) -> bool:
     stream = getattr(sys, name)
     return stream is not None and not stream.closed and bool(stream.isatty())
-
-
-# ---- what is told -----------------------------------------------------------------------------
-
-
-def _bad_input(message: str) -> int:
-    _say(message)
-    return BAD_INPUT
-
-
-def _fault(message: str, trace: str) -> int:
-    """Tell of a fault of the program itself, and keep its traceback in a file."""
-    _say(f"This is a fault of the program: {message} {_kept(trace)}")
-    return FAULT
-
-
-def _kept(trace: str) -> str:
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="inspector-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
-        ) as file:
-            file.write(trace)
-    except OSError as error:
-        return f"Its traceback could not be written: {error.strerror}."
-    return f"Please report it with its traceback: {file.name}."
-
-
-def _say(message: str) -> None:
-    """One line on standard error, nothing in it obeyed by a terminal."""
-    from inspector.display import visible
-
-    line = " ".join(message.split())
-    if len(line) > LONGEST_LINE:
-        line = line[: LONGEST_LINE // 2] + " … " + line[-LONGEST_LINE // 2 :]
-    if sys.stderr is None:
-        return
-    try:
-        encoding = sys.stderr.encoding or "utf-8"
-        sys.stderr.write(
-            f"inspector: error: {visible(line)}\n".encode(encoding, "backslashreplace").decode(encoding)
-        )
-    except OSError:
-        pass

@@ -1,0 +1,51 @@
+"""The table of subcommands: `inspector NAME ...`. Another one is one line here and a file of its own.
+
+Parsers are of the standard library alone; whatever is heavy is imported where a command runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from inspector import arguments
+from inspector.ending import concluded, output
+from inspector.flags import Parser
+
+
+@dataclass(frozen=True, slots=True)
+class Subcommand:
+    """One way to run without the main screen."""
+
+    parser: Callable[[], Parser]
+    """Makes the parser of its flags."""
+    run: Callable[[Namespace], int]
+    """Does what the flags ask for; returns the exit status, raises `EngineError` for bad input."""
+    purpose: str
+    """For the help, in a few words."""
+
+
+def generate(args: Namespace) -> int:
+    """Run `inspector generate`."""
+    from inspector import headless
+
+    request = arguments.request(args, headless=True)
+    return concluded(headless.generate(request, headless.writer(request, output(), sys.stderr)))
+
+
+def beam(args: Namespace) -> int:
+    """Run `inspector beam`."""
+    from inspector import beams, headless
+
+    request, settings = arguments.request(args, headless=True), arguments.beam_settings(args)
+    writer = beams.writer(request, output(), sys.stderr)
+    return concluded(headless.generate(request, writer, last=beams.command(settings)))
+
+
+SUBCOMMANDS: Mapping[str, Subcommand] = {
+    "generate": Subcommand(arguments.generate_parser, generate, "one completion: its text or JSON lines"),
+    "beam": Subcommand(arguments.beam_parser, beam, "beam search: the ranking or JSON lines"),
+}
+"""By name, in the order of the help."""
