@@ -6,7 +6,7 @@ selected slot, from records that were handed out already: looking never asks the
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,10 +15,10 @@ from engine import records
 from engine.records import Distribution, PromptToken, Step, WhatIfStep
 from engine.settings import Settings
 from engine.timing import Tpot, tpot
+from inspector.branches import ROOT, Branches, token
+from inspector.marks import Marks
 
 Item = PromptToken | Step
-ROOT = 0
-"""Node before the first token."""
 
 
 class Phase(Enum):
@@ -101,8 +101,12 @@ class Timeline:
     nodes: dict[int, Item] = field(default_factory=dict)
     parent: dict[int, int] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=dict)
+    """Nodes after a node, oldest first; deleted ones are not among them."""
     latest: dict[int, int] = field(default_factory=dict)
-    """The child that was last stood on, by node."""
+    """The child that was last stood on, by node; where that is deleted, the newest that isn't."""
+    branches: Branches = field(default_factory=Branches)
+    """The tree folded to its branches, without what is deleted."""
+    marks: Marks = field(default_factory=Marks)
 
     _slot: int | None = None
 
@@ -252,6 +256,11 @@ class Timeline:
                 self.next = record.next
             case records.Moved():
                 self._move(record)
+            case records.BeamStep():
+                for beam in (*record.live, *((record.greedy,) if record.greedy else ())):
+                    self.marks.grown(token(beam, beam.parent), self)
+            case records.Marked() | records.Deleted() | records.Undeleted():
+                self.marks.apply(record, self)
             case records.Finished():
                 self.finished[record.node] = record
             case records.Failure(command="Load"):
@@ -263,18 +272,20 @@ class Timeline:
         self.prompt, self.prefilled, self.next, self.moved = record, None, None, None
         self.chunks, self.finished = [], {}
         self.nodes, self.parent, self.children, self.latest = {}, {}, {}, {}
+        self.branches, self.marks = Branches(), Marks()
         previous = ROOT
-        for token in record.tokens:
-            self._add(token, token.node, previous)
-            previous = token.node
+        for item in record.tokens:
+            self._add(item, item.node, previous)
+            previous = item.node
         self.items, self._slot = list(record.tokens), None
         self.generation += 1
 
     def _read(self, echo: Sequence[PromptToken]) -> None:
-        for token in echo:
-            self.nodes[token.node] = token
-            if token.position < len(self.items):
-                self.items[token.position] = token
+        for item in echo:
+            self.nodes[item.node] = item
+            self.branches.add(token(item, self.parent[item.node]))
+            if item.position < len(self.items):
+                self.items[item.position] = item
         if echo:
             self.readings += 1
 
@@ -292,18 +303,26 @@ class Timeline:
 
     def _move(self, record: records.Moved) -> None:
         self.moved, self.next, self.kv = record, record.next, record.kv
+        self.marks.reveal(record.node, self)
         if record.node != self.tip:
             self._rebuild(record.node)
 
     def _rebuild(self, node: int) -> None:
         self.items = self.path(node)
         for item in self.items:
-            self.latest[self.parent[item.node]] = item.node
+            self._stand(self.parent[item.node], item.node)
         self.generation += 1
 
     def _add(self, item: Item, node: int, parent: int) -> None:
+        self.marks.reveal(parent, self)
+        self.marks.reveal(node, self)
         if node not in self.nodes:
             self.parent[node] = parent
-            self.children.setdefault(parent, []).append(node)
+            insort(self.children.setdefault(parent, []), node)
         self.nodes[node] = item
-        self.latest[parent] = node
+        self.branches.add(token(item, parent))
+        self._stand(parent, node)
+
+    def _stand(self, parent: int, child: int) -> None:
+        self.latest[parent] = child
+        self.marks.stood(parent)
