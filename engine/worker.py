@@ -11,6 +11,7 @@ from engine.beam import search
 from engine.errors import Cancelled, EngineError, StepError
 from engine.explain import explain, what_if
 from engine.finish import finish, window_full
+from engine.lookahead import look_ahead
 from engine.model import Loaded, load
 from engine.records import Record
 from engine.run import paced, run
@@ -88,6 +89,8 @@ class Worker:
                 self._emit(explain(self._ready, command.node, command.settings))
             case commands.WhatIf():
                 self._emit(what_if(self._ready, command.settings, command.tip, stopped))
+            case commands.LookAhead():
+                self._look_ahead(command, stopped)
             case commands.Recall():
                 self._recall(command, stopped)
             case commands.SearchBeams():
@@ -166,6 +169,11 @@ class Worker:
                 if steps != 0:
                     raise Cancelled
                 return
+
+    def _look_ahead(self, command: commands.LookAhead, stopped: Stopped) -> None:
+        for told in look_ahead(self._ready, command.node, command.ids, command.tokens, stopped):
+            self._emit(told)
+            self._answer_asides()
 
     def _recall(self, command: commands.Recall, stopped: Stopped) -> None:
         begun = time.perf_counter()
