@@ -104,6 +104,8 @@ class Timeline:
     """Nodes after a node, oldest first; deleted ones are not among them."""
     latest: dict[int, int] = field(default_factory=dict)
     """The child that was last stood on, by node; where that is deleted, the newest that isn't."""
+    left: dict[int, int] = field(default_factory=dict)
+    """First nodes of what was left for another branch; the one left last has the largest number."""
     branches: Branches = field(default_factory=Branches)
     """The tree folded to its branches, without what is deleted."""
     marks: Marks = field(default_factory=Marks)
@@ -272,7 +274,7 @@ class Timeline:
         self.prompt, self.prefilled, self.next, self.moved = record, None, None, None
         self.chunks, self.finished = [], {}
         self.nodes, self.parent, self.children, self.latest = {}, {}, {}, {}
-        self.branches, self.marks = Branches(), Marks()
+        self.branches, self.marks, self.left = Branches(), Marks(), {}
         previous = ROOT
         for item in record.tokens:
             self._add(item, item.node, previous)
@@ -308,7 +310,9 @@ class Timeline:
             self._rebuild(record.node)
 
     def _rebuild(self, node: int) -> None:
-        self.items = self.path(node)
+        before, self.items = self.items, self.path(node)
+        if (parted := shared(before, self.items)) < len(before):
+            self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in self.items:
             self._stand(self.parent[item.node], item.node)
         self.generation += 1
@@ -326,3 +330,11 @@ class Timeline:
     def _stand(self, parent: int, child: int) -> None:
         self.latest[parent] = child
         self.marks.stood(parent)
+
+
+def shared(one: Sequence[Item], other: Sequence[Item]) -> int:
+    """How many tokens two paths of one tree begin with together."""
+    for place, (first, second) in enumerate(zip(one, other, strict=False)):
+        if first.node != second.node:
+            return place
+    return min(len(one), len(other))
