@@ -14,6 +14,7 @@ from engine.runner import Stopped, never
 from engine.session import Session
 from engine.settings import Settings
 from engine.stages import Stage
+from engine.tree import ROOT
 
 
 def explain(session: Session, node: int, settings: Settings | None = None) -> Explained:
@@ -27,10 +28,10 @@ def explain(session: Session, node: int, settings: Settings | None = None) -> Ex
     Raises:
         StepError: There is no such node, or its logits were dropped to hold the memory bound.
     """
-    row = _row(session, node)
+    row = kept_row(session, node)
     used = session.used.get(node, session.settings)
     settings = settings or used
-    turn = _turn(session, node)
+    turn = turn_of(session, node)
     seen: list[tuple[Stage, Row]] = []
     look = session.looker.look(
         node, row, settings, lambda stage, passage: seen.append((stage, passage.row)), turn
@@ -51,16 +52,28 @@ def explain(session: Session, node: int, settings: Settings | None = None) -> Ex
     )
 
 
-def _turn(session: Session, node: int) -> int:
+def turn_of(session: Session, node: int) -> int:
     """The re-roll count of the draw in question: of the token that stands there, or at the tip of the one to come."""
     at = session.tree[node]
     return at.reroll if node == session.node or at.latest is None else session.tree[at.latest].drawn
 
 
-def _row(session: Session, node: int) -> Row:
+def kept_row(session: Session, node: int) -> Row:
+    """The kept logits after a node.
+
+    Raises:
+        StepError: There is no such node, it is the root, or its logits aren't kept: dropped to hold the memory bound,
+            or inside the prompt, whose chunks leave none behind.
+    """
     if node not in session.tree:
         raise StepError(f"There is no token number {node}.", "Begin with a prompt.")
+    if node == ROOT:
+        raise StepError(
+            "Nothing is expected of the first token: there is no text before it.", "Go to a later one."
+        )
     row = session.kept.get(node)
+    if row is None and node not in session.used:
+        raise StepError("The logits after this token were never kept.", "Compute them again.")
     if row is None:
         raise StepError(
             "The logits of this step were dropped to hold the memory bound.",

@@ -72,6 +72,27 @@ class Reader:
         final, cuts = _after(sampled, listed, values)
         return tuple(map(self._candidate, listed, values, ranks, final, cuts, [pending] * len(listed)))
 
+    def told(
+        self, logprobs: Row, ids: npt.NDArray[np.intp], pending: bytes, sampled: Sampled
+    ) -> tuple[Candidate, ...]:
+        """Some tokens of one's own choice, in the order in which they are given.
+
+        Args:
+            logprobs: float32 log-probabilities, shape (vocabulary,).
+            ids: Of the tokens.
+            pending: Bytes of a character that the text before left unfinished.
+            sampled: The sampler's doing.
+        """
+        listed, values = ids.tolist(), logprobs[ids]
+        above = logprobs.size - np.searchsorted(np.sort(logprobs), values, side="right")
+        final, cuts = _after(sampled, listed, values.tolist())
+        return tuple(
+            map(
+                self._candidate, listed, values.tolist(), (above + 1).tolist(), final, cuts,
+                [pending] * len(listed),
+            )
+        )  # fmt: skip
+
     def _candidate(
         self, token: int, logprob: float, rank: int, final: float, cut: str | None, pending: bytes
     ) -> Candidate:

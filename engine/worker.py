@@ -17,6 +17,8 @@ from engine.records import Record
 from engine.run import paced, run
 from engine.session import Session
 from engine.settings import Settings, check
+from engine.typed import check_room, cut, tokenize
+from engine.vocabulary import Vocabulary, find
 
 Stopped = Callable[[], bool]
 
@@ -42,6 +44,8 @@ class Worker:
         self._loaded: Loaded | None = None
         self._session: Session | None = None
         self._settings = Settings()
+        self._vocabulary: Vocabulary | None = None
+        """The model's, for searches: made at the first one."""
         self._beams: Iterator[Record] | None = None
         """A beam search that isn't over: its caches are kept until the next prompt, model or search."""
 
@@ -79,8 +83,7 @@ class Worker:
             case commands.MoveTo():
                 self._move(command.node, stopped)
             case commands.Insert():
-                ids = self._ready.tokens.encode(command.text, bare=True)
-                self._put(command.node, ids, "inserted", stopped)
+                self._insert(command, stopped)
             case commands.Take():
                 self._put(command.node, command.ids, command.origin, stopped)
             case commands.Reroll():
@@ -91,6 +94,10 @@ class Worker:
                 self._emit(what_if(self._ready, command.settings, command.tip, stopped))
             case commands.LookAhead():
                 self._look_ahead(command, stopped)
+            case commands.FindTokens():
+                self._find(command, stopped)
+            case commands.Tokenize():
+                self._emit(tokenize(self._ready.tokens, command.text))
             case commands.Recall():
                 self._recall(command, stopped)
             case commands.SearchBeams():
@@ -110,7 +117,8 @@ class Worker:
         return self._session
 
     def _load(self, command: commands.Load) -> None:
-        self._loaded = self._session = self._beams = None  # its memory is free before the next one takes more
+        # their memory is free before the next one takes more
+        self._loaded = self._session = self._beams = self._vocabulary = None
         self._loaded = load(command.settings, self._emit, command.cancel)
         self._session = Session(self._loaded, self._settings)
         self._emit(self._loaded.facts)
@@ -199,12 +207,25 @@ class Worker:
             else:
                 self._emit(record)
 
+    def _find(self, command: commands.FindTokens, stopped: Stopped) -> None:
+        session = self._ready
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary(session.tokens)
+        self._emit(find(session, self._vocabulary, command.node, command.query, command.limit, stopped))
+
+    def _insert(self, command: commands.Insert, stopped: Stopped) -> None:
+        session = self._ready
+        ids = cut(session.tokens, command.text)
+        check_room(session, command.node, ids)
+        self._put(command.node, ids, "inserted", stopped)
+
     def _put(self, node: int, ids: Sequence[int], origin: records.Origin, stopped: Stopped) -> None:
         session = self._ready
         session.tokens.check(ids)
         self._go(node, stopped)
         for step in session.insert(ids, origin):
             self._took(step)
+            self._answer_asides()
             if stopped():
                 raise Cancelled
 
