@@ -90,7 +90,18 @@ class Mover:
         if why and at == shared:  # nothing could be put over what can't be taken off
             kv.clear()
             return Bill(0, 0, why)
-        return Bill(shared, at - shared, why, self._bytes)
+        return Bill(shared, at - shared, why or self._missing(want - at), self._bytes)
+
+    def _missing(self, count: int) -> str:
+        """Why tokens that were computed before are computed again."""
+        odd = next((cache for cache in self._kv.caches if not keepable(cache)), None)
+        if not count:
+            return ""
+        if not self.kept.budget:
+            return "no KV of branches is kept: the budget is 0"
+        if odd is not None:
+            return f"the branches of a {kind_of(odd)} cache can't be kept"
+        return f"its KV is not kept any more: the budget is {self.kept.budget / 2**20:g} MiB"
 
     def _quantized(self) -> tuple[bool, ...]:
         return tuple(kind_of(cache) == "quantized" for cache in self._kv.caches)

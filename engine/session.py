@@ -34,6 +34,9 @@ class Session:
         settings: Sampling and stops; `configure` changes them.
     """
 
+    cached = True
+    """Whether a KV cache is kept between steps."""
+
     def __init__(self, loaded: Loaded, settings: Settings) -> None:
         self.tokens = loaded.tokens
         self.facts = loaded.facts
@@ -54,6 +57,11 @@ class Session:
         """The settings with which each node's distribution was last made."""
         self.looker = Looker(self.tokens, self.tree, self.pending)
         self._here: Here | None = None
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether one more forward could be prepared before its token is known, and taken back."""
+        return self.kv.can_step_back()
 
     @property
     def kv(self) -> KV:
@@ -139,7 +147,7 @@ class Session:
             self._forget()
             raise
         begun = time.perf_counter()
-        row = self.runner.forward(ids[-1])
+        row = self._forward(ids[-1])
         forward_ms = (time.perf_counter() - begun) * 1000
         self._arrive(last, row)
         yield records.Prefilled(
@@ -205,7 +213,7 @@ class Session:
         begun = time.perf_counter()
         self.make_ready()
         forward_begun = time.perf_counter()
-        row = self.runner.forward(token)
+        row = self._forward(token)
         forward_ended = time.perf_counter()
         node = self.looker.grow(self.node, token, origin)
         self.mover.stepped(node, self.runner.undo)
@@ -225,6 +233,10 @@ class Session:
         )
         return self.looker.tell(before, self.here, origin, kv, ms, used)
 
+    def _forward(self, token: int) -> Row:
+        """Run one more token of the path."""
+        return self.runner.forward(token)
+
     def _arrive(self, node: int, row: Row) -> None:
         """Look at a node whose path the cache holds, and stand there."""
         self.stand(self.looker.show(self.looker.look(node, row, self.settings), self.settings.candidates))
@@ -235,14 +247,32 @@ class Session:
         Raises:
             StepError: The context is full and its positions end there.
         """
+        self._check_room()
+        at = self.tree[self.node]
+        if self.kv.offset < at.depth:  # a failure or a cancelled move left it short
+            self.runner.path(self.tree.tokens(self.node), at.start)
+
+    def holding(self, stopped: Stopped = never) -> Runner:
+        """A runner whose cache holds the path to where the session stands, to be read alone.
+
+        Raises:
+            StepError: There is no prompt, or no room for one more token.
+            Cancelled: `stopped` said so.
+        """
+        self.make_ready()
+        return self.runner
+
+    def _check_room(self) -> None:
         window, at = self.facts.context_window, self.tree[self.node]
         if self.facts.hard_window and window is not None and at.depth >= window:
             raise StepError(
                 f"The context window of {window} tokens is full, and this model has no positions beyond it.",
                 "Go back, or begin with a new prompt.",
             )
-        if self.kv.offset < at.depth:  # a failure or a cancelled move left it short
-            self.runner.path(self.tree.tokens(self.node), at.start)
+
+    def _check_node(self, node: int) -> None:
+        if node not in self.tree or node == ROOT:
+            raise StepError(f"There is no token number {node} to go to.", "Begin with a prompt.")
 
     def configure(self, settings: Settings) -> Distribution | None:
         """Use other settings from here on.
@@ -286,8 +316,7 @@ class Session:
             StepError: There is no such node, or it is the root.
             Cancelled: `stopped` said so; the session stands where it stood.
         """
-        if node not in self.tree or node == ROOT:
-            raise StepError(f"There is no token number {node} to go to.", "Begin with a prompt.")
+        self._check_node(node)
         begun = time.perf_counter()
         row, depth = self.kept.get(node), self.tree[node].depth
         shared = self.tree[self.tree.common(self.node, node)].depth
@@ -300,7 +329,7 @@ class Session:
         self._arrive(node, row)
         self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
-        note = bill.note if recomputed else ""
+        note = bill.note or "the logits after it are not kept any more" if recomputed else ""
         return Moved(
             node, bill.kept, bill.restored, recomputed, ms, self.next, self.reading(), note, bill.nbytes
         )
@@ -337,8 +366,7 @@ class Session:
         """
         runner = self.runner.fresh()
         for node in nodes:
-            if node not in self.tree or node == ROOT:
-                raise StepError(f"There is no token number {node}.", "Begin with a prompt.")
+            self._check_node(node)
             self.kept.put(node, runner.path(self.tree.tokens(node), self.tree[node].start, stopped))
 
     def _rewind(self, depth: int) -> None:

@@ -32,6 +32,8 @@ The keys and values that the model keeps for every token, so that a step compute
 - the chart runs from the first token to the last one; the other shade is the prompt
 - one line for each kind of cache: how many layers, and of each layer the tokens held (of how many at
   most) and the bytes used / allocated
+- **branches**: the KV of branches that were left, kept within a budget (`--kept-kv-mib`) so that going back costs no
+  forward; the least recently used goes first
 - after a move: how many tokens were **kept**, **restored** from memory, or **recomputed** by the model
 """
 
@@ -87,6 +89,7 @@ The keys and values that the model keeps for every token, so that a step compute
     def _below(self, timeline: Timeline, kv: KVReading, width: int, height: int) -> list[Row]:
         """The lines under the chart, as many as leave it one line."""
         bill = self._bill(timeline.moved, width) if timeline.moved and timeline.following else []
+        bill = [*self._kept(kv), *bill]
         room = max(0, height - 2 - len(bill))
         groups = [self._group(group) for group in kv.groups]
         if len(groups) > room > 0:
@@ -103,10 +106,18 @@ The keys and values that the model keeps for every token, so that a step compute
         sizes = f"{scales.size(group.used_bytes)} / {scales.size(group.allocated_bytes)}"
         return [Segment(group.kind.ljust(10)), Segment(f"{each:<24}  {sizes}", self.ink("muted"))]
 
+    def _kept(self, kv: KVReading) -> list[Row]:
+        """The KV of branches that were left, and the budget that it is kept within."""
+        if not kv.kept_bytes:
+            return []
+        text = f"{scales.size(kv.kept_bytes)} of {scales.size(kv.kept_budget)}"
+        return [[Segment("branches  "), Segment(f"{text} kept for going back", self.ink("muted"))]]
+
     def _bill(self, moved: Moved, width: int) -> list[Row]:
         """What the last move cost, and why."""
         parts = [f"kept {scales.count(moved.kept)}"]
         parts += [f"restored {scales.count(moved.restored)}"] if moved.restored else []
+        parts[-1] += f" ({scales.size(moved.restored_bytes)})" if moved.restored_bytes else ""
         parts += [f"recomputed {scales.count(moved.recomputed)}"]
         text = f"{' · '.join(parts)} · {scales.milliseconds(moved.ms)}"
         ink = self.ink("warn" if moved.recomputed else "good")

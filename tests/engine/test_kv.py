@@ -143,6 +143,27 @@ def test_a_branch_that_was_left_comes_back_without_a_forward(zoo: Zoo, name: str
     assert session.verify().largest_difference < 1e-4
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"kept_kv_mib": 0}, "no KV of branches is kept: the budget is 0"),
+        ({"kept_kv_mib": 1}, "its KV is not kept any more: the budget is 1 MiB"),
+        ({"kept_logits_mib": 0}, "the logits after it are not kept any more"),
+    ],
+)
+def test_what_is_computed_again_says_why(zoo: Zoo, options: dict[str, int], why: str) -> None:
+    session, _ = stepped(zoo, "llama", steps=30, **options)
+    tip = session.node
+    for branch in range(1 if "kept_kv_mib" not in options else 6):
+        session.move(session.tree.nodes(tip)[25])
+        session.choose(100 + branch)
+        for _ in range(150 if options == {"kept_kv_mib": 1} else 1):
+            session.step()
+    moved = session.move(tip)
+    assert moved.recomputed == (1 if "kept_logits_mib" in options else 24)
+    assert moved.note == why
+
+
 def test_a_branch_from_before_the_quantizing_is_not_put_over_a_cache_that_was_emptied(zoo: Zoo) -> None:
     session = Session(zoo.load("llama", kv_bits=8, kv_group_size=32, quantized_kv_start=12), Settings())
     list(session.prefill("", PROMPT[:5], echo=False))
