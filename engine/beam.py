@@ -60,7 +60,7 @@ def search(
     """
     check_beams(settings)
     session.make_ready()
-    run = Search(session, settings, forwards or rows(session.runner))
+    run = Search(session, settings, forwards or rows(session.holding()))
     yield run.opened()
     while not run.over:
         yield run.step()

@@ -46,7 +46,11 @@ def stand(session: Session, node: int, stopped: Stopped = never) -> Beside:
     depth = session.tree[node].depth
     if node == session.node and session.kv.offset == depth:
         return Beside(session.runner, session.logits, 0, "")
-    row, runner = session.kept.get(node), _copied(session.runner)
+    if not session.cached:
+        runner = session.runner.fresh()
+        row = runner.path(session.tree.tokens(node), session.tree[node].start, stopped)
+        return Beside(runner, row, depth, "the session keeps no KV cache")
+    row, runner = session.kept.get(node), copied(session.runner)
     mover = Mover(runner.kv, session.tree, 0)
     mover.kept = session.mover.kept
     bill = mover.bring(session.node, node, depth if row is not None else depth - 1)
@@ -57,7 +61,7 @@ def stand(session: Session, node: int, stopped: Stopped = never) -> Beside:
     return Beside(runner, row, recomputed, bill.note)
 
 
-def _copied(runner: Runner) -> Runner:
+def copied(runner: Runner) -> Runner:
     """A runner whose caches hold what another's hold, and can be written without it."""
     found, kv = runner.fresh(), runner.kv
     found.kv.caches = copy.deepcopy(kv.caches)

@@ -121,7 +121,15 @@ class KV:
         self.cut = 0
         """Tokens at the beginning that went through in chunks; the rest came one by one."""
         self.layout = self._new_layout()
+        self.passed = (0, 0)
+        """Tokens and bytes of what was dropped last."""
         self._readings: dict[tuple[Any, ...], tuple[int, ...]] = {}
+
+    def drop(self) -> None:
+        """Begin anew after a pass that keeps nothing, and remember what it took."""
+        passed = self.offset, sum(_used(cache, _held(cache)) for cache in self.caches)
+        self.clear()
+        self.passed = passed
 
     def advance(self, count: int, *, chunk: bool = False) -> None:
         """Account for `count` tokens that went through the model, and quantize as mlx_lm does."""
@@ -224,7 +232,7 @@ class KV:
         read = tuple(KVGroup(key[0], self._shared(layers), *key[1:]) for key, layers in groups.items())
         used = sum(group.used_bytes * len(group.layers) for group in read)
         allocated = sum(group.allocated_bytes * len(group.layers) for group in read)
-        return KVReading(self.offset, used, allocated, read, kept, budget)
+        return KVReading(self.offset, used, allocated, read, kept, budget, *self.passed)
 
     def _shared(self, layers: list[int]) -> tuple[int, ...]:
         """One tuple for equal lists: a long session has a reading for every step."""

@@ -180,6 +180,9 @@ class _Probed:
 def _probe(model: Any, settings: LoadSettings) -> _Probed:
     """Run two tokens through throwaway caches to see which cache settings hold for this model."""
     notes: list[str] = []
+    if settings.no_kv_cache:
+        settings = replace(settings, kept_kv_mib=0)
+        notes.append("The KV cache is off: every step runs all tokens before it again.")
     cache = kv_rooms.KV(model, settings)
     kinds = cache.kinds()
     if settings.max_kv_size is not None and hasattr(model, "make_cache"):

@@ -107,6 +107,34 @@ class Runner:
             mx.clear_cache()
         return np.array(wanted[0])
 
+    def whole(self, ids: Sequence[int], stopped: Stopped = never) -> Row:
+        """Run a sequence from nothing in one forward, as without a KV cache, and keep nothing of it.
+
+        The logits of all its tokens are computed, as a loop without a cache computes them. Beyond `FIXED_CHUNK` tokens
+        the beginning goes through in chunks of so many, over caches that last as long as the pass.
+
+        Returns:
+            float32, shape (vocabulary,), in host memory: what follows the last token.
+
+        Raises:
+            Cancelled: `stopped` said so before one of the chunks.
+        """
+        self.kv.clear()
+        self.undo = None
+        most = self._settings.prefill_step_size or FIXED_CHUNK
+        try:
+            while len(ids) - self.kv.offset > most:
+                self._check(stopped)
+                self.feed(ids[self.kv.offset : self.kv.offset + most])
+            self._check(stopped)
+            wanted = self.graph(mx.array([list(ids[self.kv.offset :])]))
+            mx.eval(wanted)
+        finally:
+            self.kv.drop()
+        row = np.array(wanted[0])
+        mx.clear_cache()  # the next pass is longer by a token and can use none of these buffers
+        return row
+
     def rows(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Run one token for each row of a cache of several; where that fails, the cache is of no more use.
 

@@ -83,6 +83,8 @@ class LoadSettings:
     trust_remote_code: bool = False
     max_kv_size: int | None = None
     """Rotating cache of so many tokens, where the model doesn't build its own caches."""
+    no_kv_cache: bool = False
+    """Every step runs all tokens before it again; no keys and values are kept."""
     kv_bits: int | None = None
     kv_group_size: int = 64
     quantized_kv_start: int = 5000
@@ -368,6 +370,12 @@ def check_load(settings: LoadSettings) -> LoadSettings:
     _need(settings, "prefill_step_size", (None, 1), "a whole number from 1 up")
     _need(settings, "kept_logits_mib", (None, 0), "a whole number of MiB from 0 up")
     _need(settings, "kept_kv_mib", (None, 0), "a whole number of MiB from 0 up")
+    for name in ("kv_bits", "max_kv_size"):
+        if settings.no_kv_cache and getattr(settings, name) is not None:
+            flag = name.replace("_", "-")
+            raise SettingsError(
+                "no_kv_cache", f"there is no KV cache for --{flag} to change.", "Leave out one of the two."
+            )
     return settings
 
 

@@ -128,6 +128,7 @@ def add_load(group: argparse._ArgumentGroup) -> None:
     add("--adapter-path", metavar="DIR", help="adapter weights and config to load with the model")
     add("--trust-remote-code", action="store_true", default=None, help="run code that comes with the model")
     add("--max-kv-size", type=whole, metavar="N", help="rotating KV cache of so many tokens")
+    add("--no-kv-cache", action="store_true", default=None, help="run all tokens again at every step")
     add("--kv-bits", type=whole, metavar="N", help="quantize the KV cache to 2, 3, 4, 5, 6 or 8 bits")
     add("--kv-group-size", type=whole, metavar="N", help="32, 64 or 128 (default: 64)")
     add("--quantized-kv-start", type=whole, metavar="N", help="quantize from this token on (default: 5000)")

@@ -110,11 +110,18 @@ def figures(summary: Summary, request: Request) -> list[tuple[str, str]]:
         lines.append(("each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}"))
     lines.append(("finished", _finish(summary)))
     if (kv := summary.kv) is not None:
-        lines.append(("KV cache", f"{kv.offset} tokens, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"))
+        lines.append(("KV cache", _kv(kv)))
     if summary.memory is not None:
         lines.append(("memory", f"{size(summary.memory.peak_bytes)} at its peak"))
     lines.append(("seed", str(request.settings.seed)))
     return lines
+
+
+def _kv(kv: records.KVReading) -> str:
+    """What the cache holds; without one, what the last pass ran and dropped."""
+    if kv.passed_tokens:
+        return f"off: the last pass ran {kv.passed_tokens} tokens and dropped {size(kv.passed_bytes)}"
+    return f"{kv.offset} tokens, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"
 
 
 def _model(facts: records.ModelFacts) -> str:

@@ -37,6 +37,10 @@ class KVReading:
     """Of branches that were left, kept outside the cache for going back to."""
     kept_budget: int = 0
     """What they may take; the least recently used goes first."""
+    passed_tokens: int = 0
+    """Without a KV cache: tokens that the last pass ran, all of them anew; `offset` is then 0."""
+    passed_bytes: int = 0
+    """Keys, values and states that this pass made and dropped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,8 @@ Which model, what it is doing, how much of its context window is used, and how i
     def _window(self, timeline: Timeline) -> list[Row]:
         if timeline.kv is None:
             return [[]]
-        used, window = timeline.kv.offset, timeline.facts.context_window if timeline.facts else None
+        used = timeline.kv.offset or len(timeline.items)  # the offset is 0 without a KV cache
+        window = timeline.facts.context_window if timeline.facts else None
         if not window:
             return [[Segment("context ", self.ink("muted")), Segment(scales.count(used))], []]
         number = Segment(

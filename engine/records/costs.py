@@ -1,0 +1,246 @@
+"""What a step costs and why: the race with and without a KV cache, the fenced profile, the roofline, quantized KV."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+# ---- progress ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """How far a measurement is."""
+
+    command: str
+    """Class name of the command."""
+    done: int
+    total: int
+    detail: str
+    """What is measured next, in a few words."""
+
+
+# ---- the race ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RaceOpened:
+    """A race begins: the same tokens with a KV cache and without one, both in caches of their own."""
+
+    node: int
+    """Where the session stands, and goes on standing."""
+    first: int
+    """Tokens of the sequence before the first step that is measured."""
+    last: int
+    """Tokens of the sequence after the last."""
+    given: int
+    """Tokens of the path: up to there both lanes follow it, then they go on by themselves."""
+    how: str
+    """How the milliseconds are taken, as sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaceStep:
+    """Both lanes took one step with the same token."""
+
+    tokens: int
+    """Of the sequence after it: the lane without a cache ran all of them, the other one the last alone."""
+    id: int
+    """The token that went through."""
+    text: str
+    """The characters that it finished."""
+    cached_ms: float
+    uncached_ms: float
+    cached_total_ms: float
+    """Of all steps so far."""
+    uncached_total_ms: float
+    cached_pick: int
+    """What the sampler takes next in the lane with the cache; the lanes go on with it unless the path says otherwise."""
+    uncached_pick: int
+    """What it takes next in the other, with the same draw."""
+    largest_difference: float
+    """Of the two lanes' logits, absolute."""
+    kv_bytes: int
+    """Held by the cache."""
+    passed_bytes: int
+    """Keys and values that the pass without a cache made and dropped."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether both lanes take the same token next."""
+        return self.cached_pick == self.uncached_pick
+
+
+@dataclass(frozen=True, slots=True)
+class RaceEnded:
+    """A race reached its length."""
+
+    steps: int
+    cached_total_ms: float
+    uncached_total_ms: float
+    differences: tuple[int, ...]
+    """Lengths (as `RaceStep.tokens`) after which the lanes took other tokens; empty where all are equal."""
+    largest_difference: float
+    """Of the logits, over all steps."""
+
+
+# ---- the fenced profile -----------------------------------------------------------------------
+
+Role = Literal[
+    "embedding",
+    "norm",
+    "attention",
+    "recurrence",
+    "mlp",
+    "residual",
+    "head",
+    "sampling",
+    "detokenizing",
+    "other",
+]
+"""What a part does. `recurrence`: a state-space, linear-attention or convolution mixer. `residual`: what a layer does
+itself, between its parts. `other`: not known; the part's name tells where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePart:
+    """One part of a step, fenced: what it is given was evaluated before, what it gives is evaluated in it."""
+
+    name: str
+    """Attribute path in the model: `model.layers.3.self_attn`; `sampling` and `detokenizing` for these."""
+    role: Role
+    layer: int | None
+    """None outside the layers."""
+    ms: float
+    """Median of the repeats, without the parts inside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """One step taken apart, on a copy of the cache."""
+
+    node: int
+    """Where the session stands: the step that would be taken there was measured."""
+    tokens: int
+    """In the context before the step."""
+    repeats: int
+    parts: tuple[ProfilePart, ...]
+    """In the order in which they ran."""
+    fenced_ms: float
+    """The whole step with all fences, median of the repeats."""
+    unfenced_ms: float
+    """The same step without them, measured in turn with it; median as well."""
+    how: str
+    """How it was measured, as sentences."""
+
+    @property
+    def other_ms(self) -> float:
+        """What is in no part: masks, scalings and copies between them, and the program's own calls."""
+        return max(0.0, self.fenced_ms - sum(part.ms for part in self.parts))
+
+
+# ---- the roofline -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One forward: what it must read and compute by formula, and how long it took."""
+
+    tokens: int
+    """That went through."""
+    context: int
+    """Tokens held when it ended."""
+    weight_bytes: int
+    """Of the weights that it reads once."""
+    kv_bytes: int
+    """Of keys, values and states that it reads."""
+    flops: int
+    """Multiplications and additions, counted as two."""
+    ms: float
+    """Median of the repeats, unfenced."""
+
+    @property
+    def gbs(self) -> float:
+        """Bytes a second that the time means, in 10^9."""
+        return (self.weight_bytes + self.kv_bytes) / self.ms / 1e6 if self.ms else 0.0
+
+    @property
+    def gflops(self) -> float:
+        """Operations a second that the time means, in 10^9."""
+        return self.flops / self.ms / 1e6 if self.ms else 0.0
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte read."""
+        return self.flops / max(1, self.weight_bytes + self.kv_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineMeasured:
+    """Where prefill and decode of this model stand under the limits of this machine, both as MLX reaches them."""
+
+    node: int
+    bandwidth_gbs: float
+    """The most bytes a second of several ways to go through a large array."""
+    bandwidth_how: str
+    matmul_gflops: float
+    """The most operations a second of a matrix product in the weights' own type."""
+    matmul_how: str
+    decode: Work
+    prefill: Work | None
+    """None where the path is a single token."""
+    active_parameters: int
+    """That take part in a token."""
+    how: str
+    """The formulas, as sentences."""
+    notes: tuple[str, ...] = ()
+    """What is not known of this model, and what was assumed instead."""
+    ms: float = 0.0
+    """All of it."""
+
+    @property
+    def ridge(self) -> float:
+        """Operations for each byte from which on arithmetic is the limit."""
+        return self.matmul_gflops / self.bandwidth_gbs if self.bandwidth_gbs else 0.0
+
+
+# ---- quantized KV -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KVCost:
+    """The KV cache of one path at one precision."""
+
+    bits: int
+    """Of each number: those of the model's own type, or of quantized ones."""
+    group_size: int | None
+    """Numbers that share a scale and a bias; None where nothing is quantized."""
+    formula_bytes: int
+    """Of the tokens held, by formula."""
+    used_bytes: int
+    """Read off the arrays."""
+    allocated_bytes: int
+    largest_change: float
+    """Of the logits after the path, absolute, against the model's own type."""
+    mean_change: float
+    same_top: bool
+    """Whether the most probable token is the same."""
+    ms: float
+    """To compute the path."""
+    refused: str = ""
+    """Why there is no such cache for this model, and what would do; then all figures are 0."""
+    note: str = ""
+    """Which caches of the model stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVCompared:
+    """The path in caches of several precisions; told after each of them, all anew."""
+
+    node: int
+    tokens: int
+    costs: tuple[KVCost, ...]
+    """The model's own type first."""
+    formula: str
+    """In words and in this model's numbers."""
+    last: bool
