@@ -71,7 +71,8 @@ class Vocabulary:
             case "id":
                 return [query.id] if query.id < self._tokens.vocabulary else []
             case "bytes":
-                return [each for each, raw in enumerate(self._raws) if query.raw in raw]
+                wanted = query.raw
+                return [each for each, raw in enumerate(self._raws) if wanted in raw]
             case "text":
                 return self._containing(query, pending)
 
@@ -82,10 +83,10 @@ class Vocabulary:
             for each in self._continuing:
                 text = self._tokens.text(each, pending)[0]
                 texts[each] = text if query.cased else text.lower()
-        if len(query.texts) == 1:
-            part = query.texts[0]
-            return [each for each, text in enumerate(texts) if part in text]
-        return [each for each, text in enumerate(texts) if any(part in text for part in query.texts)]
+        found: set[int] = set()
+        for part in query.texts:
+            found.update([each for each, text in enumerate(texts) if part in text])
+        return sorted(found)
 
 
 def find(

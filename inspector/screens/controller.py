@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,6 +73,8 @@ class Controller:
         """Sent and not ended, in the order in which the engine does them."""
         self.pace: float | None = None
         self.questions = Questions(engine.send, settings)
+        self.listeners: list[Callable[[records.Record], None]] = []
+        """Called with every record, after the timeline took it in and what ended is no longer outstanding."""
         self._again: Step | None = None
         """The step that was asked for by drawing again at an older token."""
         self._refused = False
@@ -97,6 +100,8 @@ class Controller:
                 self._end(record)
             case _:
                 pass
+        for listener in self.listeners:
+            listener(record)
 
     @property
     def doing(self) -> Command | None:
@@ -127,6 +132,11 @@ class Controller:
 
     def _out(self, kind: type[Command]) -> list[Command]:
         return [command for command in self.outstanding if isinstance(command, kind)]
+
+    def do(self, command: Command) -> None:
+        """Pause the run, if there is one, and have the engine do something."""
+        self.pause()
+        self._send(command)
 
     def _send(self, command: Command) -> None:
         self.outstanding.append(command)
@@ -222,7 +232,9 @@ class Controller:
         Returns:
             Whether there was anything.
         """
-        return self._cancel(Run, Step, Prefill, Verify, Choose, MoveTo, Reroll, Recall)
+        return self._cancel(
+            Run, Step, Prefill, Verify, Choose, MoveTo, Reroll, Recall, commands.Insert, commands.Take
+        )
 
     def change_pace(self, by: int) -> None:
         """Set the pace of runs `by` places further in `PACES`; one under way goes on at it."""
@@ -243,7 +255,8 @@ class Controller:
         return bool(found)
 
     def _cancel_all(self) -> None:
-        self._cancel(Load, Run, Step, Prefill, Verify, Choose, MoveTo, Reroll, Recall, commands.Insert)
+        kinds = (Load, Run, Step, Prefill, Verify, Choose, MoveTo, Reroll, Recall)
+        self._cancel(*kinds, commands.Insert, commands.Take)
 
     # ---- look around ------------------------------------------------------------------------
 
