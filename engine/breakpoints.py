@@ -1,13 +1,31 @@
-"""Where a run stops to let a person look: conditions on the token to come, on the text so far and on the count."""
+"""Where a run stops to let a person look: conditions on the token to come, on the text so far and on the count.
+
+One table (`CONDITIONS`) names every condition once: the dialog, the flags, the file that keeps them and the checks are
+made from it. Standard library alone; how they are evaluated is in `engine.breaking`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from engine.errors import SettingsError
+
+LONGEST = 200
+"""Characters of a text or a regular expression at most."""
+REACH = 1000
+"""Characters before the newest token's text that a match may begin in."""
+SURE = 0.5
+"""A token is sure when the model gives it at least this probability: more than to all others together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breakpoints:
-    """Conditions, each None where it is off; the first that holds stops the run."""
+    """Conditions, each None (or False) where it is off; the first that holds stops the run."""
 
     entropy_above: float | None = None
     """Bits of the model's own distribution of the token to come."""
@@ -25,3 +43,189 @@ class Breakpoints:
     """So many were taken in this run."""
     eos: bool = False
     """The sampler picked an end-of-sequence token to come: stop before it is taken."""
+    all_of: bool = False
+    """Stop only where all that are set hold at once; text, regex and tokens hold from when they came true."""
+
+    @property
+    def active(self) -> tuple[Condition, ...]:
+        """The conditions that are set, in the table's order."""
+        values = ((each, getattr(self, each.name)) for each in CONDITIONS)
+        return tuple(each for each, value in values if value is not None and value is not False)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The conditions that are set, each in few characters: `entropy > 3`. Texts as they were given."""
+        return tuple(each.told(getattr(self, each.name)) for each in self.active)
+
+
+UNSURE = Breakpoints(prob_below=SURE)
+"""Where skipping over sure tokens stops."""
+Kind = Literal["bits", "share", "count", "text", "regex", "switch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition: its name, type and words."""
+
+    name: str
+    """The field of `Breakpoints`."""
+    kind: Kind
+    label: str
+    help: str
+    short: str
+    """What it is called in few characters, with `{}` for the value."""
+
+    @property
+    def flag(self) -> str:
+        """The command-line flag."""
+        return "--break-" + self.name.partition("_")[0]
+
+    @property
+    def bounds(self) -> str:
+        """The range in words, for messages."""
+        return _BOUNDS[self.kind]
+
+    def parse(self, text: str) -> Any:
+        """Read a value as typed by a person.
+
+        Args:
+            text: What was typed: a number, a share as `0.05` or `5 %`, or a text; empty is off.
+
+        Returns:
+            The value, in range; None where it is off.
+
+        Raises:
+            SettingsError: It is no such value or is out of range.
+        """
+        if self.kind in ("text", "regex"):
+            value: Any = text or None
+        elif not text.strip():
+            return None
+        else:
+            value = self._number(text.strip())
+        self.check(value)
+        return value
+
+    def _number(self, text: str) -> float | int:
+        try:
+            if self.kind == "share" and text.endswith("%"):
+                return float(f"{float(text[:-1]) / 100:.12g}")
+            return int(text) if self.kind == "count" else float(text)
+        except ValueError:
+            raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {text!r}.") from None
+
+    def format(self, value: Any) -> str:
+        """A value as a person types it; `parse` reads it back."""
+        if value is None:
+            return ""
+        return f"{value:.12g}" if self.kind in ("bits", "share") else str(value)
+
+    def told(self, value: Any) -> str:
+        """The condition with a value, in few characters."""
+        return self.short.format(percent(value) if self.kind == "share" else self.format(value))
+
+    def check(self, value: Any) -> None:
+        """Refuse a value that is out of range; None is off and always right.
+
+        Raises:
+            SettingsError: With the range in words, or with what is wrong with a regular expression.
+        """
+        if value is None:
+            return
+        if not _OF_KIND[self.kind](value):
+            raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {_shown(value)}.")
+        if self.kind == "regex":
+            _check_regex(self, value)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= LONGEST
+
+
+_OF_KIND: Mapping[Kind, Any] = {
+    "bits": lambda value: _number(value) and value >= 0,
+    "share": lambda value: _number(value) and 0 <= value <= 1,
+    "count": lambda value: _number(value) and isinstance(value, int) and value >= 1,
+    "text": _text,
+    "regex": _text,
+    "switch": lambda value: isinstance(value, bool),
+}
+_BOUNDS: Mapping[Kind, str] = {
+    "bits": "a number of bits from 0 up",
+    "share": "a number from 0 to 1, or 0 % to 100 %",
+    "count": "a whole number from 1 up",
+    "text": f"a text of 1 to {LONGEST} characters",
+    "regex": f"a regular expression of 1 to {LONGEST} characters",
+    "switch": "on or off",
+}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return f"{len(value)} characters"
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _check_regex(condition: Condition, pattern: str) -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of syntax that may change its meaning some day
+            empty = re.compile(pattern).search("")
+    except (re.error, OverflowError, RecursionError) as error:
+        raise SettingsError(
+            condition.name, f"{condition.label} can't be read: {error}.", "A backslash before a sign makes it plain."
+        ) from None  # fmt: skip
+    if empty is not None:
+        raise SettingsError(
+            condition.name,
+            f"{condition.label} matches the empty text.",
+            "It would hold at once: let it ask for one character at least.",
+        )
+
+
+CONDITIONS: tuple[Condition, ...] = (
+    Condition("entropy_above", "bits", "entropy above", "bits of choice at the token to come: a wide choice",
+              "entropy > {}"),
+    Condition("prob_below", "share", "probability below", "of the token picked to come: 0.05 or 5 %", "p < {}"),
+    Condition("rank_above", "count", "rank above", "of the token picked to come: 1 is the most probable", "rank > {}"),
+    Condition("margin_below", "share", "margin below",
+              "first token's probability less the second's: a fork point", "margin < {}"),
+    Condition("tokens", "count", "tokens", "stop after so many of a run", "{} tokens"),
+    Condition("eos", "switch", "end of sequence", "stop before it is taken", "end of sequence"),
+    Condition("text", "text", "text", "the completion comes to contain it", "“{}”"),
+    Condition("regex", "regex", "regular expression",
+              f"the completion comes to match it, within its last {REACH:,} characters", "/{}/"),
+)  # fmt: skip
+"""Every condition, in the order in which they are shown."""
+BY_NAME: Mapping[str, Condition] = {each.name: each for each in CONDITIONS}
+
+
+def percent(share: float) -> str:
+    """A share of 1 as `5 %`, with at most three digits that count."""
+    return f"{share * 100:.3g} %"
+
+
+def check_breakpoints(points: Breakpoints) -> Breakpoints:
+    """Return the breakpoints when each condition is in its range.
+
+    Raises:
+        SettingsError: For the first that is not.
+    """
+    for condition in CONDITIONS:
+        condition.check(getattr(points, condition.name))
+    return points
+
+
+def set_apart(given: Mapping[str, Any]) -> Breakpoints:
+    """Breakpoints of values by name; those of other names and those that are None are passed over.
+
+    Raises:
+        SettingsError: A value is out of its range.
+    """
+    names = {field.name for field in fields(Breakpoints)}
+    values = {name: value for name, value in given.items() if name in names and value is not None}
+    return check_breakpoints(Breakpoints(**values))

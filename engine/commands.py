@@ -55,6 +55,10 @@ class Run(Command):
     """Steps a second at most, None for as fast as it goes."""
     until: Breakpoints | None = None
     """Where to stop beside the settings' own stops; answered by `BreakpointHit` where one did."""
+    over_sure: bool = False
+    """Stop too where the token to come is not sure (`engine.breakpoints.UNSURE`)."""
+    goes_on: bool = False
+    """The run before, cancelled and taken up again at another pace: what its breakpoints counted stays."""
 
 
 @dataclass(slots=True)

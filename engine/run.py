@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Event
 
+from engine.breaking import Breaking
 from engine.finish import finish
 from engine.look import Look, memory
 from engine.records import KVReading, Memory, Origin, Step, StepTimes
@@ -19,38 +20,55 @@ from engine.runner import Ahead, Stopped
 from engine.session import Session
 
 
-def paced(session: Session, pace: float, cancel: Event, stopped: Stopped) -> Iterator[Step]:
-    """Single steps, at most `pace` a second, until a stop is reached or `stopped` says so.
+def steps(
+    session: Session, pace: float | None, cancel: Event, stopped: Stopped, breaking: Breaking
+) -> Iterator[Step]:
+    """The steps of a run: at a pace where there is one, else back to back; none where a breakpoint holds already."""
+    if breaking.held:
+        return iter(())
+    return paced(session, pace, cancel, stopped, breaking) if pace else run(session, stopped, breaking)
+
+
+def paced(
+    session: Session, pace: float, cancel: Event, stopped: Stopped, breaking: Breaking | None = None
+) -> Iterator[Step]:
+    """Single steps, at most `pace` a second, until a stop or a breakpoint is reached or `stopped` says so.
 
     Args:
         session: Where the steps are taken.
         pace: Steps a second.
         cancel: Cuts a wait short.
         stopped: Asked before each step.
+        breaking: Where to stop besides.
     """
-    due = time.perf_counter()
+    due, breaking = time.perf_counter(), breaking or Breaking(session)
     while not stopped():
         step = session.step()
+        broken = breaking.after(session.here.look)
         yield step
-        if finish(session, step.node) is not None:
+        if broken or finish(session, step.node) is not None:
             return
         due = max(due + 1 / pace, time.perf_counter())
         cancel.wait(due - time.perf_counter())
 
 
-def run(session: Session, stopped: Stopped) -> Iterator[Step]:
-    """Steps back to back, until a stop is reached or `stopped` says so.
+def run(session: Session, stopped: Stopped, breaking: Breaking | None = None) -> Iterator[Step]:
+    """Steps back to back, until a stop or a breakpoint is reached or `stopped` says so.
 
     Args:
         session: Stands at a step's node when it is yielded; its cache may be one token ahead until the end.
         stopped: Asked once a step; the step under way is still taken.
+        breaking: Where to stop besides.
     """
+    breaking = breaking or Breaking(session)
     while not stopped():
         if session.kv.can_step_back():
-            yield from _back_to_back(session, stopped)
+            yield from _back_to_back(session, stopped, breaking)
         else:
-            yield session.step()
-        if finish(session, session.node) is not None:
+            step = session.step()
+            breaking.after(session.here.look)
+            yield step
+        if breaking.held or finish(session, session.node) is not None:
             return
 
 
@@ -65,7 +83,7 @@ class _Flight:
     launched: float
 
 
-def _back_to_back(session: Session, stopped: Stopped) -> Iterator[Step]:
+def _back_to_back(session: Session, stopped: Stopped, breaking: Breaking) -> Iterator[Step]:
     """Steps for as long as the caches could take a token that nobody wanted off again."""
     session.make_ready()
     ahead = Ahead(session.runner)
@@ -81,7 +99,8 @@ def _back_to_back(session: Session, stopped: Stopped) -> Iterator[Step]:
             forward_ms = (time.perf_counter() - flight.launched) * 1000
             look = session.looker.look(flight.node, row, session.settings)
             total_ms = (time.perf_counter() - flight.launched) * 1000
-            following = _launch(session, ahead, look) if more else None
+            broken = breaking.after(look)  # before the launch: a token that isn't wanted is never grown
+            following = _launch(session, ahead, look) if more and not broken else None
             begun = time.perf_counter()
             here = session.looker.show(look, session.settings.candidates)
             session.stand(here)

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from engine import commands, records
 from engine.beam import search
+from engine.breaking import Breaking
+from engine.breakpoints import UNSURE, Breakpoints
 from engine.errors import Cancelled, EngineError, StepError
 from engine.explain import explain, what_if
 from engine.finish import finish, window_full
 from engine.lookahead import look_ahead
 from engine.model import Loaded, load
 from engine.records import Record
-from engine.run import paced, run
+from engine.run import steps
 from engine.session import Session
 from engine.settings import Settings, check
 from engine.typed import check_room, cut, tokenize
@@ -48,6 +50,8 @@ class Worker:
         """The model's, for searches: made at the first one."""
         self._beams: Iterator[Record] | None = None
         """A beam search that isn't over: its caches are kept until the next prompt, model or search."""
+        self._breaking: Breaking | None = None
+        """The breakpoints of the last run, with what they counted."""
 
     def carry_out(self, command: commands.Command) -> None:
         """Do what a command asks; every failure becomes a record."""
@@ -92,12 +96,12 @@ class Worker:
                 self._emit(explain(self._ready, command.node, command.settings))
             case commands.WhatIf():
                 self._emit(what_if(self._ready, command.settings, command.tip, stopped))
-            case commands.LookAhead():
-                self._look_ahead(command, stopped)
             case commands.FindTokens():
                 self._find(command, stopped)
             case commands.Tokenize():
                 self._emit(tokenize(self._ready.tokens, command.text))
+            case commands.LookAhead():
+                self._look_ahead(command, stopped)
             case commands.Recall():
                 self._recall(command, stopped)
             case commands.SearchBeams():
@@ -132,7 +136,7 @@ class Worker:
 
     def _prefill(self, command: commands.Prefill, stopped: Stopped) -> None:
         session, notes = self._ready, []
-        self._beams = None  # its nodes are of the tree that ends here
+        self._breaking = self._beams = None  # its nodes are of the tree that ends here
         chat = command.chat and session.tokens.has_chat_template
         if command.chat and not chat:
             notes.append("This model has no chat template: the prompt is used as raw text.")
@@ -150,12 +154,22 @@ class Worker:
         if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
             self._emit(full)
             return
-        pace, ended = command.pace, False
-        for step in paced(session, pace, command.cancel, stopped) if pace else run(session, stopped):
+        breaking = self._breaking = self._breakpoints(command)
+        ended = False
+        for step in steps(session, command.pace, command.cancel, stopped, breaking):
             ended = self._took(step)
             self._answer_asides()
-        if not ended:
+        if breaking.held:
+            self._emit(records.BreakpointHit(session.node, breaking.held))
+        elif not ended:
             raise Cancelled
+
+    def _breakpoints(self, command: commands.Run) -> Breaking:
+        """What evaluates a run's breakpoints: that of the run before where it goes on."""
+        if command.goes_on and self._breaking is not None and self._breaking.stands_in(self._ready):
+            return self._breaking
+        sets = (command.until or Breakpoints(), UNSURE if command.over_sure else Breakpoints())
+        return Breaking(self._ready, sets)
 
     def _answer_asides(self) -> None:
         while (aside := self._aside()) is not None:
