@@ -56,6 +56,24 @@ class Comparison:
         return tuple(one - other for one, other in zip(*self.cumulative, strict=False))
 
     @property
+    def turns(self) -> tuple[int, ...]:
+        """Places of the pairs with which they part or meet."""
+        after = zip(self.pairs, self.pairs[1:], strict=False)
+        found = [place for place, (one, next) in enumerate(after, 1) if one.joined != next.joined]
+        apart = self.shared < len(self.pairs) and self.shared not in found
+        return tuple(sorted([*found, self.shared])) if apart else tuple(found)
+
+    def items(self, pair: Pair) -> tuple[Item | None, Item | None]:
+        """The tokens of a pair."""
+        left = None if pair.left is None else self.left[pair.left]
+        return left, None if pair.right is None else self.right[pair.right]
+
+    def sum(self, pair: Pair, side: int) -> float | None:
+        """The cumulative logprob after a pair's token of a side, 0 left or 1 right; None where there is none."""
+        place = pair.left if side == 0 else pair.right
+        return None if place is None or place < self.shared else self.cumulative[side][place - self.shared]
+
+    @property
     def searched(self) -> bool:
         """Whether all tokens were searched for meetings, and not the first `MOST` alone."""
         return max(each.tokens for each in self.totals) <= MOST

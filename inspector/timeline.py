@@ -128,6 +128,10 @@ class Timeline:
         """Look at a slot; None or one past the end follows the tip."""
         self._slot = None if slot is None or slot >= len(self.items) else max(0, slot)
 
+    def expect(self, slot: int) -> None:
+        """Look at a slot of the path that a move is about to bring; until then, and without it, follow the tip."""
+        self._slot = slot
+
     @property
     def selected(self) -> Item | None:
         """The selected token, None at the token to come."""
