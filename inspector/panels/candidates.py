@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -13,47 +11,26 @@ from textual.message import Message
 from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector import scales
 from inspector.display import pad, token_label, visible
+from inspector.lookahead import Ahead, wanted
+from inspector.panels.ahead import LEAST, Form, Ghost, alone, fitted, form, ghost
+from inspector.panels.candidate_columns import (
+    ID,
+    JOINT,
+    MARK,
+    PERCENT,
+    RANK,
+    SAMPLER,
+    Columns,
+    columns,
+    columns_behind,
+)
 from inspector.panels.canvas import Canvas, Row, centred, panel_css, waiting
 from inspector.panels.charts import bar
 from inspector.panels.draw import draw_line
 from inspector.timeline import Item, Phase, Timeline
 
-_MARK, _PERCENT, _SAMPLER, _RANK, _ID = 3, 8, 9, 7, 8
-"""Cells of the columns, their left gap included (the marks have none)."""
-_WORDS = 22
-"""Cells that a token's text gets at most, and about half of that at least before a column is dropped."""
 _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted"}
 """Why another token stands there than the sampler picked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Which columns fit, and how wide those are that give way."""
-
-    token: int
-    bar: int
-    sampler: bool
-    rank: bool
-    id: bool
-
-
-def columns(width: int, sampler: bool) -> Columns:
-    """The columns for a width: the id goes first, then the rank, then what the sampler made of it.
-
-    Args:
-        width: Cells at hand.
-        sampler: Whether there is a sampler's column at all.
-    """
-    extra = {"sampler": _SAMPLER if sampler else 0, "rank": _RANK, "id": _ID}
-    for dropped in ("", "id", "rank", "sampler"):
-        extra.pop(dropped, None)
-        free = width - _MARK - _PERCENT - sum(extra.values())
-        if free >= 20:
-            break
-    token = max(6, min(_WORDS, free // 2))
-    return Columns(
-        token, max(0, free - token - 1), sampler and "sampler" in extra, "rank" in extra, "id" in extra
-    )
 
 
 class CandidatesPanel(Canvas, can_focus=True):
@@ -68,11 +45,15 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 - `▶` marks the token that stands there, or that **space** will take
 - **↑ ↓** or a click highlights a row; **⏎** or a second click takes it, on a branch of its own
 - *others* is the rest of the vocabulary; the last line shows where the draw fell on the sampler's distribution
+- **l** looks ahead: dim behind a token stands what greedy decoding would bring after it, and *joint*, the probability
+  of all of it together; **L** takes it
 - *bits of choice* is the entropy of what is drawn from: 1 bit is a coin toss, 0 is no choice
 """
 
     highlighted: int = 0
     """Row that Enter takes; it begins at the token that stands there."""
+    ahead: Ahead | None = None
+    """What is known of what might come."""
 
     class CandidateChosen(Message):
         """The highlighted candidate was clicked again: take it."""
@@ -93,6 +74,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         self._rows: tuple[Candidate, ...] = ()
         self._of: object = None
         self._top = 0
+        self._places: list[int] = []
+        """The candidate that stands in each row of the panel, from the second row on."""
 
     # ---- what is shown ----------------------------------------------------------------------
 
@@ -100,6 +83,11 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     def candidate(self) -> Candidate | None:
         """The highlighted candidate, None where there is none."""
         return self._rows[self.highlighted] if self.highlighted < len(self._rows) else None
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """Ids of the candidates to look ahead from."""
+        return wanted(self._rows, self.candidate)
 
     def move(self, delta: int) -> None:
         """Highlight the row so many below (above if negative), as far as there are any."""
@@ -134,10 +122,10 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
-        if at is None or not 1 <= at.y <= self._room(self.size.height):
+        if at is None or not 1 <= at.y <= len(self._places):
             return
-        index = self._top + at.y - 1
-        if index == self.highlighted and index < len(self._rows):
+        index = self._places[at.y - 1]
+        if index == self.highlighted:
             self.post_message(self.CandidateChosen(self._rows[index].id))
         else:
             self._highlight(index)
@@ -154,16 +142,16 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
-        self._entitle(timeline)
         if timeline is None or not self._rows:
+            self._entitle(timeline)
             reason, advice = _why_empty(timeline)
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
-        room = self._room(height)
-        self._top = max(min(self._top, self.highlighted), self.highlighted - room + 1, 0)
+        kind = form(self.ahead is not None and self.ahead.on, height)
+        self._lay_out(kind, max(1, height - 3))
+        self._entitle(timeline)
         distribution, item = timeline.distribution, timeline.selected
-        fit = columns(width, distribution is not None)
-        shown = range(self._top, min(len(self._rows), self._top + room))
-        rows = [self._head(fit), *(self._row(n, fit, width, timeline.taken) for n in shown)]
+        fit = (columns_behind if kind is Form.BEHIND else columns)(width, distribution is not None)
+        rows = [self._head(fit), *self._candidates(kind, fit, width, timeline)]
         if len(rows) < height:
             rows.append(self._others(fit, distribution, item))
         if len(rows) < height:
@@ -173,45 +161,104 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             rows.append(self._stages(distribution))
         return rows
 
-    def _room(self, height: int) -> int:
-        """How many candidates stand between the head and the two lines below."""
-        return max(1, height - 3)
+    def _lay_out(self, kind: Form, room: int) -> None:
+        """Find which candidates stand in the rows between the head and the two lines below."""
+        tall = self._tall() if kind is Form.UNDER else frozenset()
+        self._top = min(self._top, self.highlighted)
+        upto = [index for index in range(self._top, self.highlighted + 1) for _ in range(1 + (index in tall))]
+        while len(upto) > room and upto[0] < self.highlighted:
+            upto = [index for index in upto if index != upto[0]]
+        self._top = upto[0]
+        below = range(self._top, len(self._rows))
+        self._places = [index for index in below for _ in range(1 + (index in tall))][:room]
+
+    def _tall(self) -> frozenset[int]:
+        """Candidates with a second row: those that have a line, or are about to have one."""
+        timeline = self.timeline
+        known = self.ahead.lines(timeline.before) if self.ahead and timeline else {}
+        ids = {*self.wanted, *known}
+        return frozenset(n for n, candidate in enumerate(self._rows) if candidate.id in ids)
+
+    def _candidates(self, kind: Form, fit: Columns, width: int, timeline: Timeline) -> list[Row]:
+        """The rows of the candidates, and of their lines where those stand under them."""
+        rows: list[Row] = []
+        for place, index in enumerate(self._places):
+            line = self._ghost(self._rows[index], timeline)
+            if place and self._places[place - 1] == index:
+                row = self._under(line, width, self._ink(index, timeline.taken))
+            else:
+                row = self._row(index, fit, timeline.taken, line if kind is Form.BEHIND else Ghost())
+            rows.append(self._lit(row, width) if index == self.highlighted else row)
+        return rows
+
+    def _ghost(self, candidate: Candidate, timeline: Timeline) -> Ghost:
+        """What is known of what might come after a candidate."""
+        if self.ahead is None:
+            return Ghost()
+        node = timeline.before
+        return ghost(self.ahead.lines(node).get(candidate.id), candidate.id in self.ahead.waited_for(node))
 
     def _head(self, fit: Columns) -> Row:
-        text = " " * _MARK + pad("token", fit.token + 1 + fit.bar) + pad("model", _PERCENT, right=True)
-        text += pad("sampler", _SAMPLER, right=True) if fit.sampler else ""
-        text += pad("rank", _RANK, right=True) if fit.rank else ""
-        return [Segment(text + (pad("id", _ID, right=True) if fit.id else ""), self.ink("muted"))]
+        text = " " * MARK + pad("token", fit.token + 1 + fit.bar) + pad("model", PERCENT, right=True)
+        text += pad("sampler", SAMPLER, right=True) if fit.sampler else ""
+        text += pad("rank", RANK, right=True) if fit.rank else ""
+        text += pad("id", ID, right=True) if fit.id else ""
+        return [Segment(text + (pad("joint", JOINT, right=True) if fit.joint else ""), self.ink("muted"))]
 
-    def _row(self, index: int, fit: Columns, width: int, taken: int | None) -> Row:
+    def _ink(self, index: int, taken: int | None) -> Style:
+        """The ink of a row: grey where a stage cut its candidate."""
         candidate = self._rows[index]
+        if candidate.cut_by is None:
+            return self.rich_style
+        return self.ink("muted" if index == self.highlighted or candidate.id == taken else "faint")
+
+    def _row(self, index: int, fit: Columns, taken: int | None, line: Ghost) -> Row:
+        candidate, ink = self._rows[index], self._ink(index, taken)
         cut = candidate.cut_by is not None
-        looked_at = index == self.highlighted or candidate.id == taken
-        ink = self.ink("muted" if looked_at else "faint") if cut else self.rich_style
-        words = self.ink("special") if candidate.special and not cut else ink
-        row = [
+        return [
             Segment("▌" if index == self.highlighted else " ", self.ink("primary")),
             Segment("▶ " if candidate.id == taken else "  ", self.ink("accent")),
-            Segment(pad(token_label(candidate.text, candidate.raw), fit.token) + " ", words),
+            *self._words(candidate, fit.token, ink, line.text),
             Segment(bar(candidate.prob, fit.bar), ink if cut else ink + self.data()),
-            Segment(pad(scales.percent(candidate.prob), _PERCENT, right=True), ink),
-            *self._numbers(candidate, fit, ink),
+            Segment(pad(scales.percent(candidate.prob), PERCENT, right=True), ink),
+            *self._numbers(candidate, fit, ink, line.joint),
         ]
-        if index != self.highlighted:
-            return row
+
+    def _words(self, candidate: Candidate, cells: int, ink: Style, line: str) -> Row:
+        """A candidate's text, and dim behind it what might come, in so many cells and one blank."""
+        cut = candidate.cut_by is not None
+        label, blanks = fitted(token_label(candidate.text, candidate.raw), cells)
+        words = Segment(label, self.ink("special") if candidate.special and not cut else ink)
+        if not line:
+            return [words, Segment(blanks + " ", ink)]
+        behind, blanks = fitted(line, len(blanks))
+        return [words, Segment(f"{behind}{blanks} ", ink if cut else self.ink("muted"))]
+
+    def _under(self, line: Ghost, width: int, ink: Style) -> Row:
+        """What might come after a candidate, in a row of its own."""
+        joint = f" joint {line.joint}" if line.joint else ""
+        joint = joint if width - MARK - len(joint) >= LEAST else ""
+        text, blanks = fitted(alone(line.text), width - MARK - len(joint))
+        ink = ink if ink != self.rich_style else self.ink("muted")
+        return [Segment(" " * MARK), Segment(text + blanks + joint, ink)]
+
+    def _lit(self, row: Row, width: int) -> Row:
+        """The highlighted row."""
         ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
         return [Segment(text, (style or Style()) + ground) for text, style, _ in _filled(row, width)]
 
-    def _numbers(self, candidate: Candidate, fit: Columns, ink: Style) -> Row:
+    def _numbers(self, candidate: Candidate, fit: Columns, ink: Style, joint: str) -> Row:
         row: Row = []
         if fit.sampler:
             after = visible(candidate.cut_by) if candidate.cut_by else scales.percent(candidate.sampler_prob)
-            row.append(Segment(" " + pad(after, _SAMPLER - 1, right=True), ink))
+            row.append(Segment(" " + pad(after, SAMPLER - 1, right=True), ink))
         muted = ink if candidate.cut_by else self.ink("muted")
         if fit.rank:
-            row.append(Segment(pad(scales.count(candidate.rank), _RANK, right=True), muted))
+            row.append(Segment(pad(scales.count(candidate.rank), RANK, right=True), muted))
         if fit.id:
-            row.append(Segment(pad(str(candidate.id), _ID, right=True), muted))
+            row.append(Segment(pad(str(candidate.id), ID, right=True), muted))
+        if fit.joint:
+            row.append(Segment(pad(joint, JOINT, right=True), muted))
         return row
 
     def _others(self, fit: Columns, distribution: Distribution | None, item: Item | None) -> Row:
@@ -222,30 +269,30 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         number = vocabulary - len(self._rows) if vocabulary else distribution.others if distribution else 0
         label = f"{scales.count(max(0, number))} others"
         row = [
-            Segment(" " * _MARK + pad(label, fit.token + 1 + fit.bar), muted),
-            Segment(pad(scales.percent(mass), _PERCENT, right=True), muted),
+            Segment(" " * MARK + pad(label, fit.token + 1 + fit.bar), muted),
+            Segment(pad(scales.percent(mass), PERCENT, right=True), muted),
         ]
         if fit.sampler and distribution:
             cut = not distribution.others_sampler_prob and distribution.draw is not None
             after = "cut" if cut else scales.percent(distribution.others_sampler_prob)
-            row.append(Segment(" " + pad(after, _SAMPLER - 1, right=True), muted))
+            row.append(Segment(" " + pad(after, SAMPLER - 1, right=True), muted))
         return row
 
     def _draw_line(self, distribution: Distribution | None, taken: int | None, width: int) -> Row:
         muted = self.ink("muted")
         if distribution is None:
-            return [Segment(" " * _MARK + "the prompt stands here: nothing was drawn", muted)]
+            return [Segment(" " * MARK + "the prompt stands here: nothing was drawn", muted)]
         inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")} | {
             "data": self.data()
         }
         by_hand = taken != distribution.picked
-        lead = Segment(" " * _MARK, muted)
+        lead = Segment(" " * MARK, muted)
         return [lead, *draw_line(distribution, by_hand, width - len(lead.text), inks)]
 
     def _stages(self, distribution: Distribution) -> Row:
         """The stages of the sampler in their order, and how many tokens were left by those that cut."""
         muted = self.ink("muted")
-        row = [Segment(" " * _MARK + "stages ", muted)]
+        row = [Segment(" " * MARK + "stages ", muted)]
         left = distribution.others + len(distribution.candidates)
         for number, stage in enumerate(distribution.stages):
             row.append(Segment((" → " if number else "") + visible(stage.name), muted))
@@ -276,7 +323,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         )
 
     def _hidden(self) -> str:
-        more = len(self._rows) - self._room(self.size.height)
+        more = len(self._rows) - len(set(self._places))
         return f" · {more} more rows ↑↓" if more > 0 else ""
 
 

@@ -90,7 +90,7 @@ class Controller:
         match record:
             case records.ModelFacts():
                 self._prepare()
-            case records.Step() if isinstance(self.doing, Choose):
+            case records.Step(parent=parent) if self._branches_at(parent):
                 self.timeline.select(None)
             case records.Step() if self._again is not None and self.doing is self._again:
                 self.timeline.select(len(self.timeline.items) - 1)
@@ -107,6 +107,10 @@ class Controller:
     def doing(self) -> Command | None:
         """The command that the engine is at, None while it waits."""
         return self.outstanding[0] if self.outstanding else None
+
+    def _branches_at(self, node: int) -> bool:
+        """Whether the engine is taking what was chosen after a node."""
+        return isinstance(self.doing, Choose | commands.Take) and self.doing.node == node
 
     def _prepare(self) -> None:
         self._send(Configure(self.settings))
@@ -139,6 +143,7 @@ class Controller:
         self._send(command)
 
     def _send(self, command: Command) -> None:
+        self._cancel(commands.LookAhead)  # asked for while nothing else was to be done
         self.outstanding.append(command)
         self.engine.send(command)
 

@@ -9,7 +9,8 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from engine.records import Candidate
-from inspector.panels.candidates import CandidatesPanel, columns, rows_of
+from inspector.panels.candidate_columns import columns
+from inspector.panels.candidates import CandidatesPanel, rows_of
 from inspector.panels.draw import draw_line
 from inspector.timeline import Timeline
 from tests.inspector.fakes import PROMPT, Session, session

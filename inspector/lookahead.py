@@ -1,0 +1,125 @@
+"""What is known of what might come: the line that greedy decoding would bring after a candidate, by node and candidate.
+
+Lines don't depend on the sampler's settings, so that they stay good until another prompt.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from engine import records
+from engine.commands import LookAhead
+from engine.records import AheadLine, Candidate
+
+CANDIDATES = 5
+"""The most probable ones are looked ahead from, and the highlighted one."""
+TOKENS = 8
+"""What a look ahead brings after each."""
+NODES = 256
+"""Lines are kept for so many nodes; those that were not looked at for the longest time go first."""
+NOTHING: Mapping[int, AheadLine] = {}
+
+
+class Ahead:
+    """Whether what might come is shown, and all that was told of it.
+
+    Args:
+        nodes: How many nodes to keep the lines of.
+    """
+
+    def __init__(self, nodes: int = NODES) -> None:
+        self.on = False
+        self._nodes = nodes
+        self._lines: OrderedDict[int, dict[int, AheadLine]] = OrderedDict()
+        self._whole: set[tuple[int, int]] = set()
+        """Node and candidate of the lines that need not be asked for any more, for want of an answer too."""
+        self._notes: dict[int, str] = {}
+        self._asked: LookAhead | None = None
+        """The question that is out."""
+
+    def switch(self) -> None:
+        """Show it, or don't any more; what failed is tried again."""
+        self.on = not self.on
+        self._whole = {(node, id) for node, id in self._whole if id in self._lines.get(node, ())}
+
+    # ---- what is known ----------------------------------------------------------------------
+
+    def lines(self, node: int) -> Mapping[int, AheadLine]:
+        """The lines after a node by candidate, as far as they came; none while it is off."""
+        return self._lines.get(node, NOTHING) if self.on else NOTHING
+
+    def note(self, node: int) -> str:
+        """What the engine had to say beside the lines after a node."""
+        return self._notes.get(node, "") if self.on else ""
+
+    def waited_for(self, node: int) -> frozenset[int]:
+        """Candidates after a node that were asked about and have no line yet."""
+        if not self.on or self._asked is None or self._asked.node != node:
+            return frozenset()
+        return frozenset(self._asked.ids) - self.lines(node).keys()
+
+    # ---- questions and answers --------------------------------------------------------------
+
+    def question(self, node: int, ids: Sequence[int]) -> LookAhead | None:
+        """The question that brings what is not known; to be sent. None where all is known, or it is off."""
+        if node in self._lines:
+            self._lines.move_to_end(node)
+        unknown = tuple(id for id in ids if (node, id) not in self._whole)
+        if not self.on or not unknown:
+            return None
+        self._asked = LookAhead(node, unknown, TOKENS)
+        return self._asked
+
+    def receive(self, record: records.Record) -> None:
+        """Take in one record."""
+        match record:
+            case records.PromptOpened():
+                self._forget()
+            case records.LookedAhead():
+                self._take(record)
+            case records.Failure(command="LookAhead") if self._asked is not None:
+                self._whole |= {(self._asked.node, id) for id in self._asked.ids}
+            case records.Ended(command="LookAhead"):
+                self._asked = None
+            case _:
+                pass
+
+    def _forget(self) -> None:
+        """Another tree: its nodes have the same numbers."""
+        self._lines.clear()
+        self._whole.clear()
+        self._notes.clear()
+
+    def _take(self, told: records.LookedAhead) -> None:
+        known = self._lines.setdefault(told.node, {})
+        self._lines.move_to_end(told.node)
+        for line in told.lines:
+            before = known.get(line.id)
+            if before is None or len(before.ids) <= len(
+                line.ids
+            ):  # else a line begun again is still catching up
+                known[line.id] = line
+            if line.ended or told.last:
+                self._whole.add((told.node, line.id))
+        if told.note:
+            self._notes[told.node] = told.note
+        while len(self._lines) > self._nodes:
+            self._drop(*self._lines.popitem(last=False))
+
+    def _drop(self, node: int, lines: Mapping[int, AheadLine]) -> None:
+        self._whole -= {(node, id) for id in lines}
+        self._notes.pop(node, None)
+
+
+def wanted(candidates: Sequence[Candidate], highlighted: Candidate | None) -> tuple[int, ...]:
+    """Ids to look ahead from: those of the most probable candidates, and of the highlighted one.
+
+    Args:
+        candidates: Best first.
+        highlighted: None where there is none.
+    """
+    ids = [candidate.id for candidate in candidates[:CANDIDATES]]
+    if highlighted is not None and highlighted.id not in ids:
+        ids.append(highlighted.id)
+    return tuple(ids)

@@ -1,0 +1,74 @@
+"""How a look ahead is drawn behind a candidate, and the columns that make room for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from rich.cells import cell_len
+
+from engine.records import AheadLine
+from inspector import scales
+from inspector.display import SPACE, truncate, visible
+
+END = "‹end›"
+"""Stands where the text would end."""
+WAITING = "…"
+LEAST = 24
+"""Cells that a line needs before another column gets its room."""
+MOST = 60
+"""Cells that a candidate and its line get before the bar comes back."""
+TALL = 13
+"""Rows from which a line gets a row of its own."""
+
+
+class Form(Enum):
+    """Where the lines stand."""
+
+    OFF = "off"
+    BEHIND = "behind"
+    """Behind the candidate's token, in the place of the bar, the rank and the id."""
+    UNDER = "under"
+    """In a row under the candidate's."""
+
+
+def form(on: bool, height: int) -> Form:
+    """Where lines stand in a panel of so many rows."""
+    if not on:
+        return Form.OFF
+    return Form.UNDER if height >= TALL else Form.BEHIND
+
+
+@dataclass(frozen=True, slots=True)
+class Ghost:
+    """What is shown of one line."""
+
+    text: str = ""
+    joint: str = ""
+    """Probability of the candidate and all tokens after it together."""
+
+
+def ghost(line: AheadLine | None, waited_for: bool) -> Ghost:
+    """What is shown of a line, printable.
+
+    Args:
+        line: None where there is none.
+        waited_for: Whether one was asked for.
+    """
+    if line is None:
+        return Ghost(WAITING if waited_for else "")
+    text = visible(line.text) + (END if line.ended else "")
+    return Ghost(text, scales.percent(math.exp(line.logprob)))
+
+
+def alone(text: str) -> str:
+    """The text of a line that stands by itself: the spaces at its beginning are shown."""
+    rest = text.lstrip(" ")
+    return SPACE * (len(text) - len(rest)) + rest
+
+
+def fitted(text: str, cells: int) -> tuple[str, str]:
+    """A text cut to so many cells, and the blanks that fill them."""
+    shown = truncate(text, cells)
+    return shown, " " * (cells - cell_len(shown))
