@@ -49,7 +49,7 @@ def ours(loaded: Loaded, ids: list[int], steps: int, candidates: int, *, pipelin
     session = Session(loaded, Settings(candidates=candidates, max_tokens=10**9))
     for _ in session.prefill("", ids, echo=False):
         pass
-    taken = _without_end(session) if pipelined else iter(session.step, None)
+    taken = without_end(session) if pipelined else iter(session.step, None)
     next(taken)  # like mlx_lm's, a run has one forward under way when it hands out a step
     begun = time.perf_counter()
     for _ in islice(taken, steps):
@@ -57,7 +57,7 @@ def ours(loaded: Loaded, ids: list[int], steps: int, candidates: int, *, pipelin
     return time.perf_counter() - begun
 
 
-def _without_end(session: Session) -> Iterator[Step]:
+def without_end(session: Session) -> Iterator[Step]:
     """Runs one after another: a run ends at end-of-sequence, mlx_lm's loop doesn't."""
     while True:
         yield from run(session, never)

@@ -13,6 +13,7 @@ from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.records import Origin
 from engine.settings import LoadSettings, Settings
+from engine.sweep_settings import SweepSettings
 
 
 @dataclass(slots=True, kw_only=True)
@@ -184,6 +185,13 @@ class SearchBeams(Command):
     settings: BeamSettings
     steps: int | None = None
     """Steps to take, None for all."""
+
+
+@dataclass(slots=True)
+class Sweep(Command):
+    """Measure the model's speed and memory point by point; answered by `Measuring` records and one `Swept`."""
+
+    settings: SweepSettings
 
 
 @dataclass(slots=True)

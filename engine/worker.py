@@ -15,6 +15,7 @@ from engine.explain import explain, what_if
 from engine.finish import finish, window_full
 from engine.lookahead import look_ahead
 from engine.model import Loaded, load
+from engine.nocache import open_session
 from engine.records import Record
 from engine.run import steps
 from engine.session import Session
@@ -109,6 +110,8 @@ class Worker:
                 self._go_on(command.steps, stopped)
             case commands.GoOnBeams():
                 self._go_on(command.steps, stopped)
+            case commands.Sweep():
+                self._sweep(command, stopped)
             case commands.Verify():
                 self._emit(self._ready.verify(stopped))
             case _:
@@ -124,7 +127,7 @@ class Worker:
         # their memory is free before the next one takes more
         self._loaded = self._session = self._beams = self._vocabulary = None
         self._loaded = load(command.settings, self._emit, command.cancel)
-        self._session = Session(self._loaded, self._settings)
+        self._session = open_session(self._loaded, self._settings)
         self._emit(self._loaded.facts)
 
     def _configure(self, command: commands.Configure) -> None:
@@ -196,6 +199,14 @@ class Worker:
         for told in look_ahead(self._ready, command.node, command.ids, command.tokens, stopped):
             self._emit(told)
             self._answer_asides()
+
+    def _sweep(self, command: commands.Sweep, stopped: Stopped) -> None:
+        if self._loaded is None:
+            raise StepError("No model is loaded.", "Wait for it, or open one.")
+        from engine.sweeps import sweep  # wanted rarely, and start-up shouldn't pay for it
+
+        for record in sweep(self._loaded, command.settings, stopped):
+            self._emit(record)
 
     def _recall(self, command: commands.Recall, stopped: Stopped) -> None:
         begun = time.perf_counter()

@@ -152,7 +152,8 @@ class Generation:
         asked = self._request
         yield commands.Load(asked.load)
         yield commands.Configure(asked.settings)
-        yield commands.Prefill(asked.prompt, asked.chat, asked.system, asked.echo)
+        if asked.prompt:
+            yield commands.Prefill(asked.prompt, asked.chat, asked.system, asked.echo)
         yield self._last
 
     def _carry_out(self, command: Command) -> None:

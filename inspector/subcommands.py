@@ -44,8 +44,23 @@ def beam(args: Namespace) -> int:
     return concluded(headless.generate(request, writer, last=beams.command(settings)))
 
 
+def bench_parser() -> Parser:
+    """The parser of `inspector bench`."""
+    from inspector import bench
+
+    return bench.parser()
+
+
+def measure(args: Namespace) -> int:
+    """Run `inspector bench`."""
+    from inspector import bench
+
+    return bench.run(args)
+
+
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "generate": Subcommand(arguments.generate_parser, generate, "one completion: its text or JSON lines"),
+    "bench": Subcommand(bench_parser, measure, "measure a model: tables of speed and memory"),
     "beam": Subcommand(arguments.beam_parser, beam, "beam search: the ranking or JSON lines"),
 }
 """By name, in the order of the help."""

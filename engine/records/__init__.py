@@ -7,6 +7,19 @@ names: `ms` milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logari
 from __future__ import annotations
 
 from engine.records.beams import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
+from engine.records.costs import (
+    KVCompared,
+    KVCost,
+    Measuring,
+    Profiled,
+    ProfilePart,
+    RaceEnded,
+    RaceOpened,
+    RaceStep,
+    Role,
+    RooflineMeasured,
+    Work,
+)
 from engine.records.ends import Ended, Failure, Finished, FinishReason
 from engine.records.explore import AheadLine, BreakpointHit, LookedAhead, Piece, Tokenized, TokensFound
 from engine.records.kv import KVGroup, KVReading, Memory
@@ -27,6 +40,7 @@ from engine.records.steps import (
     Step,
     StepTimes,
 )
+from engine.records.sweeps import Figure, Machine, SweepName, SweepPoint, Swept
 
 __all__ = [
     "AheadLine",
@@ -42,14 +56,19 @@ __all__ = [
     "Ended",
     "Explained",
     "Failure",
+    "Figure",
     "FinishReason",
     "Finished",
     "Hypothesis",
+    "KVCompared",
+    "KVCost",
     "KVGroup",
     "KVReading",
     "Loading",
     "LookedAhead",
+    "Machine",
     "Marked",
+    "Measuring",
     "Memory",
     "ModelFacts",
     "Moved",
@@ -57,21 +76,32 @@ __all__ = [
     "Piece",
     "PrefillChunk",
     "Prefilled",
+    "ProfilePart",
+    "Profiled",
     "PromptOpened",
     "PromptToken",
+    "RaceEnded",
+    "RaceOpened",
+    "RaceStep",
     "Recalled",
     "Record",
     "Resampled",
+    "Role",
+    "RooflineMeasured",
     "StageColumn",
     "StageReading",
     "Step",
     "StepTimes",
+    "SweepName",
+    "SweepPoint",
+    "Swept",
     "Tokenized",
     "TokensFound",
     "Undeleted",
     "Verified",
     "WhatIfAnswered",
     "WhatIfStep",
+    "Work",
 ]
 
 Record = (
@@ -94,9 +124,17 @@ Record = (
     | TokensFound
     | Tokenized
     | BreakpointHit
+    | Swept
     | Marked
+    | Measuring
     | Deleted
     | Undeleted
+    | RaceOpened
+    | RaceStep
+    | RaceEnded
+    | Profiled
+    | RooflineMeasured
+    | KVCompared
     | Finished
     | Ended
     | Failure

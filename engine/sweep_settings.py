@@ -1,0 +1,51 @@
+"""What a benchmark measures. Standard library alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+from engine.errors import SettingsError
+from engine.records import SweepName
+
+SWEEPS: tuple[SweepName, ...] = get_args(SweepName)
+LARGEST_BATCH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """Which sweeps, how far and how often."""
+
+    sweeps: tuple[str, ...] = SWEEPS
+    rounds: int = 5
+    """Counted measurements of every point; one more goes before them as a warm-up."""
+    steps: int = 16
+    """Tokens that are decoded for a figure."""
+    longest: int = 2048
+    """Tokens of the longest prompt or context, unless the context window ends before."""
+    largest_batch: int = LARGEST_BATCH
+
+
+def check_sweeps(settings: SweepSettings) -> SweepSettings:
+    """Refuse what can't be measured.
+
+    Raises:
+        SettingsError: A setting is out of its range.
+    """
+    for name in settings.sweeps:
+        if name not in SWEEPS:
+            raise SettingsError(
+                "sweeps", f"there is no sweep {name!r}.", f"Take some of {', '.join(SWEEPS)}."
+            )
+    if not settings.sweeps:
+        raise SettingsError("sweeps", "none was asked for.", f"Take some of {', '.join(SWEEPS)}.")
+    bounds = {
+        "rounds": (1, 1000),
+        "steps": (1, 10_000),
+        "longest": (32, 10**7),
+        "largest_batch": (1, LARGEST_BATCH),
+    }
+    for name, (least, most) in bounds.items():
+        if not least <= (value := getattr(settings, name)) <= most:
+            raise SettingsError(name, f"must be from {least} to {most:,}, not {value:,}.", "Change it.")
+    return settings

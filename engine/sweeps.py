@@ -1,0 +1,241 @@
+"""Sweeps: TTFT over the prompt's length, TPOT over the context's, throughput over batch size, the cost of inspection.
+
+All points of a sweep are measured once in a round, one after another, and the rounds repeat: a machine that slows down
+slows all points alike. One round goes before them and isn't counted.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from itertools import islice
+
+import mlx.core as mx
+from mlx_lm.generate import BatchGenerator
+
+from engine import bench
+from engine.errors import Cancelled
+from engine.model import Loaded
+from engine.records import Figure, Machine, Measuring, ModelFacts, SweepName, SweepPoint, Swept
+from engine.runner import Stopped
+from engine.session import Session
+from engine.settings import Settings
+from engine.sweep_settings import SweepSettings, check_sweeps
+
+HOW: dict[SweepName, str] = {
+    "ttft": "the whole prompt's forward in chunks and the first draw, without prompt logprobs, on empty caches; "
+    "prompt tokens are a text repeated",
+    "tpot": "median step of a pipelined run with all readings, right after a prompt of that length",
+    "batch": "mlx_lm's BatchGenerator, greedy: tokens of all sequences over the time from each one's first token "
+    "to the last; KV bytes as allocated by its caches",
+    "inspection": "mlx_lm's generate_step and our runs and single steps in turn, the same greedy tokens; times is "
+    "our ms over mlx_lm's within a round",
+}
+_TEXT = bench.PROMPT + " "
+_BATCH_PROMPT = 16
+Values = dict[tuple[str, str], float]
+"""By name and unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One place to measure."""
+
+    sweep: SweepName
+    at: int
+    measure: Callable[[int], Values]
+
+
+def sweep(loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> Iterator[Measuring | Swept]:
+    """Measure, telling how far it is; sessions on the same model stay as they are.
+
+    Args:
+        loaded: The model.
+        settings: What to measure.
+        stopped: Asked between two measurements, and in prefills between chunks.
+
+    Raises:
+        SettingsError: A setting is out of its range.
+        Cancelled: `stopped` said so.
+    """
+    check_sweeps(settings)
+    begun, taken = time.perf_counter(), _Taken()
+    at = _Bench(loaded, settings, stopped)
+    places = at.places()
+    total = (settings.rounds + 1) * len(places)
+    for turn in range(total):
+        place = places[turn % len(places)]
+        if stopped():
+            raise Cancelled
+        yield Measuring("Sweep", turn, total, f"{place.sweep} at {place.at:,}")
+        taken.measure(place, counted=turn >= len(places))
+    facts = loaded.facts
+    yield Swept(
+        machine(facts), facts.name, facts.family, facts.parameters, facts.dtype, facts.quantization,
+        settings.rounds, taken.points(), tuple((name, HOW[name]) for name in HOW if name in settings.sweeps),
+        tuple(taken.notes), (time.perf_counter() - begun) * 1000,
+    )  # fmt: skip
+
+
+class _Taken:
+    """What was measured so far."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self._values: dict[_Place, dict[tuple[str, str], list[float]]] = {}
+        self._failed: set[SweepName] = set()
+
+    def measure(self, place: _Place, counted: bool) -> None:
+        """Measure at a place; a sweep that this model can't do is left out from there on, and said."""
+        if place.sweep in self._failed:
+            return
+        try:
+            found = place.measure(place.at)
+        except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
+            self._failed.add(place.sweep)
+            self.notes.append(f"{place.sweep} can't be measured with this model: {error}")
+            return
+        if counted:
+            lists = self._values.setdefault(place, {})
+            for key, value in found.items():
+                lists.setdefault(key, []).append(value)
+
+    def points(self) -> tuple[SweepPoint, ...]:
+        """The points in the order in which they were first measured."""
+        return tuple(
+            SweepPoint(place.sweep, place.at, tuple(_figure(*key, found) for key, found in values.items()))
+            for place, values in self._values.items()
+            if place.sweep not in self._failed
+        )
+
+
+def _figure(name: str, unit: str, values: list[float]) -> Figure:
+    return Figure(name, unit, tuple(values))  # type: ignore[arg-type]  # the units below are Figure's
+
+
+class _Bench:
+    """Measures on one model."""
+
+    def __init__(self, loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> None:
+        self._loaded, self._settings, self._stopped = loaded, settings, stopped
+        self._text = loaded.tokens.encode(_TEXT)
+
+    def places(self) -> list[_Place]:
+        """All places, in the order of a round."""
+        settings, window = self._settings, self._loaded.facts.context_window or 10**9
+        ways: dict[SweepName, tuple[list[int], Callable[[int], Values]]] = {
+            "ttft": (_doubling(16, min(settings.longest, window)), self.ttft),
+            "tpot": (_doubling(16, min(settings.longest, window - settings.steps - 1)), self.tpot),
+            "batch": (_doubling(1, settings.largest_batch), self.batch),
+            "inspection": ([settings.steps], self.inspection),
+        }
+        return [
+            _Place(name, at, measure)
+            for name, (places, measure) in ways.items()
+            if name in settings.sweeps
+            for at in places
+        ]
+
+    def _ids(self, count: int) -> list[int]:
+        return [self._text[place % len(self._text)] for place in range(count)]
+
+    def _read(self, count: int) -> tuple[Session, float]:
+        """A session that has read so many tokens, and its TTFT in milliseconds."""
+        session = Session(self._loaded, Settings(max_tokens=10**9))
+        *_, prefilled = session.prefill("", self._ids(count), echo=False, stopped=self._stopped)
+        return session, prefilled.ttft_ms  # type: ignore[union-attr]  # the last record of a prefill
+
+    def ttft(self, prompt: int) -> Values:
+        """Time to first token after a prompt of so many tokens."""
+        session, ms = self._read(prompt)
+        return {
+            ("TTFT", "ms"): ms,
+            ("prefill", "tokens/s"): prompt / ms * 1000,
+            ("KV used", "bytes"): session.reading().used_bytes,
+        }
+
+    def tpot(self, context: int) -> Values:
+        """Time per output token with so many in the context."""
+        session, _ = self._read(context)
+        times = sorted(step.ms.total for step in islice(bench.without_end(session), self._settings.steps))
+        middle = times[len(times) // 2]
+        return {("TPOT", "ms"): middle, ("decode", "tokens/s"): 1000 / middle}
+
+    def batch(self, size: int) -> Values:
+        """Throughput of so many sequences at once, by mlx_lm's own batch machinery."""
+        steps, prompt = self._settings.steps, self._ids(_BATCH_PROMPT)
+        generator = BatchGenerator(self._loaded.model, completion_batch_size=size, prefill_batch_size=size)
+        try:
+            generator.insert([prompt] * size, [steps + 1] * size)
+            first = generator.next_generated()
+            begun, count, kv = time.perf_counter(), 0, 0
+            while len(first) == size and (more := generator.next_generated()):
+                count, kv = count + len(more), max(kv, generator.prompt_cache_nbytes)
+            seconds = time.perf_counter() - begun
+        finally:
+            generator.close()
+        mx.clear_cache()
+        if not count:
+            raise ValueError("its sequences did not run together")
+        return {
+            ("throughput", "tokens/s"): count / seconds,
+            ("TPOT of each", "ms"): seconds * 1000 * size / count,
+            ("KV allocated", "bytes"): kv,
+        }
+
+    def inspection(self, steps: int) -> Values:
+        """What inspection adds to mlx_lm's own loop."""
+        ids, loaded = self._ids(_BATCH_PROMPT), self._loaded
+        theirs = bench.peer(loaded, ids, steps) / steps * 1000
+        run = bench.ours(loaded, ids, steps, 20, pipelined=True) / steps * 1000
+        single = bench.ours(loaded, ids, steps, 20, pipelined=False) / steps * 1000
+        return {
+            ("generate_step", "ms"): theirs,
+            ("inspected run", "ms"): run,
+            ("single steps", "ms"): single,
+            ("run", "times"): run / theirs,
+            ("steps", "times"): single / theirs,
+        }
+
+
+def _doubling(first: int, last: int) -> list[int]:
+    """`first` and its doubles up to `last`, and `last` itself."""
+    found = []
+    while first < last:
+        found.append(first)
+        first *= 2
+    return [*found, last] if last > 0 else found
+
+
+def machine(facts: ModelFacts) -> Machine:
+    """This machine, and the versions that matter."""
+    return Machine(
+        system=f"{platform.system()} {platform.release()}",
+        processor=_processor(),
+        cores=os.cpu_count() or 1,
+        memory_bytes=_memory(),
+        python=platform.python_version(),
+        mlx=metadata.version("mlx"),
+        mlx_lm=metadata.version("mlx-lm"),
+        backend=facts.backend,
+    )
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
