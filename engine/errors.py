@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+COMPUTE_AGAIN = "Compute them again"
+"""How a hint begins where `commands.Recall` mends what is wrong."""
+
 
 class EngineError(Exception):
     """Something a person can mend.
@@ -48,6 +51,20 @@ class SettingsError(EngineError):
     def __init__(self, field: str, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
         self.field = field
+
+
+class TraceError(EngineError):
+    """A trace can't be read or written.
+
+    Args:
+        message: What is wrong, one line.
+        hint: What to do next, one line.
+        line: Of the file, from 1; 0 where it isn't about one.
+    """
+
+    def __init__(self, message: str, hint: str = "", line: int = 0) -> None:
+        super().__init__(message, hint)
+        self.line = line
 
 
 class Cancelled(EngineError):

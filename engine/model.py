@@ -18,6 +18,7 @@ from mlx_lm import utils
 from engine import kv as kv_rooms
 from engine import source
 from engine.errors import Cancelled, LoadError
+from engine.fingerprint import fingerprint
 from engine.records import Loading, ModelFacts
 from engine.settings import LoadSettings, check_load
 from engine.tokens import Tokens
@@ -68,8 +69,10 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
     vocabulary = _embedding_rows(model, config)
     tokens = Tokens(_tokenizer(path, config, settings), vocabulary)
     probed = _probe(model, settings)
+    known = fingerprint(path, settings.adapter_path)
     facts = _facts(model, config, path, tokens, probed, (time.perf_counter() - started) * 1000)
-    return Loaded(model, tokens, _with_notes(facts, notes + probed.notes), probed.settings)
+    facts = replace(facts, notes=notes + probed.notes, fingerprint=known)
+    return Loaded(model, tokens, facts, probed.settings)
 
 
 # ---- reading the files, each failure in words -------------------------------------------------
@@ -278,10 +281,6 @@ def _facts(
         backend="cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu",
         load_ms=load_ms,
     )
-
-
-def _with_notes(facts: ModelFacts, notes: tuple[str, ...]) -> ModelFacts:
-    return replace(facts, notes=notes)
 
 
 def _is_snapshot(path: Path) -> bool:

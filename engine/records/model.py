@@ -45,6 +45,8 @@ class ModelFacts:
     load_ms: float
     notes: tuple[str, ...] = ()
     """What was asked for and is not so, or differs from the files: one sentence each."""
+    fingerprint: str = ""
+    """Of config, weights and adapter (`engine.fingerprint`): equal for the same model; empty where it isn't known."""
 
 
 @dataclass(frozen=True, slots=True)
