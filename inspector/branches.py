@@ -111,7 +111,8 @@ class Branches:
         self.root = Branch([ROOT], Sums())
         """Stands before the first branches, and holds no token."""
         self.version = 0
-        """Grows whenever branches come, go, are cut or joined; not when one is only lengthened."""
+        """Grows whenever branches come, go, are cut or joined, or others hang from one whose readings change; not
+        when one is only lengthened."""
         self.count = 0
         self._tokens: dict[int, Token] = {}
         self._branch: dict[int, Branch] = {ROOT: self.root}
@@ -159,6 +160,13 @@ class Branches:
     def made(self, branch: Branch) -> str:
         """How the first token of a branch came to stand there."""
         return self._tokens[branch.first].made
+
+    def leads(self, node: int, to: int) -> bool:
+        """Whether the path to a node goes through another, or ends there; costs the branches above it."""
+        branch, end = self._branch[node], self._branch[to]
+        if branch is end:
+            return self.place(node) <= self.place(to)
+        return any(each is branch for each in self.above(end))
 
     def completion(self, branch: Branch) -> Sums:
         """The sums of the completion, from its first token to the end of a branch; costs the branches above it."""
@@ -228,6 +236,8 @@ class Branches:
         self._tokens[token.node] = token
         branch.sums.add(_sums([token]))
         self._take_off(branch, _sums([before]))
+        if branch.children and token.logprob != before.logprob:
+            self.version += 1  # those below are told from the first token on
 
     def _alike(self, above: int, node: int) -> bool:
         """Whether both are prompt or both are completion."""

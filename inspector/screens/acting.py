@@ -12,6 +12,7 @@ from inspector.panels.sampler import SamplerPanel
 from inspector.panels.steps import StepsPanel
 from inspector.panels.text import TextPanel
 from inspector.panels.timing import TimingPanel
+from inspector.panels.tree import TreePanel
 from inspector.screens.controller import Controller
 from inspector.screens.keyline import KeyLine
 from inspector.screens.opening import OpeningPanel
@@ -31,6 +32,7 @@ class Acting(Screen[None]):
     candidates = getters.query_one("#candidates", CandidatesPanel)
     sampler = getters.query_one("#sampler", SamplerPanel)
     steps = getters.query_one("#steps", StepsPanel)
+    forest = getters.query_one("#tree", TreePanel)
     kv = getters.query_one("#kv", KVPanel)
     timing = getters.query_one("#timing", TimingPanel)
     status = getters.query_one("#status", StatusLine)

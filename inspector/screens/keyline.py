@@ -52,6 +52,7 @@ HINTS: tuple[Hint, ...] = (
     Hint(("choose",), "choose", 10),
     Hint(("take_back",), "take back", 2),
     Hint(("why",), "why", 6),
+    Hint(("tree",), "tree", 5),
     Hint(("metric",), "colour", 3),
     Hint(("sampling",), "sampling", 4),
     Hint(("prompt",), "prompt", 9),
@@ -63,11 +64,23 @@ HINTS: tuple[Hint, ...] = (
 
 RUNNING = {"step": Hint(("step",), "pause", 12), "run": Hint(("slower", "faster"), "pace", 11)}
 """What takes the place of the first two during a run."""
+IN_TREE = {
+    "earlier": Hint(("earlier", "later"), "fold", 7),
+    "above": Hint(("above", "below"), "branch", 12),
+    "choose": Hint(("choose",), "go", 12),
+    "why": Hint(("name",), "name", 9),
+    "metric": Hint(("delete",), "delete", 8),
+    "sampling": Hint(("undelete",), "undo", 7),
+    "take_back": Hint(("bookmark",), "bookmark", 6),
+    "tree": Hint(("tree",), "back", 10),
+}
+"""What takes the place of others while the tree is the current panel."""
 
 
-def fitting(width: int, running: bool = False) -> list[Hint]:
+def fitting(width: int, running: bool = False, tree: bool = False) -> list[Hint]:
     """The hints that fit in so many cells, in their order."""
-    kept = [RUNNING.get(hint.ids[0], hint) if running else hint for hint in HINTS]
+    instead = (RUNNING if running else {}) | (IN_TREE if tree else {})
+    kept = [instead.get(hint.ids[0], hint) for hint in HINTS]
     while kept and sum(hint.width for hint in kept) + GAP * (len(kept) - 1) > width:
         kept.remove(min(kept, key=lambda hint: hint.worth))
     return kept
@@ -79,15 +92,21 @@ class KeyLine(Widget):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.phase: Phase | None = None
+        self.wooded = False
 
-    def show(self, phase: Phase) -> None:
-        """Show the keys anew, where the phase is another one: it decides what they mean."""
-        if phase is not self.phase:
-            self.phase = phase
+    def show(self, phase: Phase, tree: bool = False) -> None:
+        """Show the keys anew, where the phase or the panel is another one: they decide what keys mean.
+
+        Args:
+            phase: What the engine is doing.
+            tree: Whether the tree is the current panel.
+        """
+        if (phase, tree) != (self.phase, self.wooded):
+            self.phase, self.wooded = phase, tree
             self.refresh()
 
     def render(self) -> Content:
-        hints = fitting(self.content_size.width, self.phase is Phase.RUNNING)
+        hints = fitting(self.content_size.width, self.phase is Phase.RUNNING, self.wooded)
         return Content(" " * GAP).join(self._hint(hint) for hint in hints)
 
     def _hint(self, hint: Hint) -> Content:

@@ -74,6 +74,16 @@ KEYS: tuple[Key, ...] = (
         needs_prompt=True),
     Key("verify", "v", "v", "verify", "Verify", BRANCH,
         "Recompute the path from nothing and compare it with the KV cache.", needs_prompt=True),
+    Key("bookmark", "asterisk", "*", "bookmark", "Bookmark", BRANCH,
+        "Set a bookmark on the selected token, or in the tree on the branch; again to take it off.",
+        needs_prompt=True),
+    Key("name", "N", "N", "name", "Name and note", BRANCH,
+        "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
+        needs_prompt=True),
+    Key("delete", "x,delete", "x", "delete_branch", "Delete branch", BRANCH,
+        "Delete the branch under the tree's cursor with all below it; u brings it back.", needs_prompt=True),
+    Key("undelete", "u", "u", "undelete", "Undo deletion", BRANCH,
+        "Bring back what was deleted last; again for what was deleted before.", needs_prompt=True),
     Key("earlier", "left", "←", "walk(-1)", "Earlier", LOOK,
         "Look at the token before.", needs_prompt=True),
     Key("later", "right", "→", "walk(1)", "Later", LOOK, "Look at the token after.", needs_prompt=True),
@@ -88,6 +98,8 @@ KEYS: tuple[Key, ...] = (
     Key("why", "w", "w", "why", "Why this token", LOOK,
         "Show the sampler stage by stage: why this token was chosen. Again, or esc, to go back.",
         needs_prompt=True),
+    Key("tree", "t", "t", "tree", "Tree", LOOK,
+        "Show the tree of branches. Again, or esc, to go back.", needs_prompt=True),
     Key("recall", "ctrl+r", "ctrl+r", "recall", "Recompute logits", LOOK,
         "Compute logits again that were dropped, where the sampler's stages need them.", needs_prompt=True),
     Key("metric", "m", "m", "metric(1)", "Colour", LOOK,
@@ -111,6 +123,7 @@ KEYS: tuple[Key, ...] = (
     Key("panel_kv", "4", "4", "panel(3)", "KV cache", SCREEN, "Go to the KV cache."),
     Key("panel_time", "5", "5", "panel(4)", "Time", SCREEN, "Go to the timings."),
     Key("panel_sampler", "6", "6", "panel(5)", "Sampler", SCREEN, "Go to the sampler."),
+    Key("panel_tree", "7", "7", "panel(6)", "Tree panel", SCREEN, "Go to the tree."),
     Key("enlarge", "f", "f", "enlarge", "Enlarge", SCREEN,
         "Give the current panel the whole screen, or back."),
     Key("theme", "T", "T", "theme", "Dark or light", SCREEN,
@@ -144,6 +157,11 @@ def _lines() -> Iterator[str]:
         yield from (f"| `{key.shown}` | **{key.label}.** {key.tooltip} |" for key in keys)
     yield from ("", "## Mouse", "")
     yield "Click a token in the text or in the steps to look at it; click a candidate to choose it."
+    yield from ("", "## In the tree", "", "| key | what it does |", "|---|---|")
+    yield "| `↑` `↓` `pgup` `pgdn` | Go from branch to branch. |"
+    yield "| `home` `end` | Go to the first branch, to the one that the path ends in. |"
+    yield "| `←` `→` | Fold a branch, or go to the one above; unfold it, or go to the first below. |"
+    yield "| `⏎` | Go to the branch's end, as a second click on it does. |"
     yield from ("", "## In dialogs", "")
     yield "`tab` goes from field to field, `ctrl+s` applies, `esc` leaves. A prompt that was typed is kept."
     yield from ("", "## While sampling settings are tried", "", "| key | what it does |", "|---|---|")

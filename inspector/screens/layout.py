@@ -11,9 +11,12 @@ PANELS: tuple[tuple[str, str], ...] = (
     ("kv", "KV cache"),
     ("timing", "Time"),
     ("sampler", "Why this token"),
+    ("tree", "Tree"),
 )
 """Id and name, in the order of the number keys."""
-TEXT, CANDIDATES, STEPS, KV, TIMING, SAMPLER = range(6)
+TEXT, CANDIDATES, STEPS, KV, TIMING, SAMPLER, TREE = range(7)
+DECK = frozenset({STEPS, KV, TIMING})
+"""Those that share one place where not all have room."""
 MINIMUM = (40, 10)
 """Columns and rows."""
 
@@ -44,7 +47,9 @@ def layout_for(width: int, height: int, enlarged: bool = False) -> Layout:
     return Layout.GRID if width >= 120 else Layout.STACK
 
 
-def panels_shown(layout: Layout, current: int, other: int, deck: int, why: bool = False) -> frozenset[int]:
+def panels_shown(
+    layout: Layout, current: int, other: int, deck: int, why: bool = False, tree: bool = False
+) -> frozenset[int]:
     """Places in `PANELS` of the panels on screen.
 
     Args:
@@ -53,6 +58,7 @@ def panels_shown(layout: Layout, current: int, other: int, deck: int, why: bool 
         other: The one last visited beside the text.
         deck: The one last visited of steps, KV cache and time.
         why: Whether the sampler stands in the place of candidates, KV cache and time.
+        tree: Whether the tree stands in the place of the steps, or of the deck.
     """
     match layout:
         case Layout.TINY:
@@ -62,6 +68,7 @@ def panels_shown(layout: Layout, current: int, other: int, deck: int, why: bool 
         case Layout.BESIDE:
             return frozenset({TEXT, other})
         case Layout.STACK:
-            return frozenset({TEXT, SAMPLER} if why else {TEXT, CANDIDATES, deck})
+            return frozenset({TEXT, SAMPLER} if why else {TEXT, CANDIDATES, TREE if tree else deck})
         case Layout.GRID:
-            return frozenset({TEXT, STEPS, SAMPLER} if why else {TEXT, CANDIDATES, STEPS, KV, TIMING})
+            below = TREE if tree else STEPS
+            return frozenset({TEXT, below, SAMPLER} if why else {TEXT, CANDIDATES, below, KV, TIMING})

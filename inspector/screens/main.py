@@ -19,31 +19,37 @@ from inspector.panels.sampler import SamplerPanel
 from inspector.panels.steps import StepsPanel
 from inspector.panels.text import TextPanel
 from inspector.panels.timing import TimingPanel
-from inspector.screens.branching import Branching
+from inspector.panels.tree import TreePanel
+from inspector.screens.ahead import LookingAhead
+from inspector.screens.break_actions import BreakActions
+from inspector.screens.compare_actions import Comparing
 from inspector.screens.controller import Controller
 from inspector.screens.help import HelpDialog
 from inspector.screens.keyline import KeyLine
 from inspector.screens.keys import actions_needing_prompt, bindings
 from inspector.screens.layout import (
     CANDIDATES,
+    DECK,
+    KV,
     MINIMUM,
     PANELS,
     SAMPLER,
     STEPS,
     TEXT,
+    TREE,
     Layout,
     layout_for,
     panels_shown,
 )
-from inspector.screens.looking import Looking
 from inspector.screens.opening import OpeningPanel, stands
 from inspector.screens.palette import KeyCommands
 from inspector.screens.setting_up import SettingUp
 from inspector.screens.status import StatusLine, pace_text
 from inspector.screens.stepping import Stepping
+from inspector.screens.tree_actions import TreeActions
 
 
-class MainScreen(Stepping, Looking, Branching, SettingUp):
+class MainScreen(TreeActions, LookingAhead, Stepping, BreakActions, Comparing, SettingUp):
     """The panels around one timeline.
 
     Args:
@@ -64,6 +70,8 @@ class MainScreen(Stepping, Looking, Branching, SettingUp):
         self.enlarged = False
         self.why = False
         """Whether the sampler stands in the place of candidates, KV cache and time."""
+        self.wooded = False
+        """Whether the tree stands in the place of the steps, or of the deck."""
         self._arranged: tuple[Layout, frozenset[int], bool, bool] | None = None
 
     def compose(self) -> ComposeResult:
@@ -74,6 +82,7 @@ class MainScreen(Stepping, Looking, Branching, SettingUp):
             yield CandidatesPanel(id="candidates", classes="panel")
             yield SamplerPanel(id="sampler", classes="panel")
             yield StepsPanel(id="steps", classes="panel")
+            yield TreePanel(id="tree", classes="panel")
             yield KVPanel(id="kv", classes="panel")
             yield TimingPanel(id="timing", classes="panel")
         yield StatusLine(id="status")
@@ -90,11 +99,12 @@ class MainScreen(Stepping, Looking, Branching, SettingUp):
         self.header.show(timeline, self.controller.settings)
         if stands(self.controller):
             self.opening.show(self.controller)
-        for panel in (self.text, self.candidates, self.steps, self.kv, self.timing):
+        for panel in (self.text, self.candidates, self.steps, self.forest, self.kv, self.timing):
             panel.show(timeline)
+        self.ask_ahead()
         self._show_sampler()
-        self.status.show(self.controller, self._whereabouts())
-        self.keyline.show(timeline.phase)
+        self.status.show(self.controller, self._whereabouts(), self.at_tree)
+        self.keyline.show(timeline.phase, self.at_tree)
         self._arrange()
 
     def _show_sampler(self) -> None:
@@ -141,7 +151,7 @@ class MainScreen(Stepping, Looking, Branching, SettingUp):
     def _places(self) -> frozenset[int]:
         """Places of the panels that are, or are about to be, on screen."""
         why = (self.why or self.attempt.open) and not stands(self.controller)
-        shown = panels_shown(self.arrangement, self.current, self.other, self.deck, why)
+        shown = panels_shown(self.arrangement, self.current, self.other, self.deck, why, self.wooded)
         low = self.attempt.open and self.arrangement is Layout.STACK and self.app.size.height < 32
         return shown - {TEXT} if low else shown
 
@@ -150,6 +160,7 @@ class MainScreen(Stepping, Looking, Branching, SettingUp):
             self.set_class(kind is layout, f"-{kind.value}")
         self.set_class(waiting, "-waiting")
         self.set_class(self.attempt.open, "-trying")
+        self.set_class(shown >= {TREE, KV}, "-wooded")
         for place, (name, _) in enumerate(PANELS):
             self.query_one(f"#{name}").display = place in shown and not (waiting and place == TEXT)
         self.opening.display = waiting and TEXT in shown
@@ -161,11 +172,12 @@ class MainScreen(Stepping, Looking, Branching, SettingUp):
 
     def action_panel(self, place: int) -> None:
         """Go to a panel."""
-        beside = TEXT, STEPS if self.arrangement is Layout.GRID else TEXT
-        self.why = place == SAMPLER or (self.why and place in beside)
+        grid = self.arrangement is Layout.GRID
+        self.why = place == SAMPLER or (self.why and place in ({TEXT, STEPS, TREE} if grid else {TEXT}))
+        self.wooded = place == TREE or (self.wooded and place not in ({STEPS} if grid else DECK))
         self.current = place
         self.other = place if place != TEXT else self.other
-        self.deck = place if STEPS <= place < SAMPLER else self.deck
+        self.deck = place if place in DECK else self.deck
         self.answer()
 
     def action_why(self) -> None:
@@ -174,6 +186,15 @@ class MainScreen(Stepping, Looking, Branching, SettingUp):
             self.action_panel(SAMPLER)
         else:
             self.why, self.current, self.other = False, TEXT, CANDIDATES
+            self.answer()
+
+    def action_tree(self) -> None:
+        """Show the tree of branches, or go back."""
+        if TREE not in self._places():
+            self.action_panel(TREE)
+        else:
+            self.wooded, self.current = False, TEXT
+            self.other = CANDIDATES if self.other == TREE else self.other
             self.answer()
 
     def action_panel_after(self, by: int) -> None:
@@ -203,6 +224,8 @@ class MainScreen(Stepping, Looking, Branching, SettingUp):
                 self.action_enlarge()
             elif self.why:
                 self.action_why()
+            elif TREE in self._places():
+                self.action_tree()
         self.answer()
 
     def action_theme(self) -> None:

@@ -8,6 +8,7 @@ from textual.widget import Widget
 from engine.commands import Choose, MoveTo, Prefill, Recall, Verify
 from engine.records import Step
 from inspector.display import token_label, visible
+from inspector.panels.tree import written
 from inspector.screens.controller import Controller
 from inspector.timeline import Phase, Timeline
 
@@ -17,8 +18,13 @@ def pace_text(pace: float | None) -> str:
     return "full pace" if pace is None else f"{pace:g} a second"
 
 
-def situation(controller: Controller) -> str:
-    """What is going on, and the keys that matter now; printable."""
+def situation(controller: Controller, tree: bool = False) -> str:
+    """What is going on, and the keys that matter now; printable.
+
+    Args:
+        controller: Knows it.
+        tree: Whether the keys are the tree's.
+    """
     timeline = controller.timeline
     match timeline.phase:
         case Phase.LOADING:
@@ -32,7 +38,7 @@ def situation(controller: Controller) -> str:
         case Phase.RUNNING:
             return f"Running at {pace_text(controller.pace)}. Press space to pause, + or - for the pace"
         case Phase.READY:
-            return _ready(controller)
+            return _ready(controller, tree)
 
 
 def _prefill(controller: Controller) -> str:
@@ -44,7 +50,7 @@ def _prefill(controller: Controller) -> str:
     return f"Prefill stopped at {done:,} of {total:,} tokens. Press p to give a prompt"
 
 
-def _ready(controller: Controller) -> str:
+def _ready(controller: Controller, tree: bool) -> str:
     timeline = controller.timeline
     match controller.doing:
         case Verify():
@@ -55,6 +61,8 @@ def _ready(controller: Controller) -> str:
             return "Computing dropped logits again. Press esc to stop it"
     if timeline.trial is not None:
         return "Trying other settings. ctrl+s goes on with them, esc discards them"
+    if tree:
+        return "In the tree: ↑ ↓ to a branch, ⏎ goes to its end, space steps on there, t or esc goes back"
     if not timeline.following:
         return _looking_back(timeline)
     if (finished := timeline.finished.get(timeline.tip)) is not None:
@@ -67,6 +75,9 @@ def _looking_back(timeline: Timeline) -> str:
     place = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
     branches = len(timeline.siblings(timeline.slot))
     more = f", one of {branches} branches: [ ]" if branches > 1 else ""
+    mark = timeline.marks.of.get(item.node) if item else None
+    if mark is not None:
+        return f"Looking at {place}: {written(mark)}"
     return f"Looking at {place}{more}. Press end for the tip, ⏎ to branch here"
 
 
@@ -91,14 +102,15 @@ class StatusLine(Widget):
             self.set_class(bool(answer), "-answer")
             self.refresh()
 
-    def show(self, controller: Controller, right: str) -> None:
+    def show(self, controller: Controller, right: str, tree: bool = False) -> None:
         """Show the situation.
 
         Args:
             controller: Knows it.
             right: What stands at the right end: the panel, where one is shown at a time.
+            tree: Whether the tree is the current panel.
         """
-        left = situation(controller)
+        left = situation(controller, tree)
         if (left, right) != (self.left, self.right):
             self.left, self.right = left, right
             self.refresh()
