@@ -48,8 +48,8 @@ def stand(session: Session, node: int, stopped: Stopped = never) -> Beside:
         return Beside(session.runner, session.logits, 0, "")
     if not session.cached:
         runner = session.runner.fresh()
-        row = runner.path(session.tree.tokens(node), session.tree[node].start, stopped)
-        return Beside(runner, row, depth, "the session keeps no KV cache")
+        after = runner.path(session.tree.tokens(node), session.tree[node].start, stopped)
+        return Beside(runner, after, depth, "the session keeps no KV cache")
     row, runner = session.kept.get(node), copied(session.runner)
     mover = Mover(runner.kv, session.tree, 0)
     mover.kept = session.mover.kept

@@ -202,5 +202,42 @@ class GoOnBeams(Command):
     """Steps to take, None for all."""
 
 
+@dataclass(slots=True)
+class Measure(Command):
+    """Base of what measures beside the session; answered by `Measuring` records and those that each one names."""
+
+
+@dataclass(slots=True)
+class Race(Measure):
+    """Race with a KV cache and without one; answered by `RaceOpened`, `RaceStep` records and `RaceEnded`."""
+
+    first: int = 16
+    """Tokens of the sequence before the first step that is measured."""
+    last: int = 128
+    """Tokens after the last; at most the context window."""
+
+
+@dataclass(slots=True)
+class Profile(Measure):
+    """Take the next step apart with fences; answered by one `Profiled`."""
+
+    repeats: int = 5
+    """Counted rounds, after the warm-up."""
+
+
+@dataclass(slots=True)
+class MeasureRoofline(Measure):
+    """Set prefill and decode against the machine's limits; answered by one `RooflineMeasured`."""
+
+
+@dataclass(slots=True)
+class CompareKV(Measure):
+    """Compute the path with quantized KV caches; answered by `KVCompared` after each precision."""
+
+    bits: tuple[int, ...] = (8, 4)
+    group_size: int | None = None
+    """None for 64, or 32 where the heads are smaller."""
+
+
 ASIDES = (Explain, WhatIf, FindTokens, Tokenize)
 """Commands that need no forward: they are answered between the steps of a run."""

@@ -14,6 +14,7 @@ from engine.errors import Cancelled, EngineError, StepError
 from engine.explain import explain, what_if
 from engine.finish import finish, window_full
 from engine.lookahead import look_ahead
+from engine.measure import measure
 from engine.model import Loaded, load
 from engine.nocache import open_session
 from engine.records import Record
@@ -112,6 +113,8 @@ class Worker:
                 self._go_on(command.steps, stopped)
             case commands.Sweep():
                 self._sweep(command, stopped)
+            case commands.Measure():
+                self._measure(command, stopped)
             case commands.Verify():
                 self._emit(self._ready.verify(stopped))
             case _:
@@ -206,6 +209,12 @@ class Worker:
         from engine.sweeps import sweep  # wanted rarely, and start-up shouldn't pay for it
 
         for record in sweep(self._loaded, command.settings, stopped):
+            self._emit(record)
+
+    def _measure(self, command: commands.Measure, stopped: Stopped) -> None:
+        session = self._ready
+        assert self._loaded is not None  # where there is a session, there is its model
+        for record in measure(command, self._loaded, session, stopped):
             self._emit(record)
 
     def _recall(self, command: commands.Recall, stopped: Stopped) -> None:

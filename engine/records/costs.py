@@ -55,7 +55,7 @@ class RaceStep:
     """Of all steps so far."""
     uncached_total_ms: float
     cached_pick: int
-    """What the sampler takes next in the lane with the cache; the lanes go on with it unless the path says otherwise."""
+    """What the sampler takes next in the lane with the cache; both lanes go on with it, beyond the path's end."""
     uncached_pick: int
     """What it takes next in the other, with the same draw."""
     largest_difference: float
@@ -112,7 +112,7 @@ class ProfilePart:
     layer: int | None
     """None outside the layers."""
     ms: float
-    """Median of the repeats, without the parts inside it."""
+    """Without the parts inside it; a mean over the same rounds as the whole step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +127,9 @@ class Profiled:
     parts: tuple[ProfilePart, ...]
     """In the order in which they ran."""
     fenced_ms: float
-    """The whole step with all fences, median of the repeats."""
+    """The whole step with all fences: the mean of the middle half of the repeats by their total."""
     unfenced_ms: float
-    """The same step without them, measured in turn with it; median as well."""
+    """The same step without them, measured in turn with it, and taken alike."""
     how: str
     """How it was measured, as sentences."""
 

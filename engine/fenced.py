@@ -1,0 +1,118 @@
+"""The fenced profile of one step: what each part of it costs when nothing overlaps, beside the step as it is.
+
+A fence costs time itself, and keeps MLX from doing one part's work beside another's: so the parts are set against
+their own total, and that total against the step without fences, both measured in turn in the same call.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import Cancelled
+from engine.fences import Fences, Place, places
+from engine.records import Measuring, Profiled, ProfilePart
+from engine.runner import Stopped, never
+from engine.session import Session
+from engine.trial import Trial
+
+WARM_UP = 2
+"""Rounds that are not counted: the first one copies the cache and may grow it."""
+HOW = (
+    "Fenced: before each part what it is given is evaluated, and what it gives is evaluated in it; mean of the {}"
+    " middle ones of {} repeats after {} rounds of warm-up. The unfenced step took turns with it. Both are the"
+    " forward, the sampler and the token's text, without the inspector's own readings, on a copy of the KV cache."
+)
+COPIED = " The kind of cache can't take a token off again, so each step copies it: the attention's share is too large."
+UNCACHED = " There is no KV cache: the step runs the whole path."
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One step, taken apart."""
+
+    parts: dict[Place, float]
+    total: float
+
+
+def profile(
+    model: Any, session: Session, repeats: int = 5, stopped: Stopped = never
+) -> Iterator[Measuring | Profiled]:
+    """Measure the step that would be taken next; the session and its cache stay as they are.
+
+    Args:
+        model: The session's.
+        session: Has read a prompt.
+        repeats: Counted rounds, at least 1.
+        stopped: Asked before each step.
+
+    Yields:
+        How far it is, before each round, and the profile.
+
+    Raises:
+        StepError: There is no prompt, or no room for one more token.
+        Cancelled: `stopped` said so.
+    """
+    trial = Trial(session)
+    fences = Fences(places(model, session.facts.vocabulary), trial.pending)
+    fenced: list[_Round] = []
+    plain: list[_Round] = []
+    for turn in range(WARM_UP + repeats):
+        yield Measuring("Profile", turn, WARM_UP + repeats, "warm-up" if turn < WARM_UP else "one step")
+        for with_fences in ((True, False), (False, True))[turn % 2]:
+            if stopped():
+                raise Cancelled
+            with fences.up(model) if with_fences else nullcontext():
+                found = _round(session, trial, fences)
+            (fenced if with_fences else plain).append(found)
+    yield _profiled(session, trial, fenced[WARM_UP:], plain[WARM_UP:])
+
+
+def _round(session: Session, trial: Trial, fences: Fences) -> _Round:
+    """One step: the forward, the draw of the token after it, and that token's text."""
+    fences.take()
+    begun = time.perf_counter()
+    row = trial.forward()
+    ran = time.perf_counter()
+    look = session.looker.look(session.node, row, session.settings)
+    drawn = time.perf_counter()
+    session.tokens.text(look.sampled.picked, session.pending.get(session.node, b""))
+    ended = time.perf_counter()
+    parts = fences.take()
+    parts[Place("sampling", "sampling", None)] = (drawn - ran) * 1000
+    parts[Place("detokenizing", "detokenizing", None)] = (ended - drawn) * 1000
+    trial.back()
+    return _Round(parts, (ended - begun) * 1000)
+
+
+def _profiled(session: Session, trial: Trial, fenced: Sequence[_Round], plain: Sequence[_Round]) -> Profiled:
+    middle, repeats = _middle(fenced), len(fenced)
+    parts = [
+        ProfilePart(
+            place.name,
+            place.role,
+            place.layer,
+            statistics.fmean(each.parts.get(place, 0.0) for each in middle),
+        )
+        for place in fenced[0].parts
+    ]
+    how = HOW.format(len(middle), repeats, WARM_UP) + (COPIED if trial.copies else "")
+    return Profiled(
+        node=session.node,
+        tokens=session.tree[session.node].depth,
+        repeats=repeats,
+        parts=tuple(parts),
+        fenced_ms=statistics.fmean(each.total for each in middle),
+        unfenced_ms=statistics.fmean(each.total for each in _middle(plain)),
+        how=how + ("" if session.cached else UNCACHED),
+    )
+
+
+def _middle(rounds: Sequence[_Round]) -> Sequence[_Round]:
+    """The middle half by total, at least one: as steady as a median, and its parts still belong together."""
+    ordered, cut = sorted(rounds, key=lambda each: each.total), len(rounds) // 4
+    return ordered[cut : len(ordered) - cut]

@@ -1,0 +1,187 @@
+"""Times the parts of a model: evaluates what each is given before it, and what it gives within it.
+
+mlx_lm's models are found by what they are made of, not by family: the decoder layers are the model's list of modules,
+a layer's parts are its direct children, and outside the layers every module without modules of its own is a part. What
+a part does is guessed from the names of its class and attribute; where those tell nothing its path stands for it.
+
+The call of a module is looked up on its class, so the classes are patched for as long as the fences stand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from engine.kv import arrays
+from engine.records import Role
+
+NAMES: tuple[tuple[Role, tuple[str, ...]], ...] = (
+    ("norm", ("norm", " ln_", " ln")),
+    (
+        "recurrence",
+        ("mamba", "ssm", "conv", "delta", "linear_attn", "linearattention", "lightning", "recurrent"),
+    ),
+    ("recurrence", ("rwkv", "time_mix", "timemix", "rglru")),
+    ("attention", ("attn", "attention")),
+    ("mlp", ("mlp", "moe", "feed_forward", "feedforward", "ffn", "expert", "channel_mix", "channelmix")),
+    ("recurrence", ("mixer",)),
+)
+"""What class and attribute say, `Class attribute` in lower case; the first that fits holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a part is and what it does."""
+
+    name: str
+    role: Role
+    layer: int | None
+
+
+def places(model: Any, vocabulary: int) -> dict[int, Place]:
+    """The parts of a model, by the `id()` of their modules.
+
+    Args:
+        model: As mlx_lm loads it.
+        vocabulary: Rows of its embedding: a projection to so many numbers is the head.
+    """
+    names = {id(module): name for name, module in model.named_modules()}
+    found: dict[int, Place] = {}
+    inside: set[int] = set()
+    for index, layer in enumerate(layers(model)):
+        inside |= {id(module) for _, module in layer.named_modules()}
+        path = names.get(id(layer), f"layers.{index}")
+        found[id(layer)] = Place(path, "residual", index)
+        for attribute, child in layer.children().items():
+            if isinstance(child, nn.Module):
+                found[id(child)] = Place(f"{path}.{attribute}", _role(child, attribute), index)
+    for name, module in model.named_modules():
+        if name and id(module) not in inside and not _has_modules(module):
+            found[id(module)] = Place(name, _outer_role(module, name.split(".")[-1], vocabulary), None)
+    return found
+
+
+def layers(model: Any) -> list[Any]:
+    """The decoder layers: what the model calls so, else its longest list of modules."""
+    named = getattr(model, "layers", None)
+    stacks: list[list[Any]] = [
+        value for _, module in model.named_modules() for value in module.values() if _is_stack(value)
+    ]
+    if isinstance(named, list) and _is_stack(named):
+        stacks = [named]
+    return [layer for layer in max(stacks, key=len, default=[]) if isinstance(layer, nn.Module)]
+
+
+def _is_stack(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(each, nn.Module) for each in value)
+
+
+def _has_modules(module: Any) -> bool:
+    return any(isinstance(each, nn.Module) or _is_stack(each) for each in module.children().values())
+
+
+def _role(module: Any, attribute: str) -> Role:
+    words = f"{type(module).__name__} {attribute}".lower()
+    return next((role for role, parts in NAMES if any(part in words for part in parts)), "other")
+
+
+def _outer_role(module: Any, attribute: str, vocabulary: int) -> Role:
+    if isinstance(module, nn.Embedding | nn.QuantizedEmbedding):
+        return "embedding"
+    weight = getattr(module, "weight", None)
+    if isinstance(weight, mx.array) and weight.ndim == 2 and weight.shape[0] == vocabulary:
+        return "head"
+    role = _role(module, attribute)
+    return role if role == "norm" else "other"
+
+
+@dataclass(slots=True)
+class _Open:
+    """A part that is running."""
+
+    module: Any
+    begun: float
+    inner: float = 0.0
+
+
+@dataclass(slots=True)
+class Fences:
+    """Measures the parts of one model.
+
+    Args:
+        places: The parts.
+        pending: Arrays that belong to a part though its result doesn't depend on them: recurrent states.
+    """
+
+    places: Mapping[int, Place]
+    pending: Callable[[], list[mx.array]]
+    found: dict[Place, float] = field(default_factory=dict)
+    """Milliseconds of each part without the parts inside it, in the order in which they ended."""
+    _open: list[_Open] = field(default_factory=list)
+
+    def take(self) -> dict[Place, float]:
+        """What was measured since the last time."""
+        found, self.found = self.found, {}
+        return found
+
+    @contextmanager
+    def up(self, model: Any) -> Iterator[None]:
+        """Let the fences stand; the classes are what they were when this ends, however it ends."""
+        classes = {type(module) for _, module in model.named_modules() if id(module) in self.places}
+        patched = []
+        try:
+            for each in classes:
+                for method in ("__call__", "as_linear"):
+                    if hasattr(each, method):
+                        patched.append((each, method, each.__dict__.get(method)))
+                        setattr(each, method, self._fenced(getattr(each, method), method))
+            yield
+        finally:
+            self._open.clear()
+            for each, method, own in reversed(patched):
+                if own is None:
+                    delattr(each, method)
+                else:
+                    setattr(each, method, own)
+
+    def _fenced(self, original: Callable[..., Any], method: str) -> Callable[..., Any]:
+        def call(module: Any, *given: Any, **named: Any) -> Any:
+            place = self.places.get(id(module))
+            if place is None or (
+                self._open and self._open[-1].module is module
+            ):  # a call of the class above it
+                return original(module, *given, **named)
+            if method == "as_linear":  # tied weights: the embedding is the head too
+                place = Place(f"{place.name}.as_linear", "head", None)
+            return self._timed(place, module, lambda: original(module, *given, **named), (given, named))
+
+        return call
+
+    def _timed(self, place: Place, module: Any, run: Callable[[], Any], given: Any) -> Any:
+        mx.eval(list(_arrays(given)))
+        self._open.append(_Open(module, time.perf_counter()))
+        result = run()
+        mx.eval([*_arrays(result), *self.pending()])
+        this = self._open.pop()
+        ms = (time.perf_counter() - this.begun) * 1000
+        if self._open:
+            self._open[-1].inner += ms
+        self.found[place] = self.found.get(place, 0.0) + ms - this.inner
+        return result
+
+
+def _arrays(value: Any) -> Iterator[mx.array]:
+    """The arrays in what a module is given or gives."""
+    if isinstance(value, dict) and not isinstance(value, nn.Module):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _arrays(each)
+    else:
+        yield from arrays(value)

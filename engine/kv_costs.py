@@ -1,0 +1,256 @@
+"""What a quantized KV cache saves, and what it does to the logits: the session's path, computed again with each.
+
+Every precision sees the path the way mlx_lm would run it: the prompt in chunks but for its last token, quantized after
+each chunk, then token by token. The model's own type goes the same way, so that nothing but the precision differs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from engine.errors import Cancelled, SettingsError
+from engine.kv import kind_of
+from engine.model import Loaded
+from engine.ranking import Row
+from engine.records import KVCompared, KVCost, Measuring
+from engine.runner import FIXED_CHUNK, Runner, Stopped, never
+from engine.session import Session
+from engine.settings import KV_BITS, KV_GROUP_SIZES, LoadSettings
+
+TELL_SECONDS = 0.2
+GROUPS_TRIED = (64, 32)
+"""mlx_lm's default, then what fits smaller heads."""
+FORMULA = (
+    "tokens held x KV heads x (head size x bits / 8), for keys and for values of each layer; quantized also a scale"
+    " and a bias in the model's own type for each group: tokens held x KV heads x (head size / group) x 2 x bytes"
+)
+
+
+def compare(
+    loaded: Loaded,
+    session: Session,
+    bits: Sequence[int] = (8, 4),
+    group_size: int | None = None,
+    stopped: Stopped = never,
+) -> Iterator[Measuring | KVCompared]:
+    """Compute the path in caches of several precisions; the session and its cache stay as they are.
+
+    Args:
+        loaded: The session's model.
+        session: Has read a prompt.
+        bits: Of the quantized caches, beside the model's own type.
+        group_size: Numbers that share a scale; None for the first of 64 and 32 that divides the heads.
+        stopped: Asked before each chunk and token.
+
+    Yields:
+        How far it is, and after each precision all that is known.
+
+    Raises:
+        SettingsError: There are no such bits or groups.
+        StepError: There is no prompt.
+        Cancelled: `stopped` said so.
+    """
+    _check(bits, group_size)
+    session.here  # noqa: B018 - raises where there is no prompt
+    run = Comparison(loaded, session, stopped)
+    yield from run.own()
+    yield run.told(last=not bits)
+    for each in bits:
+        yield from run.quantized(each, group_size)
+        yield run.told(last=each == bits[-1])
+
+
+def _check(bits: Sequence[int], group_size: int | None) -> None:
+    for each in bits:
+        if each not in KV_BITS:
+            raise SettingsError("kv_bits", f"KV bits must be one of {_list(KV_BITS)}, not {each}.")
+    if group_size is not None and group_size not in KV_GROUP_SIZES:
+        raise SettingsError(
+            "kv_group_size", f"KV group size must be one of {_list(KV_GROUP_SIZES)}, not {group_size}."
+        )
+
+
+def _list(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """The path in the model's own type."""
+
+    row: Row
+    bits: int
+    shapes: tuple[tuple[int, int, int, int], ...]
+    """Of the arrays that can be quantized: tokens held, heads, head size, bytes of a number."""
+    rest: int
+    """Bytes of the caches that can't."""
+
+
+class Comparison:
+    """One path in several precisions; see `compare`."""
+
+    def __init__(self, loaded: Loaded, session: Session, stopped: Stopped) -> None:
+        self._loaded = loaded
+        self._stopped = stopped
+        self._node = session.node
+        self._ids = session.tree.tokens(session.node)
+        self._start = session.tree[session.node].start
+        self._settings = replace(loaded.settings, kv_bits=None, quantized_kv_start=0)
+        self._costs: list[KVCost] = []
+        self._base: _Base | None = None
+
+    def told(self, last: bool) -> KVCompared:
+        """What is known so far."""
+        return KVCompared(self._node, len(self._ids), tuple(self._costs), FORMULA, last)
+
+    def own(self) -> Iterator[Measuring]:
+        """The path in the model's own type, which the others are set against."""
+        run = self._run(self._settings, "the model's own type")
+        yield from run.go()
+        base = self._base = _base(run, getattr(mx, self._loaded.facts.dtype).size)
+        reading = run.runner.kv.reading()
+        self._costs.append(
+            KVCost(
+                bits=base.bits, group_size=None, formula_bytes=_formula(base, base.bits, None),
+                used_bytes=reading.used_bytes, allocated_bytes=reading.allocated_bytes, largest_change=0.0,
+                mean_change=0.0, same_top=True, ms=run.ms,
+            )
+        )  # fmt: skip
+
+    def quantized(self, bits: int, group_size: int | None) -> Iterator[Measuring]:
+        """The path in a quantized cache, or why there is none."""
+        base, kinds = self._base, self._kinds()
+        assert base is not None
+        group, refused = _group(base, kinds, group_size)
+        if refused:
+            self._costs.append(_refused(bits, group_size, refused))
+            return
+        settings = replace(self._settings, kv_bits=bits, kv_group_size=group, max_kv_size=None)
+        run = self._run(settings, f"{bits} bits")
+        try:
+            yield from run.go()
+        except (ValueError, NotImplementedError, TypeError, AttributeError) as error:
+            told = str(error).strip().splitlines()
+            said = told[0].rstrip(".") if told else type(error).__name__
+            why = f"This model's attention can't use a quantized KV cache ({said})."
+            self._costs.append(_refused(bits, group, why))
+            return
+        self._costs.append(_cost(run, base, bits, group, kinds))
+
+    def _run(self, settings: LoadSettings, detail: str) -> _Path:
+        runner = Runner(self._loaded.model, settings)
+        return _Path(runner, self._ids, self._start, detail, self._stopped)
+
+    def _kinds(self) -> list[str]:
+        return [kind_of(cache) for cache in Runner(self._loaded.model, self._settings).kv.caches]
+
+
+class _Path:
+    """A path on its way through a cache.
+
+    Args:
+        runner: With an empty cache.
+        ids: The path.
+        start: How many of them are the prompt.
+        detail: What is computed, for the progress.
+        stopped: Asked before each chunk and token.
+    """
+
+    def __init__(self, runner: Runner, ids: Sequence[int], start: int, detail: str, stopped: Stopped) -> None:
+        self.runner = runner
+        self.ids = ids
+        self.row: Row = np.empty(0, dtype=np.float32)
+        self.ms = 0.0
+        self._together = start - 1
+        self._detail = detail
+        self._stopped = stopped
+
+    def go(self) -> Iterator[Measuring]:
+        """Run it, telling how far it is now and then."""
+        begun, told, kv = time.perf_counter(), 0.0, self.runner.kv
+        while kv.offset < len(self.ids):
+            if self._stopped():
+                raise Cancelled
+            if time.perf_counter() - told > TELL_SECONDS:
+                told = time.perf_counter()
+                yield Measuring("CompareKV", kv.offset, len(self.ids), self._detail)
+            self._on()
+        self.ms = (time.perf_counter() - begun) * 1000
+
+    def _on(self) -> None:
+        offset = self.runner.kv.offset
+        if offset < self._together:
+            self.runner.feed(self.ids[offset : min(offset + FIXED_CHUNK, self._together)])
+            mx.clear_cache()
+        else:
+            self.row = self.runner.forward(self.ids[offset])
+
+
+def _base(run: _Path, itemsize: int) -> _Base:
+    plain = [cache for cache in run.runner.kv.caches if kind_of(cache) == "plain"]
+    arrays = [array for cache in plain for array in (cache.keys, cache.values)]
+    held = len(run.ids)
+    shapes = tuple((held, array.shape[1], array.shape[3], array.itemsize) for array in arrays)
+    reading = run.runner.kv.reading()
+    rest = sum(group.used_bytes * len(group.layers) for group in reading.groups if group.kind != "plain")
+    return _Base(run.row, 8 * (shapes[0][3] if shapes else itemsize), shapes, rest)
+
+
+def _formula(base: _Base, bits: int, group: int | None) -> int:
+    """Bytes of the tokens held, from the shapes alone."""
+    total = base.rest
+    for held, heads, size, itemsize in base.shapes:
+        total += held * heads * (size * (itemsize * 8 if group is None else bits)) // 8
+        total += held * heads * (size // group) * 2 * itemsize if group is not None else 0
+    return total
+
+
+def _group(base: _Base, kinds: Sequence[str], wanted: int | None) -> tuple[int, str]:
+    """The group size, or why there is no quantized cache and what would do."""
+    if not base.shapes:
+        names = ", ".join(sorted(set(kinds)))
+        return 0, f"Caches of kind {names} can't be quantized in mlx-lm: only plain ones can."
+    sizes = sorted({size for _, _, size, _ in base.shapes})
+    fitting = [each for each in KV_GROUP_SIZES if all(size % each == 0 for size in sizes)]
+    chosen = next((each for each in (GROUPS_TRIED if wanted is None else (wanted,)) if each in fitting), 0)
+    if chosen:
+        return chosen, ""
+    heads = f"The heads of this model have {' and '.join(map(str, sizes))} numbers"
+    if not fitting:
+        return (
+            0,
+            f"{heads}, which can't be cut into groups of {_list(KV_GROUP_SIZES)}: mlx-lm can't quantize them.",
+        )
+    return 0, f"{heads}, which can't be cut into groups of {wanted}. Use --kv-group-size {fitting[-1]}."
+
+
+def _refused(bits: int, group: int | None, why: str) -> KVCost:
+    return KVCost(
+        bits=bits, group_size=group, formula_bytes=0, used_bytes=0, allocated_bytes=0, largest_change=0.0,
+        mean_change=0.0, same_top=False, ms=0.0, refused=why,
+    )  # fmt: skip
+
+
+def _cost(run: _Path, base: _Base, bits: int, group: int, kinds: Sequence[Any]) -> KVCost:
+    reading, change = run.runner.kv.reading(), np.abs(run.row - base.row)
+    others = sorted({kind for kind in kinds if kind != "plain"})
+    return KVCost(
+        bits=bits,
+        group_size=group,
+        formula_bytes=_formula(base, bits, group),
+        used_bytes=reading.used_bytes,
+        allocated_bytes=reading.allocated_bytes,
+        largest_change=float(change.max()),
+        mean_change=float(change.mean()),
+        same_top=int(run.row.argmax()) == int(base.row.argmax()),
+        ms=run.ms,
+        note=f"Caches of kind {', '.join(others)} stay as they are: mlx-lm quantizes plain ones alone."
+        if others
+        else "",
+    )

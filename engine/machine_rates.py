@@ -1,0 +1,117 @@
+"""What this machine reaches through MLX: bytes a second through memory, and operations a second of a matrix product.
+
+Measured, not looked up: on the CPU backend MLX is far from what the processor could do, and it is MLX that runs the
+model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from engine.errors import Cancelled
+from engine.records import ModelFacts
+from engine.runner import Stopped
+
+ARRAY_BYTES = 128 * 2**20
+"""Larger than the caches of most processors."""
+BANDWIDTH_SECONDS = 0.45
+MATMUL_SECONDS = 0.65
+LONG_ENOUGH = 0.04
+"""Seconds of a matrix product from which on a larger one tells no more."""
+LARGEST = 8192
+"""Rows of the largest product."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The best of some measurements, and of what."""
+
+    value: float
+    """In 10^9 a second."""
+    how: str
+
+
+def bandwidth(stopped: Stopped) -> Rate:
+    """Bytes read and written a second, the best of several ways to go through an array of 128 MiB.
+
+    Raises:
+        Cancelled: `stopped` said so.
+    """
+    array = mx.ones((ARRAY_BYTES // 4,), dtype=mx.float32)
+    mx.eval(array)
+    ways: dict[str, tuple[int, Callable[[], mx.array]]] = {
+        "reading it for its largest number": (1, lambda: mx.max(array)),
+        "reading it for its sum": (1, lambda: mx.sum(array)),
+        "reading it and writing its negative": (2, lambda: mx.negative(array)),
+    }
+    best = dict.fromkeys(ways, 0.0)
+    for name in _in_turn(list(ways), BANDWIDTH_SECONDS, stopped):
+        factor, run = ways[name]
+        best[name] = max(best[name], factor * ARRAY_BYTES / _seconds(run))
+    name = max(best, key=lambda each: best[each])
+    mx.clear_cache()
+    return Rate(
+        best[name] / 1e9,
+        f"an array of {ARRAY_BYTES // 2**20} MiB of float32, {name}: the best of its repeats",
+    )
+
+
+def matmul(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
+    """Operations a second of a square matrix product in the weights' own type, the best of growing sizes.
+
+    Raises:
+        Cancelled: `stopped` said so.
+    """
+    quantized = next((m for _, m in model.named_modules() if isinstance(m, nn.QuantizedLinear)), None)
+    dtype = getattr(mx, facts.dtype)
+    ends, rows, best, at, took = time.perf_counter() + MATMUL_SECONDS, 256, 0.0, 256, 0.0
+    # the next product takes eight times as long: it has to fit into the time that is left
+    while rows <= LARGEST and time.perf_counter() + 8 * took < ends:
+        if stopped():
+            raise Cancelled
+        run = _product(rows, dtype, quantized)
+        took = min(_seconds(run) for _ in range(2))
+        rate = 2 * rows**3 / took
+        best, at = (rate, rows) if rate > best else (best, at)
+        if took > LONG_ENOUGH:
+            break
+        rows *= 2
+    mx.clear_cache()
+    kind = facts.quantization if quantized is not None else facts.dtype
+    return Rate(
+        best / 1e9, f"the product of two matrices of {at} x {at}, weights in {kind}: the best of its repeats"
+    )
+
+
+def _product(rows: int, dtype: mx.Dtype, like: Any) -> Callable[[], mx.array]:
+    """A product of two square matrices, the second of them quantized as a model's weights are."""
+    x, w = (mx.random.normal((rows, rows), key=mx.random.key(n)).astype(dtype) for n in (0, 1))
+    if like is None:
+        mx.eval(x, w)
+        return lambda: x @ w
+    kind = {"group_size": like.group_size, "bits": like.bits, "mode": getattr(like, "mode", "affine")}
+    packed = mx.quantize(w, **kind)
+    mx.eval(x, packed)
+    return lambda: mx.quantized_matmul(x, *packed, transpose=True, **kind)
+
+
+def _in_turn(names: list[str], seconds: float, stopped: Stopped) -> Iterator[str]:
+    """Names in turn, each at least once, until the time is up."""
+    ends, turn = time.perf_counter() + seconds, 0
+    while turn < len(names) or time.perf_counter() < ends:
+        if stopped():
+            raise Cancelled
+        yield names[turn % len(names)]
+        turn += 1
+
+
+def _seconds(run: Callable[[], mx.array]) -> float:
+    begun = time.perf_counter()
+    mx.eval(run())
+    return time.perf_counter() - begun

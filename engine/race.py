@@ -1,0 +1,204 @@
+"""The race: the same tokens with a KV cache and without one, step by step in turn, both measured.
+
+Both lanes have caches of their own beside the session's. They follow the session's path as far as it reaches; beyond it
+the lane with the cache decides, with the session's settings and draws, and the other is asked whether it agrees.
+End-of-sequence is barred, so that every race reaches its length.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.errors import Cancelled, StepError
+from engine.look import Looker
+from engine.model import Loaded
+from engine.ranking import Row
+from engine.records import Measuring, RaceEnded, RaceOpened, RaceStep
+from engine.runner import Runner, Stopped, never
+from engine.session import Session
+from engine.tree import ROOT, TokenTree
+
+WARM_UP_TOKENS = 16
+WARM_UP_ROUNDS = 3
+HOW = (
+    "Each step is one forward, fenced, until its logits are in host memory: the last token over the cache, against"
+    " the whole sequence in fresh caches, with the logits of all its tokens; sampling isn't in it. The lanes take turns"
+    " at every length, and the one that goes first changes. Both were warmed up."
+)
+
+
+def race(
+    loaded: Loaded, session: Session, first: int, last: int, stopped: Stopped = never
+) -> Iterator[Measuring | RaceOpened | RaceStep | RaceEnded]:
+    """Race from one length to another; the session and its cache stay as they are.
+
+    Args:
+        loaded: The session's model.
+        session: Has read a prompt.
+        first: Tokens of the sequence before the first step, at least 1. Where the path is shorter the lane with the
+            cache goes on to there unmeasured.
+        last: Tokens after the last step, more than `first` and within the context window.
+        stopped: Asked before each step.
+
+    Yields:
+        How it begins, a record for each step, and its end.
+
+    Raises:
+        StepError: There is no prompt, or the lengths don't hold.
+        Cancelled: `stopped` said so.
+    """
+    _check(session, first, last)
+    run = Race(loaded, session, first, last, stopped)
+    yield run.opened()
+    yield from run.get_there()
+    while run.tokens < last:
+        yield run.step()
+    yield run.ended()
+
+
+def _check(session: Session, first: int, last: int) -> None:
+    session.here  # noqa: B018 - raises where there is no prompt
+    if not 1 <= first < last:
+        raise StepError(
+            f"A race can't go from {first} to {last} tokens.",
+            "Begin at 1 or later, and end beyond the beginning.",
+        )
+    window = session.facts.context_window
+    if window is not None and last > window:
+        raise StepError(
+            f"A race to {last} tokens leaves the model's context window of {window}.",
+            f"End at {window} or before.",
+        )
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What the steps so far come to."""
+
+    steps: int = 0
+    cached_ms: float = 0.0
+    uncached_ms: float = 0.0
+    largest: float = 0.0
+
+
+class Race:
+    """One race on its way; see `race`."""
+
+    def __init__(self, loaded: Loaded, session: Session, first: int, last: int, stopped: Stopped) -> None:
+        self._session = session
+        self._first, self._last = first, last
+        self._stopped = stopped
+        self._path = session.tree.tokens(session.node)
+        self._settings = replace(session.settings, min_tokens=last)
+        self._cached = session.runner.fresh()
+        plain = replace(loaded.settings, kv_bits=None, max_kv_size=None, prefill_step_size=None)
+        self._uncached = Runner(loaded.model, plain)
+        self._tree = TokenTree()
+        self._pending: dict[int, bytes] = {}
+        self._looker = Looker(session.tokens, self._tree, self._pending)
+        self._sums = _Sums()
+        self._differences: list[int] = []
+        self._next = -1
+        """What the lane with the cache takes next."""
+        self.tokens = 0
+        """Of the sequence so far."""
+
+    def opened(self) -> RaceOpened:
+        """How it begins."""
+        return RaceOpened(self._session.node, self._first, self._last, len(self._path), HOW)
+
+    def ended(self) -> RaceEnded:
+        """What it came to."""
+        sums = self._sums
+        return RaceEnded(sums.steps, sums.cached_ms, sums.uncached_ms, tuple(self._differences), sums.largest)
+
+    # ---- to the start -----------------------------------------------------------------------
+
+    def get_there(self) -> Iterator[Measuring]:
+        """Warm up, read the path, and go on to the first length."""
+        yield Measuring("Race", 0, self._first, "warm-up")
+        self._warm_up()
+        ids = self._path[: self._first]
+        start = min(self._session.tree[self._session.node].start, len(ids))
+        row = self._cached.path(ids, start, self._stopped)
+        self._node = self._tree.extend(ROOT, ids, "prompt")
+        self._next = self._pick(row)
+        while (self._tree[self._node].depth) < self._first:
+            self._check()
+            yield Measuring("Race", self._tree[self._node].depth, self._first, "to the first length")
+            token = self._token()
+            row = self._cached.forward(token)
+            self._grow(token)
+            self._next = self._pick(row)
+        self.tokens = self._first
+
+    def _warm_up(self) -> None:
+        ids = self._path[:WARM_UP_TOKENS]
+        runner = self._cached.fresh()
+        runner.path(ids, len(ids), self._stopped)
+        for _ in range(WARM_UP_ROUNDS):
+            self._check()
+            runner.forward(ids[-1])
+            self._uncached.whole(ids, self._stopped)
+
+    # ---- a step -----------------------------------------------------------------------------
+
+    def step(self) -> RaceStep:
+        """Let both lanes take the next token."""
+        self._check()
+        token = self._token()
+        ids = [*self._tree.tokens(self._node), token]
+        lanes: list[Callable[[], Row]] = [
+            lambda: self._cached.forward(token), lambda: self._uncached.whole(ids, self._stopped),
+        ]  # fmt: skip
+        order = (0, 1) if len(ids) % 2 else (1, 0)
+        taken = {lane: _timed(lanes[lane]) for lane in order}
+        text = self._grow(token)
+        self.tokens += 1
+        return self._told(token, text, *taken[0], *taken[1])
+
+    def _told(
+        self, token: int, text: str, row: Row, cached_ms: float, other: Row, uncached_ms: float
+    ) -> RaceStep:
+        sums, difference = self._sums, float(np.abs(row - other).max())
+        sums.steps += 1
+        sums.cached_ms += cached_ms
+        sums.uncached_ms += uncached_ms
+        sums.largest = max(sums.largest, difference)
+        self._next, agreed = self._pick(row), self._pick(other)
+        if agreed != self._next:
+            self._differences.append(self.tokens)
+        return RaceStep(
+            tokens=self.tokens, id=token, text=text, cached_ms=cached_ms, uncached_ms=uncached_ms,
+            cached_total_ms=sums.cached_ms, uncached_total_ms=sums.uncached_ms, cached_pick=self._next,
+            uncached_pick=agreed, largest_difference=difference,
+            kv_bytes=self._cached.kv.reading().used_bytes, passed_bytes=self._uncached.kv.passed[1],
+        )  # fmt: skip
+
+    def _token(self) -> int:
+        """The token to come: the path's, or what the lane with the cache picked beyond its end."""
+        depth = self._tree[self._node].depth
+        return self._path[depth] if depth < len(self._path) else self._next
+
+    def _pick(self, row: Row) -> int:
+        return self._looker.look(self._node, row, self._settings).sampled.picked
+
+    def _grow(self, token: int) -> str:
+        """Add a token to the race's own tree; returns the characters that it finishes."""
+        text = self._session.tokens.text(token, self._pending.get(self._node, b""))[0]
+        self._node = self._looker.grow(self._node, token, "sampled")
+        return text
+
+    def _check(self) -> None:
+        if self._stopped():
+            raise Cancelled
+
+
+def _timed(run: Callable[[], Row]) -> tuple[Row, float]:
+    begun = time.perf_counter()
+    row = run()
+    return row, (time.perf_counter() - begun) * 1000

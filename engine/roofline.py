@@ -1,0 +1,133 @@
+"""The roofline: where prefill and decode of this model stand under the limits of this machine."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from engine import machine_rates, work
+from engine.errors import Cancelled
+from engine.model import Loaded
+from engine.records import Measuring, RooflineMeasured, Work
+from engine.runner import Runner, Stopped, never
+from engine.session import Session
+from engine.trial import Trial
+
+REPEATS = 7
+LEAST_TOKENS, MOST_TOKENS = 16, 256
+"""Of the prefill."""
+PREFILL_MS = 1000.0
+"""What one prefill may take, if its tokens took as long as decode steps: it is faster."""
+NO_HEADS = "The attention heads aren't known: the operations of attention are not counted."
+HOW = "Decode: the forward of the next step on a copy of the cache, fenced, median of {} after a warm-up. "
+HOW_PREFILL = (
+    "Prefill: one forward of the path's first {} tokens from nothing, with the logits of all, fenced, median of {}"
+    " after a warm-up. "
+)
+
+
+def roofline(
+    loaded: Loaded, session: Session, stopped: Stopped = never
+) -> Iterator[Measuring | RooflineMeasured]:
+    """Measure decode, prefill and the machine; the session and its cache stay as they are.
+
+    Args:
+        loaded: The session's model.
+        session: Has read a prompt.
+        stopped: Asked between two measurements.
+
+    Raises:
+        StepError: There is no prompt, or no room for one more token.
+        Cancelled: `stopped` said so.
+    """
+    begun, run = time.perf_counter(), Roofline(loaded, session, stopped)
+    yield _telling(0, "decode")
+    decode = run.decode()
+    yield _telling(1, "prefill")
+    prefill, repeats = run.prefill(decode.ms)
+    yield _telling(2, "memory bandwidth")
+    bandwidth = machine_rates.bandwidth(stopped)
+    yield _telling(3, "matrix product")
+    matmul = machine_rates.matmul(loaded.model, loaded.facts, stopped)
+    yield RooflineMeasured(
+        node=session.node,
+        bandwidth_gbs=bandwidth.value,
+        bandwidth_how=bandwidth.how,
+        matmul_gflops=matmul.value,
+        matmul_how=matmul.how,
+        decode=decode,
+        prefill=prefill,
+        active_parameters=run.weights.parameters,
+        how=(
+            HOW.format(REPEATS) + (HOW_PREFILL.format(prefill.tokens, repeats) if prefill else "") + work.HOW
+        ),
+        notes=run.notes(),
+        ms=(time.perf_counter() - begun) * 1000,
+    )
+
+
+def _telling(done: int, detail: str) -> Measuring:
+    return Measuring("MeasureRoofline", done, 4, detail)
+
+
+class Roofline:
+    """The two forwards of one model; see `roofline`."""
+
+    def __init__(self, loaded: Loaded, session: Session, stopped: Stopped) -> None:
+        self._loaded = loaded
+        self._session = session
+        self._stopped = stopped
+        self.weights = work.weights(loaded.model)
+
+    def notes(self) -> tuple[str, ...]:
+        """What the formulas had to do without."""
+        facts = self._loaded.facts
+        attends = any(kind != "recurrent" for kind in facts.cache_kinds)
+        unknown = attends and not (facts.heads and facts.head_size)
+        return (*self.weights.notes, *((NO_HEADS,) if unknown else ()))
+
+    def decode(self) -> Work:
+        """The step that would be taken next; without a KV cache that is a pass over the whole path."""
+        session, trial = self._session, Trial(self._session)
+        times: list[float] = []
+        for _ in range(REPEATS + 1):
+            times.append(self._ms(trial.forward))
+            read = trial.bytes_read()
+            trial.back()
+        held = session.tree[session.node].depth
+        return (
+            self._work(1, held, read, times[1:])
+            if session.cached
+            else self._work(held + 1, 0, read, times[1:])
+        )
+
+    def prefill(self, decode_ms: float) -> tuple[Work | None, int]:
+        """A forward of the path's first tokens, as many as the time allows; returns it with its repeats."""
+        affordable = int(PREFILL_MS / max(decode_ms, 0.01))
+        path = self._session.tree.tokens(self._session.node)
+        ids = path[: max(LEAST_TOKENS, min(MOST_TOKENS, affordable))]
+        if len(ids) < 2:
+            return None, 0
+        settings = replace(self._loaded.settings, kv_bits=None, max_kv_size=None, prefill_step_size=None)
+        runner = Runner(self._loaded.model, settings)
+        times = [self._ms(lambda: runner.whole(ids))]
+        while len(times) < 2 or (len(times) < 4 and sum(times) < PREFILL_MS):
+            times.append(self._ms(lambda: runner.whole(ids)))
+        return self._work(len(ids), 0, runner.kv.passed[1], times[1:]), len(times) - 1
+
+    def _work(self, tokens: int, before: int, kv_bytes: int, times: Sequence[float]) -> Work:
+        groups = self._session.kv.reading().groups
+        flops = 2 * self.weights.parameters * tokens
+        flops += work.attention(self._loaded.facts, groups, before, tokens)
+        return Work(
+            tokens, before + tokens, self.weights.read(tokens), kv_bytes, flops, statistics.median(times)
+        )
+
+    def _ms(self, run: Callable[[], object]) -> float:
+        if self._stopped():
+            raise Cancelled
+        begun = time.perf_counter()
+        run()
+        return (time.perf_counter() - begun) * 1000
