@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ _AXIS = 7
 """Cells of the axis' labels."""
 _WIDEST = 4
 """Cells of one step at most."""
+_ROOMY = 40
+"""Cells from which a panel says things in full."""
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -45,27 +48,15 @@ def halves(values: Sequence[float], height: int) -> Halves:
         height: Lines at hand, 2 at least where there are values of both signs.
     """
     top, bottom = max((0.0, *values)), -min((0.0, *values))
-    if not top and not bottom:
-        return Halves(height, 0, 1.0)
-    above = round(height * top / (top + bottom))
-    above = min(max(above, 1 if top else 0), height - (1 if bottom else 0))
-    below = height - above
-    return Halves(above, below, max(top / above if above else 0.0, bottom / below if below else 0.0))
+    fewest = range(1 if top else 0, height + (0 if bottom else 1)) or range(height, height + 1)
+    worth = {above: _worth(top, above, bottom, height - above) for above in fewest}
+    above = min(worth, key=lambda lines: (worth[lines], -lines))
+    return Halves(above, height - above, worth[above] or 1.0)
 
 
-def hanging(values: Sequence[float], height: int, top: float) -> list[str]:
-    """An area that hangs from its first line, to be drawn with ink and ground exchanged.
-
-    Args:
-        values: One column a value, none below zero.
-        height: Lines.
-        top: The value that fills the whole height.
-
-    Returns:
-        The lines, the highest first: each character shows the part of its cell that stays free.
-    """
-    free = str.maketrans(HEIGHTS, HEIGHTS[::-1])
-    return [line.translate(free) for line in reversed(area(values, height, top))]
+def _worth(top: float, above: int, bottom: float, below: int) -> float:
+    """What a line must be worth for both extremes to fit."""
+    return max(top / above if above else 0.0, bottom / below if below else 0.0)
 
 
 class GapChart(Canvas):
@@ -87,49 +78,63 @@ class GapChart(Canvas):
     def draw(self, width: int, height: int) -> list[Row]:
         comparison = self.comparison
         gap = comparison.gap if comparison else ()
-        self.title(Content("Logprob gap"), Content(self._words(comparison)))
-        if not gap or height < 1:
+        roomy = width >= _ROOMY
+        self.title(Content("Logprob gap" + (": ▲ left, ▼ right is ahead" if roomy else "")),
+                   Content(self._words(comparison, roomy)))  # fmt: skip
+        if not gap or height < 2:
             told = "Only one of them goes on after the parting."
             return centred([(told, self.ink("muted"))], width, height)
-        shown = sample(len(gap), max(1, width - _AXIS))
-        wide = min(_WIDEST, max(1, (width - _AXIS) // len(gap)))
-        return self._chart([gap[place] for place in shown], self._marked(shown), wide, height)
+        shown = columns(len(gap), max(1, width - _AXIS))
+        marked = next((place for place in shown if place >= self.step - 1), -1) if self.step else -1
+        return self._chart([gap[place] for place in shown], [place == marked for place in shown], height)
 
-    def _words(self, comparison: Comparison | None) -> str:
+    def _words(self, comparison: Comparison | None, roomy: bool) -> str:
         if comparison is None or not comparison.gap:
             return ""
         step = min(max(1, self.step), len(comparison.gap))
         one, other = (cumulative[step - 1] for cumulative in comparison.cumulative)
-        both = f"{one:.1f} less {other:.1f}".replace("-", "−")
-        return f"after {scales.count(step)}: {both} = {signed(comparison.gap[step - 1], 1)}"
+        both = f"{one:.1f} less {other:.1f} = ".replace("-", "−") if roomy else ""
+        return f"after {scales.count(step)}: {both}{signed(comparison.gap[step - 1], 1)}"
 
-    def _marked(self, shown: Sequence[int]) -> int:
-        """The column of the cursor, -1 for none."""
-        return (
-            next((column for column, place in enumerate(shown) if place >= self.step - 1), -1)
-            if self.step
-            else -1
-        )
-
-    def _chart(self, values: Sequence[float], marked: int, wide: int, height: int) -> list[Row]:
-        parts = halves(values, height)
+    def _chart(self, values: Sequence[float], marked: Sequence[bool], height: int) -> list[Row]:
+        parts, accent = halves(values, height), self.ink("accent")
         up = area([max(0.0, value) for value in values], parts.above, parts.line * parts.above)
-        down = hanging([max(0.0, -value) for value in values], parts.below, parts.line * parts.below)
-        rows = [self._line(line, self.data(0.25), marked, wide) for line in up]
-        rows += [self._line(line, self.data(0.95) + Style(reverse=True), marked, wide) for line in down]
-        labels = {0: signed(max(0.0, *values), 1), height - 1: signed(min(0.0, *values), 1)}
-        if parts.above and parts.below and height > 2:
-            labels.setdefault(parts.above - 1, "0")
-        muted = self.ink("muted")
+        down = area([max(0.0, -value) for value in values], parts.below, parts.line * parts.below)[::-1]
+        left, right = ([accent if here else self.data(level) for here in marked] for level in (0.25, 0.95))
+        rows = [[Segment(char, ink) for char, ink in zip(line, left, strict=True)] for line in up]
+        rows += [[hung(char, ink) for char, ink in zip(line, right, strict=True)] for line in down]
+        labels, muted = axis(values, parts), self.ink("muted")
         return [
             [Segment(pad(labels.get(n, ""), _AXIS - 1, True) + " ", muted), *row]
             for n, row in enumerate(rows)
         ]
 
-    def _line(self, line: str, ink: Style, marked: int, wide: int) -> Row:
-        """A line of the chart; the free part of a hanging cell must stay the ground's colour."""
-        accent = Style(color=self.ink("accent").color) + Style(reverse=ink.reverse)
-        return [Segment(char * wide, accent if column == marked else ink) for column, char in enumerate(line)]
+
+def columns(steps: int, cells: int) -> list[int]:
+    """The step that each column shows: several columns a step, or evenly spaced steps with the last."""
+    if steps > cells:
+        return sample(steps, cells)
+    used = min(cells, steps * _WIDEST)
+    return [column * steps // used for column in range(used)]
+
+
+def hung(char: str, ink: Style) -> Segment:
+    """A cell of an area that hangs from its zero line: where it is filled in part, ink and ground are exchanged."""
+    if char in " █":
+        return Segment(char, ink)
+    free = HEIGHTS[len(HEIGHTS) - 1 - HEIGHTS.index(char)]
+    return Segment(free, Style(color=ink.color, reverse=True))
+
+
+def axis(values: Sequence[float], parts: Halves) -> dict[int, str]:
+    """What stands beside the lines: the extremes where they reach to, and the zero line between them."""
+    top, bottom = max(0.0, *values), min(0.0, *values)
+    labels = {parts.above - 1: "0"} if parts.above else {}
+    if top:
+        labels[parts.above - min(parts.above, math.ceil(top / parts.line))] = signed(top, 1)
+    if bottom:
+        labels[parts.above + min(parts.below, math.ceil(-bottom / parts.line)) - 1] = signed(bottom, 1)
+    return labels
 
 
 # ---- totals -----------------------------------------------------------------------------------
@@ -140,6 +145,8 @@ class Figure:
     """One line of the totals."""
 
     name: str
+    unit: str
+    """Told where there is room."""
     value: Callable[[Totals], float | None]
     format: Callable[[float], str]
     digits: int
@@ -153,12 +160,12 @@ def _plain(value: float) -> str:
 
 
 FIGURES = (
-    Figure("tokens", lambda of: of.tokens, lambda value: scales.count(int(value)), 0, 6),
-    Figure("logprob", lambda of: of.logprob if of.mean is not None else None, _plain, 2, 7),
-    Figure("mean", lambda of: of.mean, _plain, 2, 3),
-    Figure("perplexity", lambda of: of.perplexity, _plain, 2, 5),
-    Figure("entropy", lambda of: of.entropy_bits, _plain, 2, 2),
-    Figure("ms a token", lambda of: of.ms, scales.ms, 2, 4),
+    Figure("tokens", "", lambda of: of.tokens, lambda value: scales.count(int(value)), 0, 6),
+    Figure("logprob", "", lambda of: of.logprob if of.mean is not None else None, _plain, 2, 7),
+    Figure("mean", "a token", lambda of: of.mean, _plain, 2, 3),
+    Figure("perplexity", "", lambda of: of.perplexity, _plain, 2, 5),
+    Figure("entropy", "bits", lambda of: of.entropy_bits, _plain, 2, 2),
+    Figure("ms a token", "", lambda of: of.ms, scales.ms, 2, 4),
 )
 
 
@@ -179,28 +186,30 @@ class TotalsPanel(Canvas):
             return []
         left, right = self.comparison.totals
         kept = sorted(FIGURES, key=lambda figure: -figure.worth)[: max(1, height - 1)]
-        cells = max(7, (width - 11) // 3)
-        rows = [self._head(cells)]
-        rows += [self._row(figure, left, right, cells) for figure in FIGURES if figure in kept]
+        named = 13 if width >= _ROOMY else 11
+        cells = max(7, (width - named) // 3)
+        rows = [self._head(named, cells)]
+        rows += [self._row(figure, left, right, named, cells) for figure in FIGURES if figure in kept]
         if (unknown := left.unknown + right.unknown) and len(rows) < height:
             rows.append(
                 [Segment(truncate(f"{unknown} without a logprob are left out", width), self.ink("warn"))]
             )
         return rows
 
-    def _head(self, cells: int) -> Row:
-        heads = ("left", "right", "left−right" if cells >= 10 else "differ.")
-        text = " " * 11 + "".join(pad(head, cells, True) for head in heads)
+    def _head(self, named: int, cells: int) -> Row:
+        heads = ("left", "right", "left − right" if cells > 12 else "gap")
+        text = " " * named + "".join(pad(head, cells, True) for head in heads)
         return [Segment(text, self.ink("muted"))]
 
-    def _row(self, figure: Figure, left: Totals, right: Totals, cells: int) -> Row:
+    def _row(self, figure: Figure, left: Totals, right: Totals, named: int, cells: int) -> Row:
         one, other = figure.value(left), figure.value(right)
         numbers = "".join(
             pad("–" if value is None else figure.format(value), cells, True) for value in (one, other)
         )
         differs = "" if one is None or other is None else signed(one - other, figure.digits)
+        name = f"{figure.name} {figure.unit}" if named > 11 else figure.name
         return [
-            Segment(pad(figure.name, 11), self.ink("muted")),
+            Segment(pad(name, named), self.ink("muted")),
             Segment(numbers),
             Segment(pad(differs, cells, True), self.ink("strong")),
         ]

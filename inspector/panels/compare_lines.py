@@ -53,7 +53,7 @@ RANK = Column("rank", 7, _rank)
 SUM_CELLS = 10
 """Of the cumulative logprob, which is no figure of the token alone."""
 POSITION_CELLS = 6
-TOKEN_CELLS = 12
+TOKEN_CELLS = 10
 """The least that a token should have."""
 
 
@@ -99,6 +99,7 @@ def lines(comparison: Comparison) -> Iterator[Line]:
             yield Rule(_meeting(next(met)), joins=True)
         elif before and not pair.joined:
             yield Rule("they part again")
+        yield pair
         before = pair.joined
     if len(comparison.pairs) == comparison.shared:
         yield Rule("nothing differs: it is the same path")

@@ -258,7 +258,7 @@ Both branches, token for token: what they share first, then where they part.
     def _position(self, item: Item, inks: _Inks) -> Row:
         if not self._columns.position:
             return []
-        text = pad(str(item.position), POSITION_CELLS - 1, True) + " "
+        text = pad(str(item.position + 1), POSITION_CELLS - 1, True) + " "
         return [
             Segment(text, Style(color=self._ink("muted").color) + inks.ground if inks.heat else inks.numbers)
         ]

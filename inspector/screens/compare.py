@@ -150,9 +150,7 @@ class CompareScreen(Screen[Place]):
         place = self._others.index(self.other) + 1 if self.other in self._others else 1
         first = comparison.right[comparison.shared : comparison.shared + 1]
         name = self.timeline.marks.at(first[0].node).name if first else ""
-        which = (
-            f"other branch {place} of {len(self._others)}" if len(self._others) > 1 else "the other branch"
-        )
+        which = f"other {place} of {len(self._others)}" if len(self._others) > 1 else "the other"
         return f"{visible(name)} · {which}" if name else which
 
     def _begin(self) -> None:
