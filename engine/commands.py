@@ -41,6 +41,16 @@ class Prefill(Command):
     system: str | None = None
     echo: bool | None = None
     """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+    step_size: int | None = None
+    """Tokens a chunk, None for as many as take about 100 ms."""
+
+
+@dataclass(slots=True)
+class GoOnPrefill(Command):
+    """Go on with a prefill that was cancelled; answered by `PrefillChunk` and `Prefilled`."""
+
+    step_size: int | None = None
+    """Tokens a chunk from here on; None leaves it as it is."""
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from engine.errors import Cancelled
 from engine.ranking import Row, log_softmax
 from engine.reading import Reader
 from engine.records import PrefillChunk, PromptToken
-from engine.runner import FIXED_CHUNK, Runner, Stopped
+from engine.runner import FIXED_CHUNK, Chunks, Runner, Stopped
 from engine.tokens import Tokens
 
 ECHO_TOKENS = 2048
@@ -39,6 +39,7 @@ class Prefill:
         candidates: Candidates recorded for each token, at most 20.
         ids: The prompt.
         echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
+        text: The prompt as encoded, for the record.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class Prefill:
         candidates: int,
         ids: Sequence[int],
         echo: bool | None,
+        text: str = "",
     ) -> None:
+        self.text = text
         self._runner = runner
         self._reader = reader
         self._candidates = min(candidates, ECHO_CANDIDATES)
@@ -62,8 +65,20 @@ class Prefill:
         """Milliseconds of the forwards so far."""
         self.echo_ms = 0.0
         """Milliseconds of the prompt logprobs so far."""
+        self.done = 0
+        """Tokens that went through."""
         limit = max(8, ECHO_BYTES // (4 * tokens.vocabulary)) if self.echo else FIXED_CHUNK
-        self._sizes = runner.chunks(min(limit, FIXED_CHUNK))
+        self._limit = min(limit, FIXED_CHUNK)
+        self._sizes = runner.chunks(self._limit)
+
+    def resize(self, size: int | None) -> None:
+        """Take chunks of another size from here on; where the cut changes the numbers it stays as it is.
+
+        Args:
+            size: Tokens a chunk, at most what the memory bound allows; None leaves it.
+        """
+        if size is not None and not self._runner.kv.chunked_matters:
+            self._sizes = Chunks(max(1, min(size, self._limit)))
 
     def _tokens(self, tokens: Tokens, ids: Sequence[int]) -> list[PromptToken]:
         found, pending = [], b""
@@ -78,7 +93,7 @@ class Prefill:
         return found
 
     def chunks(self, stopped: Stopped) -> Iterator[PrefillChunk]:
-        """Run all tokens but the last.
+        """Run all tokens but the last, from where it was left.
 
         Args:
             stopped: Asked before each chunk.
@@ -90,13 +105,12 @@ class Prefill:
             Cancelled: `stopped` said so.
         """
         total = len(self.read)
-        done = 0
-        while done < total - 1:
+        while self.done < total - 1:
             if stopped():
                 raise Cancelled
-            chunk = self._chunk(done, min(done + self._sizes.size, total - 1))
-            self._sizes.learn(chunk.done - done, chunk.ms + chunk.echo_ms)
-            done = chunk.done
+            chunk = self._chunk(self.done, min(self.done + self._sizes.size, total - 1))
+            self._sizes.learn(chunk.done - self.done, chunk.ms + chunk.echo_ms)
+            self.done = chunk.done
             yield chunk
 
     def _chunk(self, start: int, end: int) -> PrefillChunk:

@@ -57,6 +57,8 @@ class Session:
         """The settings with which each node's distribution was last made."""
         self.looker = Looker(self.tokens, self.tree, self.pending)
         self._here: Here | None = None
+        self._reading: Prefill | None = None
+        """A prompt that is on its way."""
 
     @property
     def overlaps(self) -> bool:
@@ -114,6 +116,7 @@ class Session:
         chat: bool = False,
         echo: bool | None = None,
         notes: tuple[str, ...] = (),
+        step_size: int | None = None,
         stopped: Stopped = never,
     ) -> Iterator[records.PromptOpened | records.PrefillChunk | records.Prefilled]:
         """Begin a new tree with a prompt.
@@ -126,6 +129,7 @@ class Session:
             chat: Whether a chat template was filled.
             echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
             notes: What was asked for and is not so, for the record.
+            step_size: Tokens a chunk; None for as many as take about 100 ms.
             stopped: Asked before each chunk.
 
         Yields:
@@ -133,32 +137,57 @@ class Session:
 
         Raises:
             PromptError: The prompt is empty, longer than the context window, or has ids without an embedding.
-            Cancelled: `stopped` said so; the session then has no prompt.
+            Cancelled: `stopped` said so; `go_on_prefill` goes on.
         """
         self._check_prompt(ids)
         self._forget()
-        last = self.tree.extend(ROOT, ids, "prompt")
-        run = Prefill(self.runner, self.looker.reader, self.tokens, self.settings.candidates, ids, echo)
+        self.tree.extend(ROOT, ids, "prompt")
+        run = Prefill(self.runner, self.looker.reader, self.tokens, self.settings.candidates, ids, echo, text)
         self.pending.update(run.pending)
+        self._reading = run
         yield records.PromptOpened(text, chat, tuple(run.read), run.echo, notes)
+        yield from self.go_on_prefill(step_size, stopped)
+
+    def go_on_prefill(
+        self, step_size: int | None = None, stopped: Stopped = never
+    ) -> Iterator[records.PrefillChunk | records.Prefilled]:
+        """Go on with a prefill that was stopped.
+
+        Args:
+            step_size: Tokens a chunk from here on; None leaves it as it is.
+            stopped: Asked before each chunk.
+
+        Yields:
+            A record for each chunk that was missing, and the first distribution.
+
+        Raises:
+            StepError: None was stopped.
+            Cancelled: `stopped` said so; this goes on once more.
+        """
+        if (run := self._reading) is None:
+            raise StepError("There is no prefill to go on with.", "Give a prompt.")
+        run.resize(step_size)
         try:
             yield from run.chunks(stopped)
-        except Cancelled:
-            self._forget()
+            begun = time.perf_counter()
+            row = self._forward(run.read[-1].id)
+        except (Cancelled, GeneratorExit):
             raise
-        begun = time.perf_counter()
-        row = self._forward(ids[-1])
+        except BaseException:
+            self._forget()  # the caches may be anywhere
+            raise
+        self._reading = None
         forward_ms = (time.perf_counter() - begun) * 1000
-        self._arrive(last, row)
+        self._arrive(run.read[-1].node, row)
         yield records.Prefilled(
-            text=text,
+            text=run.text,
             tokens=tuple(run.read),
             next=self.next,
             kv=self.reading(),
             memory=memory(),
             ttft_ms=run.ms + forward_ms + self.here.look.sample_ms,
             echo_ms=run.echo_ms,
-            prompt_tps=len(ids) / (run.ms + forward_ms) * 1000,
+            prompt_tps=len(run.read) / (run.ms + forward_ms) * 1000,
         )
 
     def _check_prompt(self, ids: list[int]) -> None:

@@ -79,6 +79,9 @@ class Worker:
                 self._configure(command)
             case commands.Prefill():
                 self._prefill(command, stopped)
+            case commands.GoOnPrefill():
+                for record in self._ready.go_on_prefill(command.step_size, stopped):
+                    self._emit(record)
             case commands.Step():
                 self._took(self._ready.step())
             case commands.Run():
@@ -151,7 +154,13 @@ class Worker:
         text = session.tokens.chat(command.text, command.system) if chat else command.text
         ids = session.tokens.encode(text, bare=chat)
         for record in session.prefill(
-            text, ids, chat=chat, echo=command.echo, notes=tuple(notes), stopped=stopped
+            text,
+            ids,
+            chat=chat,
+            echo=command.echo,
+            notes=tuple(notes),
+            step_size=command.step_size,
+            stopped=stopped,
         ):
             self._emit(record)
 

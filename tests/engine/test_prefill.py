@@ -84,15 +84,55 @@ def test_without_prompt_logprobs_nothing_is_read_and_nothing_spent(zoo: Zoo) -> 
     assert prefilled.echo_ms == 0 or prefilled.echo_ms < 0.5
 
 
-def test_a_cancelled_prefill_leaves_no_prompt(zoo: Zoo) -> None:
+def test_a_cancelled_prefill_goes_on(zoo: Zoo) -> None:
+    loaded = zoo.load("llama", prefill_step_size=4)
+    session = Session(loaded, Settings())
+    ids = session.tokens.encode(TEXT)
+    whole = list(Session(loaded, Settings()).prefill(TEXT, ids))
+    seen: list[object] = []
+    with pytest.raises(Cancelled):
+        seen.extend(session.prefill(TEXT, ids, stopped=lambda: session.kv.offset >= 8))
+    assert session.kv.offset == 8
+    with pytest.raises(StepError, match="no prompt"):
+        session.step()
+    with pytest.raises(Cancelled):
+        seen.extend(session.go_on_prefill(stopped=lambda: session.kv.offset >= 12))
+    seen.extend(session.go_on_prefill())
+    assert [each.done for each in seen if isinstance(each, PrefillChunk)] == [
+        each.done for each in whole if isinstance(each, PrefillChunk)
+    ]
+    end, expected = seen[-1], whole[-1]
+    assert isinstance(end, Prefilled)
+    assert isinstance(expected, Prefilled)
+    assert (end.text, end.tokens, end.next) == (TEXT, expected.tokens, expected.next)
+    with pytest.raises(StepError, match="no prefill to go on with"):
+        next(session.go_on_prefill())
+
+
+def test_chunks_can_be_resized_on_the_way(zoo: Zoo) -> None:
+    session = Session(zoo.load("llama"), Settings())
+    ids = session.tokens.encode(TEXT)
+    seen: list[object] = []
+    with pytest.raises(Cancelled):
+        seen.extend(session.prefill(TEXT, ids, step_size=3, stopped=lambda: session.kv.offset >= 6))
+    seen += session.go_on_prefill(5)
+    assert [each.done for each in seen if isinstance(each, PrefillChunk)][:4] == [3, 6, 11, 16]
+    assert session.verify().largest_difference < 1e-4
+
+
+def test_where_chunks_change_the_numbers_they_stay(zoo: Zoo) -> None:
+    session = Session(zoo.load("llama", kv_bits=8, kv_group_size=32, quantized_kv_start=0), Settings())
+    ids = session.tokens.encode(TEXT)
+    chunks = [each for each in session.prefill(TEXT, ids, step_size=3) if isinstance(each, PrefillChunk)]
+    assert [each.done for each in chunks] == [len(ids) - 1]
+
+
+def test_after_a_cancelled_prefill_another_prompt_begins_anew(zoo: Zoo) -> None:
     session = Session(zoo.load("llama", prefill_step_size=4), Settings())
     ids = session.tokens.encode(TEXT)
     seen: list[object] = []
     with pytest.raises(Cancelled):
         seen.extend(session.prefill(TEXT, ids, stopped=lambda: session.kv.offset >= 8))
-    assert session.kv.offset == 0
-    with pytest.raises(StepError, match="no prompt"):
-        session.step()
     list(session.prefill(TEXT, ids))
     assert session.step().position == len(ids)
 
