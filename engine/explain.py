@@ -7,7 +7,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import Cancelled, StepError
+from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
 from engine.ranking import Row
 from engine.records import Candidate, Explained, StageColumn, StageReading, WhatIfAnswered, WhatIfStep
 from engine.runner import Stopped, never
@@ -59,7 +59,7 @@ def turn_of(session: Session, node: int) -> int:
 
 
 def kept_row(session: Session, node: int) -> Row:
-    """The kept logits after a node.
+    """The kept logits after a node; where the session stands there are always some.
 
     Raises:
         StepError: There is no such node, it is the root, or its logits aren't kept: dropped to hold the memory bound,
@@ -71,13 +71,13 @@ def kept_row(session: Session, node: int) -> Row:
         raise StepError(
             "Nothing is expected of the first token: there is no text before it.", "Go to a later one."
         )
-    row = session.kept.get(node)
+    row = session.logits if node == session.node else session.kept.get(node)
     if row is None and node not in session.used:
-        raise StepError("The logits after this token were never kept.", "Compute them again.")
+        raise StepError("The logits after this token were never kept.", f"{COMPUTE_AGAIN}.")
     if row is None:
         raise StepError(
             "The logits of this step were dropped to hold the memory bound.",
-            "Compute them again, or start with more --kept-logits-mib.",
+            f"{COMPUTE_AGAIN}, or start with more --kept-logits-mib.",
         )
     return row
 

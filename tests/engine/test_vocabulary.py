@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from engine import commands, records
-from engine.errors import Cancelled, StepError
+from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
 from engine.ranking import log_softmax, rank_of
 from engine.records import Candidate, TokensFound
 from engine.runner import never
@@ -213,11 +213,16 @@ def test_what_is_not_kept_is_said_and_can_be_computed(zoo: Zoo) -> None:
         find(session, vocabulary, 77, "the", 10)
 
 
-def test_dropped_logits_are_said_to_be_dropped(zoo: Zoo) -> None:
+def test_dropped_logits_are_said_to_be_dropped_but_never_those_at_hand(zoo: Zoo) -> None:
     session = Session(zoo.load("pocket", kept_logits_mib=0), Settings())
+    vocabulary = Vocabulary(session.tokens)
     list(session.prefill("", session.tokens.encode("Once upon"), echo=False))
-    with pytest.raises(StepError, match="dropped to hold the memory bound"):
-        find(session, Vocabulary(session.tokens), session.node, "the", 10)
+    before = session.node
+    session.step()
+    assert find(session, vocabulary, session.node, "the", 10).total > 0
+    with pytest.raises(StepError, match="dropped to hold the memory bound") as error:
+        find(session, vocabulary, before, "the", 10)
+    assert error.value.hint.startswith(COMPUTE_AGAIN)
 
 
 def test_a_first_search_that_is_stopped_goes_on_where_it_was(session: Session) -> None:
