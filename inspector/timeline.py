@@ -15,6 +15,7 @@ from engine import records
 from engine.records import Distribution, PromptToken, Step, WhatIfStep
 from engine.settings import Settings
 from engine.timing import Tpot, tpot
+from inspector.beaming import Beaming
 from inspector.branches import ROOT, Branches, token
 from inspector.marks import Marks
 
@@ -97,6 +98,9 @@ class Timeline:
     kv: records.KVReading | None = None
     """The KV cache at the tip."""
     memory: records.Memory | None = None
+
+    beams: Beaming = field(default_factory=Beaming)
+    """Every token that a beam reached, and the last beam search."""
 
     nodes: dict[int, Item] = field(default_factory=dict)
     parent: dict[int, int] = field(default_factory=dict)
@@ -242,6 +246,7 @@ class Timeline:
 
     def apply(self, record: records.Record) -> None:
         """Take in one record."""
+        self.beams.apply(record)
         match record:
             case records.ModelFacts():
                 self.facts, self.loading, self.load_failure = record, None, None

@@ -1,0 +1,200 @@
+"""What is known of beam search: every token that a beam ever reached, and how far the last search has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Failure, Hypothesis, PromptOpened, Record
+
+State = Literal["live", "grown", "pruned", "finished", "left", "beside"]
+"""`live` may grow yet, `grown` did, `pruned` fell out, `finished` is the end of a hypothesis, `left` was live when the
+search was over, `beside` is where greedy decoding stands or went alone."""
+
+
+@dataclass(slots=True)
+class BeamNode:
+    """One token of a beam, in the token tree."""
+
+    node: int
+    parent: int
+    id: int
+    text: str
+    """The characters that it finished; not printable yet."""
+    logprob: float
+    """Of this token."""
+    total: float
+    """Of all tokens since the search began."""
+    score: float
+    length: int
+    """Tokens since the search began: the step of the search at which it came."""
+    state: State = "live"
+    fell: int | None = None
+    """The step at which it, or all that grew from it, fell out."""
+    rank: int | None = None
+    """In the final ranking, 1 the best; at the last node of a hypothesis."""
+    greedy: bool = False
+    """Whether greedy decoding takes it."""
+
+
+@dataclass(slots=True)
+class BeamSearch:
+    """The search that was begun last."""
+
+    opened: BeamOpened
+    steps: list[BeamStep] = field(default_factory=list)
+    ended: BeamEnded | None = None
+    failure: Failure | None = None
+    """Why it can't go on, if it can't."""
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing to go on with."""
+        return self.ended is not None or self.failure is not None
+
+    @property
+    def step(self) -> BeamStep | None:
+        """The last step."""
+        return self.steps[-1] if self.steps else None
+
+
+class Beaming:
+    """All beams since the prompt was given, from the records as they come.
+
+    `nodes` keeps those of former searches too: they stay in the engine's tree, and can be gone to.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, BeamNode] = {}
+        self.search: BeamSearch | None = None
+        self.refused: Failure | None = None
+        """Why the search that was asked for last never began, if it didn't."""
+        self.version = 0
+        """Grows with every record that changed anything, so that a view knows when to draw anew."""
+        self._children: dict[int, list[int]] = {}
+
+    def apply(self, record: Record) -> None:
+        """Take in one record; those of other matters change nothing."""
+        match record:
+            case PromptOpened():
+                self.nodes, self.search, self.refused = {}, None, None
+            case BeamOpened():
+                self._open(record)
+            case BeamStep() if self.search is not None:
+                self._step(self.search, record)
+            case BeamEnded() if self.search is not None:
+                self._end(self.search, record)
+            case Failure(command="SearchBeams" | "GoOnBeams"):
+                self._fail(record)
+            case _:
+                return
+        self.version += 1
+
+    def path(self, node: int) -> list[BeamNode]:
+        """The tokens of the last search up to a node; empty where it is none of its nodes."""
+        found = []
+        while self.search is not None and node != self.search.opened.node:
+            if (at := self.nodes.get(node)) is None:
+                return []
+            found.append(at)
+            node = at.parent
+        return found[::-1]
+
+    # ---- records as they come ---------------------------------------------------------------
+
+    def _open(self, record: BeamOpened) -> None:
+        for each in self.nodes.values():  # ranks and greedy's way are those of one search
+            each.rank, each.greedy = None, False
+            if each.state == "live":
+                each.state = "left"
+        self.search, self.refused, self._children = BeamSearch(record), None, {}
+
+    def _step(self, search: BeamSearch, record: BeamStep) -> None:
+        before = search.step.finished if search.step is not None else ()
+        search.steps.append(record)
+        for beam in record.live:
+            self._grow(beam, "live")
+        if (greedy := record.greedy) is not None:
+            self._grow(greedy, "live" if greedy.place >= 0 else "beside").greedy = True
+        for each in record.finished:
+            self._finish(each)
+        kept = {each.node for each in record.finished}
+        for node in (*(beam.node for beam in record.pruned), *(each.node for each in before)):
+            if node not in kept:
+                self._fall(node, record.step)
+
+    def _end(self, search: BeamSearch, record: BeamEnded) -> None:
+        search.ended = record
+        for rank, each in enumerate(record.ranking, 1):
+            self._finish(each).rank = rank
+        for beam in record.left:
+            self.nodes[beam.node].state = "left"
+        for node in self.path(record.greedy.node):
+            node.greedy = True
+
+    def _fail(self, record: Failure) -> None:
+        if record.command == "SearchBeams" and (self.search is None or self.search.steps):
+            self.refused = record  # the search before it is what it was
+        elif self.search is not None:
+            self.search.failure = record
+
+    # ---- nodes ------------------------------------------------------------------------------
+
+    def _grow(self, beam: Beam, state: State) -> BeamNode:
+        """A beam's node; its parent is one that grew."""
+        return self._put(
+            BeamNode(
+                beam.node, beam.parent, beam.id, beam.text, beam.logprob, beam.total_logprob, beam.score,
+                beam.length, state,
+            )
+        )  # fmt: skip
+
+    def _finish(self, found: Hypothesis) -> BeamNode:
+        """The last node of a hypothesis, which was no live beam; those before it were."""
+        parent = self._before(found)
+        if found.node in self._children.get(parent, ()):
+            self.nodes[found.node].state = "finished"
+            return self.nodes[found.node]
+        path = self.path(parent)
+        said = "".join(each.text for each in path)
+        last = found.text[len(said) :] if found.reason == "length" else ""
+        logprob = found.logprob - (path[-1].total if path else 0.0)
+        return self._put(
+            BeamNode(
+                found.node, parent, found.ids[-1], last, logprob, found.logprob, found.score, found.length,
+                "finished",
+            )
+        )  # fmt: skip
+
+    def _before(self, found: Hypothesis) -> int:
+        """Node before the last one of a hypothesis."""
+        assert self.search is not None
+        node = self.search.opened.node
+        for id in found.ids[:-1]:
+            node = next(child for child in self._children[node] if self.nodes[child].id == id)
+        return node
+
+    def _put(self, grown: BeamNode) -> BeamNode:
+        siblings = self._children.setdefault(grown.parent, [])
+        if grown.node not in siblings:
+            siblings.append(grown.node)
+        self.nodes[grown.node] = grown
+        parent = self.nodes.get(grown.parent)
+        if parent is not None and parent.state == "live":
+            parent.state = "grown"
+        return grown
+
+    def _fall(self, node: int, step: int) -> None:
+        """A beam fell out, and with it whatever led to nothing else."""
+        assert self.search is not None
+        self.nodes[node].state = "pruned"
+        while node != self.search.opened.node and all(
+            self.nodes[child].fell is not None for child in self._beams(node)
+        ):
+            self.nodes[node].fell = step
+            node = self.nodes[node].parent
+
+    def _beams(self, node: int) -> Iterator[int]:
+        """What grew from a node, without what only greedy decoding went on to."""
+        return (child for child in self._children.get(node, ()) if self.nodes[child].state != "beside")
