@@ -110,7 +110,7 @@ class Controller:
 
     def _branches_at(self, node: int) -> bool:
         """Whether the engine is taking what was chosen after a node."""
-        return isinstance(self.doing, Choose | commands.Take) and self.doing.node == node
+        return isinstance(self.doing, Choose | commands.Take | commands.Insert) and self.doing.node == node
 
     def _prepare(self) -> None:
         self._send(Configure(self.settings))

@@ -63,6 +63,12 @@ KEYS: tuple[Key, ...] = (
     Key("choose", "enter", "⏎", "choose", "Choose", BRANCH,
         "Take the highlighted candidate at the token that is looked at: a branch of its own, and the "
         "text goes on from there.", needs_prompt=True),
+    Key("find", "slash", "/", "find", "Find a token", BRANCH,
+        "Search the vocabulary at the token that is looked at, by a part of the text, id or bytes, and take what is "
+        "found.", needs_prompt=True),
+    Key("own_text", "a", "a", "own_text", "Type your own", BRANCH,
+        "Type a text, special tokens included, in the place of the token that is looked at: a branch of its own, and "
+        "the status line tells what the model thought of it.", needs_prompt=True),
     Key("take_back", "backspace", "⌫", "take_back", "Take back", BRANCH,
         "Take back the last token of the completion; its branch is kept.", needs_prompt=True),
     Key("previous_branch", "left_square_bracket", "[", "branch(-1)", "Branch before", BRANCH,
@@ -173,5 +179,14 @@ def _lines() -> Iterator[str]:
     yield "| `ctrl+r` | Compute logits again that were dropped. |"
     yield "| `ctrl+s` or `⏎` | Go on with the settings, from the token that is looked at. |"
     yield "| `esc` | Discard them; everything is as it was. |"
+    yield from ("", "## While a token is searched", "", "| key | what it does |", "|---|---|")
+    yield "| `↑` `↓` `pgup` `pgdn` | Go through what was found, the most probable first. |"
+    yield "| `⏎` | Take it, as a second click on it does. |"
+    yield "| `ctrl+r` | Compute logits that are not kept, as those inside a prompt are not. |"
+    yield "| `esc` | Leave; what was typed is remembered. |"
+    yield from ("", "## While a text of your own is typed", "", "| key | what it does |", "|---|---|")
+    yield "| `⏎` or `ctrl+s` | Insert it. |"
+    yield "| `ctrl+n` | Begin a new line. |"
+    yield "| `esc` | Leave; what was typed is kept. |"
     yield from ("", "## Everywhere", "")
     yield "`ctrl+p` opens the command palette: every action by name. `ctrl+q` quits."

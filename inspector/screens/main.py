@@ -24,6 +24,7 @@ from inspector.screens.ahead import LookingAhead
 from inspector.screens.break_actions import BreakActions
 from inspector.screens.compare_actions import Comparing
 from inspector.screens.controller import Controller
+from inspector.screens.find_actions import Finding
 from inspector.screens.help import HelpDialog
 from inspector.screens.keyline import KeyLine
 from inspector.screens.keys import actions_needing_prompt, bindings
@@ -49,7 +50,7 @@ from inspector.screens.stepping import Stepping
 from inspector.screens.tree_actions import TreeActions
 
 
-class MainScreen(TreeActions, LookingAhead, Stepping, BreakActions, Comparing, SettingUp):
+class MainScreen(TreeActions, LookingAhead, Stepping, BreakActions, Comparing, Finding, SettingUp):
     """The panels around one timeline.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widget import Widget
 
-from engine.commands import Choose, MoveTo, Prefill, Recall, Verify
+from engine.commands import Choose, Insert, MoveTo, Prefill, Recall, Verify
 from engine.records import Step
 from inspector.display import token_label, visible
 from inspector.panels.tree import written
@@ -55,6 +55,8 @@ def _ready(controller: Controller, tree: bool) -> str:
     match controller.doing:
         case Verify():
             return "Recomputing the path from nothing to compare. Press esc to stop it"
+        case Insert():
+            return "Taking what was typed, token by token. Press esc to stop it"
         case MoveTo() | Choose():
             return "Moving the KV cache. Press esc to stop it"
         case Recall():
