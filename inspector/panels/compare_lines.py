@@ -53,7 +53,7 @@ RANK = Column("rank", 7, _rank)
 SUM_CELLS = 10
 """Of the cumulative logprob, which is no figure of the token alone."""
 POSITION_CELLS = 6
-TOKEN_CELLS = 10
+TOKEN_CELLS = 9
 """The least that a token should have."""
 
 

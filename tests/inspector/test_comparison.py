@@ -16,7 +16,7 @@ from engine.records import Step
 from inspector.alignment import LEAST, MOST, Meeting, Pair, meetings, pairs
 from inspector.comparison import Comparison, compare, nearest, others, totals
 from inspector.panels.compare_figures import axis, columns, halves, signed
-from inspector.panels.compare_lines import FORMS, Rule, fitting, lines, summary
+from inspector.panels.compare_lines import FORMS, TOKEN_CELLS, Rule, fitting, lines, summary
 from inspector.timeline import Item, Timeline
 from tests.inspector.fakes import Session, next_step, session
 
@@ -290,7 +290,7 @@ def test_many_tokens_on_each_side_are_lines_at_once() -> None:
 def test_the_columns_fit_and_the_token_has_room(width: int) -> None:
     form = fitting(width)
     assert form in FORMS
-    assert width - form.cells >= 10 or form is FORMS[-1]
+    assert width - form.cells >= TOKEN_CELLS or form is FORMS[-1]
 
 
 # ---- the chart --------------------------------------------------------------------------------
