@@ -76,7 +76,9 @@ class Sums:
     @property
     def perplexity(self) -> float | None:
         """exp(-mean), None where no logprob is known."""
-        return None if self.mean is None else math.exp(min(-self.mean, 700.0))
+        if self.mean is None:
+            return None
+        return math.exp(-self.mean) if self.mean > -700 else math.inf
 
     def add(self, other: Sums, sign: int = 1) -> None:
         """Put others to these, or with -1 take them away."""

@@ -21,16 +21,19 @@ from inspector.panels.tree_table import NOTE, STAR, TreeTable
 from inspector.panels.tree_view import TreeView
 from inspector.timeline import Timeline
 
-KEYS_HERE = "⏎ go to its end · ←→ fold · * bookmark · N name and note · x delete · u undo"
+KEYS_HERE = "⏎ go · ←→ fold · * bookmark · N name · x delete · u undo"
 FORK = "2, then ↑↓ and ⏎, takes another candidate: a branch. d draws again."
-_LOW, _ROOMY = 9, 100
-"""Rows below which the detail gives way, and columns from which it needs fewer lines."""
+_LOW, _HIGH = 9, 16
+"""Rows below which the detail gives way, and from which it may have more lines."""
+_SLIM, _ROOMY = 72, 100
+"""Columns below which it needs more lines, and from which it needs fewer."""
 
 
 class TreeDetail(Canvas):
     """The branch under the cursor in words: its numbers, and what a person wrote on it."""
 
-    DEFAULT_CSS = ink_css("TreeDetail") + "TreeDetail { height: 3; } TreeDetail.-roomy { height: 2; }"
+    DEFAULT_CSS = ink_css("TreeDetail") + "TreeDetail { height: 3; }"
+    DEFAULT_CSS += "TreeDetail.-roomy { height: 2; } TreeDetail.-slim { height: 5; }"
 
     def __init__(self, view: TreeView) -> None:
         super().__init__()
@@ -40,14 +43,16 @@ class TreeDetail(Canvas):
         branch, muted = self._view.cursor, self.ink("muted")
         if branch is None or self.timeline is None:
             return []
-        lines = [[Segment(line, muted)] for line in self._numbers(branch, width)]
-        return [*lines[: height - 1], self._written(self.timeline, branch)]
+        texts = self._numbers(branch, width)
+        if height > len(texts) + 1:
+            texts = [line for text in texts for line in wrapped(text, width)][: height - 1]
+        return [*([Segment(text, muted)] for text in texts), self._written(self.timeline, branch)]
 
     def _numbers(self, branch: Branch, width: int) -> list[str]:
         branches = self._view.branches
         own = told("this branch:", branch.sums)
         if branches.made(branch) == PROMPT:
-            return wrapped(own, width)
+            return [own]
         whole = told("completion to its end:", branches.completion(branch))
         return [whole] if width >= _ROOMY else [own, whole]  # a roomy table has all of its own
 
@@ -131,6 +136,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
     def on_resize(self, event: events.Resize) -> None:
         self._detail.display = self.size.height >= _LOW
         self._detail.set_class(self.size.width >= _ROOMY, "-roomy")
+        self._detail.set_class(self.size.width < _SLIM and self.size.height >= _HIGH, "-slim")
 
     # ---- the cursor -------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ def perplexity(value: float | None) -> str:
     if value is None:
         return NONE
     if value >= 99_999.5:
-        return f"{value:.0e}".replace("e+", "e")
+        return f"{value:.0e}".replace("e+", "e").replace("inf", "∞")
     return f"{value:.2f}" if value < 999.995 else scales.count(round(value))
 
 

@@ -231,12 +231,19 @@ class TreeTable(ScrollView, can_focus=False):
             Segment(knot + " ", self._colour(ink) + Style.from_meta({"knot": branch.first})),
             *self._marks(look, (room - cell_len(guides)) // 2),
         ]
-        folded = self.view.folded(branch)
-        more = f" +{folded:,} branch{'es' * (folded != 1)}" if folded else ""
+        more = self._more(branch, look)
         left = room - sum(segment.cell_length for segment in row) - cell_len(more)
         text = self._text(branch, max(0, left))
         row += [Segment(text), Segment(more, self._colour("muted"))]
         return [*row, Segment(" " * (left - cell_len(text)))]
+
+    def _more(self, branch: Branch, look: Look) -> str:
+        """What is said behind the text: what is folded away, and where in the branch the path ends."""
+        folded = self.view.folded(branch)
+        texts = [f"+{folded:,} branch{'es' * (folded != 1)}"] if folded else []
+        if 0 <= look.reached < look.tokens:
+            texts.append(f"at {look.reached:,} of {look.tokens:,}")
+        return "".join(f" {text}" for text in texts)
 
     def _knot(self, branch: Branch, look: Look) -> tuple[str, str]:
         """The sign of a branch, and its ink."""
