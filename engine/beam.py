@@ -30,6 +30,7 @@ from typing import Literal
 
 import numpy as np
 
+from engine import finish
 from engine.beam_settings import BeamSettings, check_beams
 from engine.errors import StepError
 from engine.ranking import Row, log_softmax, ranked
@@ -230,7 +231,7 @@ class Search:
         text = (self._session.pending.get(self._start, b"") + raw).decode("utf-8", "replace")
         return Hypothesis(
             beam.node, tuple(ids), text, beam.total_logprob, beam.score, beam.length,
-            "eos" if ends else "length",
+            "eos" if ends else "length", finish.eos_name(self._session, beam.id) if ends else "",
         )  # fmt: skip
 
     def _forward(self) -> int:

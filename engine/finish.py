@@ -19,7 +19,7 @@ def finish(session: Session, node: int) -> Finished | None:
     """
     at = session.tree[node]
     if at.token in session.tokens.eos_ids:
-        return Finished(node, "eos", session.tokens.text(at.token)[0] or f"id {at.token}")
+        return Finished(node, "eos", eos_name(session, at.token))
     if (text := stop_string(session, node)) is not None:
         return Finished(node, "stop", text)
     if (full := window_full(session, node)) is not None:
@@ -30,6 +30,11 @@ def finish(session: Session, node: int) -> Finished | None:
     ):  # and again after so many more, once the person went on past it
         return Finished(node, "length", f"{count} token" + "s" * (count != 1))
     return None
+
+
+def eos_name(session: Session, token: int) -> str:
+    """How an end-of-sequence token is written."""
+    return session.tokens.text(token)[0] or f"id {token}"
 
 
 def window_full(session: Session, node: int) -> Finished | None:

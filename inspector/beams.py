@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TextIO
+
+from rich.cells import cell_len
 
 from engine import commands, records
 from engine.beam_settings import BeamSettings
 from engine.commands import Command
 from inspector.arguments import Request
-from inspector.display import visible
+from inspector.display import pad, visible
 from inspector.headless import Writer
 from inspector.jsonl import Json, JsonLines
 from inspector.plain import PlainText, figures
 from inspector.scales import milliseconds
 from inspector.summary import Summary
 
-TABLE = "{:<8}  {:>9}  {:>9}  {:>6}  {:<6}  {}\n"
+TABLE = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}\n"
 FIGURES = ("model", "prompt", "first token")
 
 
@@ -144,19 +148,30 @@ class BeamTable(PlainText):
 def table(found: Found) -> str:
     """The ranking, best first, greedy marked in it or below it; empty where nothing is finished."""
     rows = [
-        _row(f"{rank} greedy" if found.is_greedy(each) else str(rank), each)
+        (f"{rank} greedy" if found.is_greedy(each) else str(rank), each)
         for rank, each in enumerate(found.ranking, 1)
     ]
     if found.end is not None and not any(map(found.is_greedy, found.ranking)):
-        rows.append(_row("greedy", found.end.greedy))
-    head = TABLE.format("rank", "score", "logprob", "tokens", "ends", "text")
-    return head + "".join(rows) if rows else ""
+        rows.append(("greedy", found.end.greedy))
+    ends = endings([each for _, each in rows])
+    wide = max([len("length"), *map(cell_len, ends)])
+    head = TABLE.format("rank", "score", "logprob", "tokens", "ends", "text", wide=wide)
+    lines = [_row(rank, each, end, wide) for (rank, each), end in zip(rows, ends, strict=True)]
+    return head + "".join(lines) if rows else ""
 
 
-def _row(rank: str, each: records.Hypothesis) -> str:
-    return TABLE.format(
-        rank, f"{each.score:.4f}", f"{each.logprob:.3f}", each.length, each.reason, visible(each.text)
-    )
+def endings(found: Sequence[records.Hypothesis]) -> list[str]:
+    """How each hypothesis ended, printable; with the token that did where that alone tells it from another."""
+    texts = Counter(each.text for each in found)
+    return [
+        f"{each.reason} {visible(each.end)}" if texts[each.text] > 1 and each.end else each.reason
+        for each in found
+    ]
+
+
+def _row(rank: str, each: records.Hypothesis, end: str, wide: int) -> str:
+    figures = f"{each.score:.4f}", f"{each.logprob:.3f}", each.length
+    return TABLE.format(rank, *figures, pad(end, wide), visible(each.text), wide=wide)
 
 
 def _cost(found: Found) -> str:

@@ -46,6 +46,8 @@ class Hypothesis:
     score: float
     length: int
     reason: Literal["eos", "length"]
+    end: str = ""
+    """How its end-of-sequence token is written: a model may have several, which end the same text."""
 
 
 @dataclass(frozen=True, slots=True)
