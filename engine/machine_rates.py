@@ -24,8 +24,8 @@ BANDWIDTH_SECONDS = 0.45
 MATMUL_SECONDS = 0.65
 LONG_ENOUGH = 0.04
 """Seconds of a matrix product from which on a larger one tells no more."""
-LARGEST = 8192
-"""Rows of the largest product."""
+SMALLEST, LARGEST = 256, 8192
+"""Rows of the matrices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,19 @@ def matmul(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
     """
     quantized = next((m for _, m in model.named_modules() if isinstance(m, nn.QuantizedLinear)), None)
     dtype = getattr(mx, facts.dtype)
-    ends, rows, best, at, took = time.perf_counter() + MATMUL_SECONDS, 256, 0.0, 256, 0.0
+    ends = time.perf_counter() + MATMUL_SECONDS
+    rows, best, at, run, took = SMALLEST, 0.0, SMALLEST, None, 0.0
     # the next product takes eight times as long: it has to fit into the time that is left
-    while rows <= LARGEST and time.perf_counter() + 8 * took < ends:
+    while run is None or (rows < LARGEST and took < LONG_ENOUGH and time.perf_counter() + 8 * took < ends):
         if stopped():
             raise Cancelled
+        rows = rows if run is None else 2 * rows
         run = _product(rows, dtype, quantized)
         took = min(_seconds(run) for _ in range(2))
-        rate = 2 * rows**3 / took
-        best, at = (rate, rows) if rate > best else (best, at)
-        if took > LONG_ENOUGH:
-            break
-        rows *= 2
+        best, at = max((best, at), (2 * rows**3 / took, rows))
+    run = run if at == rows else _product(at, dtype, quantized)
+    for _ in _in_turn([""], ends - time.perf_counter(), stopped):
+        best = max(best, 2 * at**3 / _seconds(run))
     mx.clear_cache()
     kind = facts.quantization if quantized is not None else facts.dtype
     return Rate(

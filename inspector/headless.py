@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -81,7 +81,7 @@ def generate(
     request: Request,
     writer: Writer,
     make_engine: MakeEngine = EngineThread,
-    last: Command | None = None,
+    last: Command | Sequence[Command] | None = None,
 ) -> Outcome:
     """Load, prefill and run to a stop, handing everything to a writer on the way.
 
@@ -94,7 +94,8 @@ def generate(
     Returns:
         How it went. Whatever happened, the engine was closed.
     """
-    run = Generation(request, writer, make_engine, last or commands.Run())
+    asked = [last] if isinstance(last, Command) else [commands.Run()] if last is None else last
+    run = Generation(request, writer, make_engine, asked)
     code, failure = FAULT, None
     try:
         with run.interruptible():
@@ -116,7 +117,7 @@ class Generation:
         last: What to do after the prompt.
     """
 
-    def __init__(self, request: Request, writer: Writer, make_engine: MakeEngine, last: Command) -> None:
+    def __init__(self, request: Request, writer: Writer, make_engine: MakeEngine, last: Sequence[Command]) -> None:
         self._last = last
         self._request = request
         self._writer = writer
@@ -154,7 +155,7 @@ class Generation:
         yield commands.Configure(asked.settings)
         if asked.prompt:
             yield commands.Prefill(asked.prompt, asked.chat, asked.system, asked.echo)
-        yield self._last
+        yield from self._last
 
     def _carry_out(self, command: Command) -> None:
         self._command = command

@@ -58,9 +58,39 @@ def measure(args: Namespace) -> int:
     return bench.run(args)
 
 
+def race_parser() -> Parser:
+    """The parser of `inspector race`."""
+    from inspector import race
+
+    return race.parser()
+
+
+def run_race(args: Namespace) -> int:
+    """Run `inspector race`."""
+    from inspector import race
+
+    return race.run(args)
+
+
+def profile_parser() -> Parser:
+    """The parser of `inspector profile`."""
+    from inspector import profiling
+
+    return profiling.parser()
+
+
+def run_profile(args: Namespace) -> int:
+    """Run `inspector profile`."""
+    from inspector import profiling
+
+    return profiling.run(args)
+
+
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "generate": Subcommand(arguments.generate_parser, generate, "one completion: its text or JSON lines"),
     "bench": Subcommand(bench_parser, measure, "measure a model: tables of speed and memory"),
+    "race": Subcommand(race_parser, run_race, "what a KV cache saves: raced with and without one"),
+    "profile": Subcommand(profile_parser, run_profile, "one step taken apart, the roofline, quantized KV"),
     "beam": Subcommand(arguments.beam_parser, beam, "beam search: the ranking or JSON lines"),
 }
 """By name, in the order of the help."""
