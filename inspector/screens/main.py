@@ -31,7 +31,6 @@ from inspector.screens.keys import actions_needing_prompt, bindings
 from inspector.screens.layout import (
     CANDIDATES,
     DECK,
-    KV,
     MINIMUM,
     PANELS,
     SAMPLER,
@@ -161,7 +160,7 @@ class MainScreen(TreeActions, LookingAhead, Stepping, BreakActions, Comparing, F
             self.set_class(kind is layout, f"-{kind.value}")
         self.set_class(waiting, "-waiting")
         self.set_class(self.attempt.open, "-trying")
-        self.set_class(shown >= {TREE, KV}, "-wooded")
+        self.set_class(TREE in shown and SAMPLER not in shown, "-wooded")
         for place, (name, _) in enumerate(PANELS):
             self.query_one(f"#{name}").display = place in shown and not (waiting and place == TEXT)
         self.opening.display = waiting and TEXT in shown
