@@ -10,7 +10,7 @@ import math
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from engine.errors import SettingsError
@@ -188,17 +188,14 @@ def _check_regex(condition: Condition, pattern: str) -> None:
 
 
 CONDITIONS: tuple[Condition, ...] = (
-    Condition("entropy_above", "bits", "entropy above", "bits of choice at the token to come: a wide choice",
-              "entropy > {}"),
-    Condition("prob_below", "share", "probability below", "of the token picked to come: 0.05 or 5 %", "p < {}"),
-    Condition("rank_above", "count", "rank above", "of the token picked to come: 1 is the most probable", "rank > {}"),
-    Condition("margin_below", "share", "margin below",
-              "first token's probability less the second's: a fork point", "margin < {}"),
-    Condition("tokens", "count", "tokens", "stop after so many of a run", "{} tokens"),
+    Condition("entropy_above", "bits", "entropy above", "bits before the sampler: a wide choice", "entropy > {}"),
+    Condition("prob_below", "share", "probability below", "of the picked token: 0.05 or 5 %", "p < {}"),
+    Condition("rank_above", "count", "rank above", "of the picked token: 1 is the first", "rank > {}"),
+    Condition("margin_below", "share", "margin below", "first less second: a fork point", "margin < {}"),
     Condition("eos", "switch", "end of sequence", "stop before it is taken", "end of sequence"),
+    Condition("tokens", "count", "tokens", "stop after so many of a run", "{} tokens"),
     Condition("text", "text", "text", "the completion comes to contain it", "“{}”"),
-    Condition("regex", "regex", "regular expression",
-              f"the completion comes to match it, within its last {REACH:,} characters", "/{}/"),
+    Condition("regex", "regex", "regular expression", f"its last {REACH:,} characters come to match it", "/{}/"),
 )  # fmt: skip
 """Every condition, in the order in which they are shown."""
 BY_NAME: Mapping[str, Condition] = {each.name: each for each in CONDITIONS}
@@ -218,14 +215,3 @@ def check_breakpoints(points: Breakpoints) -> Breakpoints:
     for condition in CONDITIONS:
         condition.check(getattr(points, condition.name))
     return points
-
-
-def set_apart(given: Mapping[str, Any]) -> Breakpoints:
-    """Breakpoints of values by name; those of other names and those that are None are passed over.
-
-    Raises:
-        SettingsError: A value is out of its range.
-    """
-    names = {field.name for field in fields(Breakpoints)}
-    values = {name: value for name, value in given.items() if name in names and value is not None}
-    return check_breakpoints(Breakpoints(**values))

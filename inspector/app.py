@@ -11,9 +11,11 @@ from textual.app import App, SystemCommand
 from textual.filter import LineFilter
 from textual.screen import Screen
 
+from engine.breakpoints import Breakpoints
 from engine.records import Record
 from engine.settings import LoadSettings, Settings
 from inspector.display import visible
+from inspector.remembered import Remembered
 from inspector.screens.controller import Controller, Engine, Prompt
 from inspector.screens.main import MainScreen
 from inspector.screens.notices import notice
@@ -38,6 +40,7 @@ class InspectorApp(App[int]):
         system: System prompt for the chat template.
         echo: Prompt logprobs: None for up to 2,048 tokens, True always, False never.
         engine: Takes commands and hands its records to `emit`; None for the thread that owns MLX.
+        breakpoints: Where runs stop; None for those that are remembered.
     """
 
     TITLE = "inspector"
@@ -64,12 +67,15 @@ class InspectorApp(App[int]):
         system: str | None = None,
         echo: bool | None = None,
         engine: Engine | None = None,
+        breakpoints: Breakpoints | None = None,
     ) -> None:
         super().__init__()
         self.inbox: deque[Record] = deque()
         """Records on their way from the engine's thread to the screen."""
         self.engine = engine or self._own_engine()
         self.controller = Controller(self.engine, load, settings, Prompt(prompt, chat, system, echo))
+        self._remembered = Remembered().read()
+        self.controller.breaks.points = self._remembered.points if breakpoints is None else breakpoints
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was told to end."""
         self._started = False
@@ -104,6 +110,8 @@ class InspectorApp(App[int]):
 
     def _start(self) -> None:
         self._started = True
+        for problem in self._remembered.problems:
+            self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
         self.engine.start()
         self.controller.open(self.controller.load)
         self.main.changed()

@@ -12,9 +12,20 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from engine.beam_settings import BeamSettings, check_beams
+from engine.breakpoints import Breakpoints
 from engine.errors import PromptError, SettingsError
 from engine.settings import FIELDS, LoadSettings, Settings, check, check_load
-from inspector.flags import Parser, Version, add_beams, add_load, add_prompt, add_settings, named, parsed
+from inspector.flags import (
+    Parser,
+    Version,
+    add_beams,
+    add_breakpoints,
+    add_load,
+    add_prompt,
+    add_settings,
+    named,
+    parsed,
+)
 from inspector.given import decoded, read_file, read_stdin, unescaped
 
 STORY = "Once upon a time"
@@ -36,6 +47,8 @@ class Request:
     echo: bool | None = None
     """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
     jsonl: bool = False
+    breakpoints: Breakpoints | None = None
+    """Where runs of the screen stop; None for those that are remembered."""
     notes: tuple[str, ...] = ()
     """Flags that have no effect beside the others: one sentence each."""
 
@@ -53,6 +66,8 @@ def screen_parser(others: Mapping[str, str] | None = None) -> Parser:
         "\n".join(["Without a terminal, each with --help of its own:", *lines]) if lines else None,
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    asked = "breakpoints", "where runs stop, in the place of those that are remembered"
+    add_breakpoints(parser.add_argument_group(*asked))
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and leave")
     parser.add_argument("stray", nargs="*", help=argparse.SUPPRESS)
     return parser
@@ -123,6 +138,7 @@ def request(args: argparse.Namespace, headless: bool) -> Request:
         system=args.system_prompt,
         echo=args.prompt_logprobs,
         jsonl=getattr(args, "jsonl", False),
+        breakpoints=_breakpoints(given),
         notes=_notes(given, settings),
     )
 
@@ -150,6 +166,12 @@ def _settings(given: dict[str, Any]) -> Settings:
         values["stop"] = tuple(unescaped(text) for text in given["stop"])
     values["logit_bias"] = tuple(values.get("logit_bias", ()))
     return Settings(**values)
+
+
+def _breakpoints(given: dict[str, Any]) -> Breakpoints | None:
+    names = {f"break_{each.name}": each.name for each in fields(Breakpoints)}
+    values = {names[key]: value for key, value in given.items() if key in names}
+    return Breakpoints(**values) if values else None
 
 
 def _preset(name: str | None) -> Mapping[str, Any]:

@@ -79,6 +79,7 @@ def _screen(args: Namespace) -> int:
         system=request.system,
         echo=request.echo,
         engine=None,
+        breakpoints=request.breakpoints,
     )
     app.run()
     code = app.return_code or 0

@@ -7,12 +7,14 @@ differ. Standard library alone, so that `--help` is instant.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from engine.beam_settings import WIDEST, BeamSettings
+from engine.breakpoints import CONDITIONS, Condition
 from engine.errors import EngineError, SettingsError
 from engine.settings import BY_NAME, FIELDS, Field, Settings
+from inspector.given import unescaped
 
 SHORT = {"max_tokens": "-m"}
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE", "order": "ORDER"}
@@ -140,6 +142,32 @@ def add_load(group: argparse._ArgumentGroup) -> None:
     )
     add("--kept-logits-mib", type=whole, metavar="N", help="memory for kept rows of logits (default: 64)")
     add("--kept-kv-mib", type=whole, metavar="N", help="memory for the KV of branches left (default: 256)")
+
+
+def add_breakpoints(group: argparse._ArgumentGroup) -> None:
+    """The flags of the breakpoints, made from `engine.breakpoints.CONDITIONS`."""
+    for each in CONDITIONS:
+        name, told = f"break_{each.name}", f"{each.label}: {each.help}".replace("%", "%%")
+        if each.kind == "switch":
+            group.add_argument(each.flag, dest=name, action="store_true", default=None, help=told)
+        else:
+            told += r"; \n and \t are escapes" if each.kind == "text" else ""
+            metavar = {"count": "N", "text": "TEXT", "regex": "REGEX"}.get(each.kind, "X")
+            group.add_argument(each.flag, dest=name, type=_value(each), metavar=metavar, help=told)
+    together = "stop only where all of them hold at once"
+    group.add_argument("--break-all", dest="break_all_of", action="store_true", default=None, help=together)
+
+
+def _value(condition: Condition) -> Callable[[str], Any]:
+    """Reads the value of a condition's flag."""
+
+    def read(text: str) -> Any:
+        try:
+            return condition.parse(unescaped(text) if condition.kind == "text" else text)
+        except SettingsError as error:
+            raise argparse.ArgumentTypeError(f"{error.message.removesuffix('.')}") from None
+
+    return read
 
 
 # ---- parsing -----------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ read is moved aside, never overwritten. Without Textual: the command line reads 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 
 from engine.errors import EngineError, SettingsError
 from engine.settings import BY_NAME, FIELDS, Settings, check
+from inspector.files import set_aside, write
 
 OUTSIDE = frozenset({"seed", "max_tokens", "stop", "candidates"})
 """Settings that no preset touches unless its file names them: they don't shape a choice."""
@@ -118,7 +117,7 @@ class Presets:
         before = own.get(name)
         unknown = {k: v for k, v in before.items() if k not in BY_NAME} if isinstance(before, dict) else {}
         own[name] = written(settings) | unknown
-        moved = self._set_aside() if self._stored.damaged else ""
+        moved = set_aside(self.path) if self._stored.damaged else ""
         self._write(own)
         return f"Saved as {name} in {self.path}.{moved}"
 
@@ -169,44 +168,11 @@ class Presets:
                 problems.append(f"Preset {name!r} in {self.path} is not used: {error}")
         return Stored(content, values, tuple(problems))
 
-    def _set_aside(self) -> str:
-        """Rename a file that can't be read, so that nothing of it is lost."""
-        number = 1
-        while (aside := self.path.with_suffix(f".damaged-{number}.json")).exists():
-            number += 1
-        try:
-            self.path.replace(aside)
-        except OSError as error:
-            raise self._unwritable(error) from error
-        return f" The file that could not be read is now {aside.name}."
-
     def _write(self, own: Mapping[str, Any]) -> None:
         """Replace the file as a whole: whoever reads it finds the old one or the new one."""
         text = json.dumps({**self._stored.content, "presets": own}, ensure_ascii=False, indent=2) + "\n"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(self.path, text.encode("utf-8", "backslashreplace"))
-        except OSError as error:
-            raise self._unwritable(error) from error
+        write(self.path, text)
         self._stored = self._read()
-
-    def _unwritable(self, error: OSError) -> EngineError:
-        return EngineError(
-            f"{self.path} can't be written: {error.strerror or error}.", "Check the directory's permissions."
-        )
-
-
-def _replace(path: Path, data: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 # ---- one preset -------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine import commands, records
+from engine.breakpoints import Breakpoints
 from engine.commands import (
     Choose,
     Command,
@@ -22,6 +23,7 @@ from engine.commands import (
     Verify,
 )
 from engine.settings import LoadSettings, Settings
+from inspector.screens.breaks import Breaks
 from inspector.screens.questions import Questions
 from inspector.timeline import Phase, Timeline
 
@@ -73,7 +75,8 @@ class Controller:
         """Sent and not ended, in the order in which the engine does them."""
         self.pace: float | None = None
         self.questions = Questions(engine.send, settings)
-        self.listeners: list[Callable[[records.Record], None]] = []
+        self.breaks = Breaks()
+        self.listeners: list[Callable[[records.Record], None]] = [self.breaks.receive]
         """Called with every record, after the timeline took it in and what ended is no longer outstanding."""
         self._again: Step | None = None
         """The step that was asked for by drawing again at an older token."""
@@ -176,7 +179,7 @@ class Controller:
         self._cancel(Run)
         self._send(Configure(settings))
         if running:
-            self._run()
+            self._run(goes_on=True)
 
     def apply(self, settings: Settings) -> None:
         """Go on with other settings: from the selected step on, where that is an older one."""
@@ -218,14 +221,22 @@ class Controller:
             self._send(Step())
         return ""
 
-    def run(self) -> str:
-        """Start a run at the tip, or pause the one under way."""
+    def run(self, over_sure: bool = False) -> str:
+        """Start a run at the tip, over sure tokens alone if that is asked for, or pause the one under way."""
         if self.timeline.running:
             self.pause()
         else:
             self.timeline.select(None)
+            self.breaks.begin(over_sure)
             self._run()
         return ""
+
+    def break_at(self, points: Breakpoints) -> None:
+        """Set breakpoints; a run under way goes on with them."""
+        self.breaks.points = points
+        if self.timeline.running:
+            self._cancel(Run)
+            self._run()
 
     def pause(self) -> None:
         """Stop the run and the steps that were queued, at the next step."""
@@ -247,10 +258,11 @@ class Controller:
         self.pace = PACES[max(0, min(len(PACES) - 1, place))]
         if self.timeline.running:
             self._cancel(Run)
-            self._run()
+            self._run(goes_on=True)
 
-    def _run(self) -> None:
-        self._send(Run(self.pace))
+    def _run(self, goes_on: bool = False) -> None:
+        until = self.breaks.points if self.breaks.points.active else None
+        self._send(Run(self.pace, until, self.breaks.skipping, goes_on))
         self.timeline.running = True
 
     def _cancel(self, *kinds: type[Command]) -> bool:

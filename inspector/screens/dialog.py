@@ -39,10 +39,15 @@ class Dialog(ModalScreen[Result]):
                     yield Button(
                         Content(f"{self.APPLY}  ctrl+s"), variant="primary", id="apply", compact=True
                     )
+                yield from self.extra()
                 yield Button(Content(f"{self.LEAVE}  esc"), id="leave", compact=True)
 
     def body(self) -> Iterable[Widget]:
         """The widgets between the title and the buttons."""
+        return ()
+
+    def extra(self) -> Iterable[Button]:
+        """Buttons between the one that applies and the one that leaves."""
         return ()
 
     def action_leave(self) -> None:

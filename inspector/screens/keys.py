@@ -51,6 +51,11 @@ KEYS: tuple[Key, ...] = (
         "pause.", needs_prompt=True),
     Key("run", "r", "r", "run", "Run", STEP,
         "Step on until a stop is reached; again to pause.", needs_prompt=True),
+    Key("skip", "n", "n", "skip", "Skip sure tokens", STEP,
+        "Run over the tokens that the model is sure of, to where the one to come has less than 50 %: less than all "
+        "others together. Breakpoints and stops hold too; again to pause.", needs_prompt=True),
+    Key("breakpoints", "b", "b", "breakpoints", "Breakpoints", STEP,
+        "Set where runs stop: at a wide choice, an improbable token, a fork point, a text and more."),
     Key("stop", "escape", "esc", "stop", "Stop", STEP,
         "Pause the run, stop the prefill, or leave the enlarged panel; notices go too."),
     Key("faster", "plus,equals_sign", "+", "pace(1)", "Faster", STEP,
@@ -75,6 +80,14 @@ KEYS: tuple[Key, ...] = (
         "Go to the branch before at this token.", needs_prompt=True),
     Key("next_branch", "right_square_bracket", "]", "branch(1)", "Next branch", BRANCH,
         "Go to the next branch at this token.", needs_prompt=True),
+    Key("compare", "c", "c", "compare", "Compare", BRANCH,
+        "Set the current path against another branch, token for token: where they part, where they meet "
+        "again, and what each is worth.", needs_prompt=True),
+    Key("look_ahead", "l", "l", "look_ahead", "Look ahead", BRANCH,
+        "Show behind each candidate what greedy decoding would bring after it, and the probability of all of it "
+        "together; again to hide it.", needs_prompt=True),
+    Key("take_ahead", "L", "L", "take_ahead", "Take look-ahead", BRANCH,
+        "Take the highlighted candidate and the tokens that look-ahead shows behind it.", needs_prompt=True),
     Key("reroll", "d", "d", "reroll", "Draw again", BRANCH,
         "Draw again with the next random number: the token to come, or at an older step a sibling of it.",
         needs_prompt=True),
@@ -101,6 +114,16 @@ KEYS: tuple[Key, ...] = (
         "Look at the first token of the completion; again for the first of the prompt.", needs_prompt=True),
     Key("tip", "end", "end", "tip", "Tip", LOOK, "Follow the tip: the token to come.", needs_prompt=True),
     Key("jump", "g", "g", "jump", "Jump", LOOK, "Jump to a step by its number.", needs_prompt=True),
+    Key("previous_surprise", "comma", ",", "surprise(-1)", "Surprise before", LOOK,
+        "Look at the surprise before: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
+        needs_prompt=True),
+    Key("next_surprise", "full_stop", ".", "surprise(1)", "Next surprise", LOOK,
+        "Look at the next surprise.", needs_prompt=True),
+    Key("previous_fork", "less_than_sign", "<", "fork(-1)", "Fork point before", LOOK,
+        "Look at the fork point before: less than 10 % between the first two candidates, or branches.",
+        needs_prompt=True),
+    Key("next_fork", "greater_than_sign", ">", "fork(1)", "Next fork point", LOOK,
+        "Look at the next fork point.", needs_prompt=True),
     Key("why", "w", "w", "why", "Why this token", LOOK,
         "Show the sampler stage by stage: why this token was chosen. Again, or esc, to go back.",
         needs_prompt=True),
@@ -168,6 +191,14 @@ def _lines() -> Iterator[str]:
     yield "| `home` `end` | Go to the first branch, to the one that the path ends in. |"
     yield "| `←` `→` | Fold a branch, or go to the one above; unfold it, or go to the first below. |"
     yield "| `⏎` | Go to the branch's end, as a second click on it does. |"
+    yield from ("", "## While branches are compared", "", "| key | what it does |", "|---|---|")
+    yield "| `↑` `↓` `pgup` `pgdn` | Walk through the tokens. |"
+    yield "| `home` `end` | Go to where they part, then to the first token; to the last one. |"
+    yield "| `n` `N` | Go to where they meet or part next, or did before. |"
+    yield "| `tab` `←` `→` | Go to the other side. |"
+    yield "| `[` `]` | Compare with the branch before or the next one. |"
+    yield "| `⏎` | Go to the token under the cursor, on its branch. |"
+    yield "| `esc` | Go back. |"
     yield from ("", "## In dialogs", "")
     yield "`tab` goes from field to field, `ctrl+s` applies, `esc` leaves. A prompt that was typed is kept."
     yield from ("", "## While sampling settings are tried", "", "| key | what it does |", "|---|---|")

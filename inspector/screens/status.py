@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
 
+from engine.breakpoints import Breakpoints
 from engine.commands import Choose, Insert, MoveTo, Prefill, Recall, Verify
 from engine.records import Step
 from inspector.display import token_label, visible
 from inspector.panels.tree import written
+from inspector.screens.breaks import marker
 from inspector.screens.controller import Controller
 from inspector.timeline import Phase, Timeline
 
@@ -36,7 +39,8 @@ def situation(controller: Controller, tree: bool = False) -> str:
         case Phase.PREFILL:
             return _prefill(controller)
         case Phase.RUNNING:
-            return f"Running at {pace_text(controller.pace)}. Press space to pause, + or - for the pace"
+            doing = "Skipping sure tokens" if controller.breaks.skipping else "Running"
+            return f"{doing} at {pace_text(controller.pace)}. Press space to pause, + or - for the pace"
         case Phase.READY:
             return _ready(controller, tree)
 
@@ -64,11 +68,13 @@ def _ready(controller: Controller, tree: bool) -> str:
     if timeline.trial is not None:
         return "Trying other settings. ctrl+s goes on with them, esc discards them"
     if tree:
-        return "In the tree: ↑ ↓ to a branch, ⏎ goes to its end, space steps on there, t or esc goes back"
+        return "↑ ↓ to a branch, ⏎ goes to its end, t goes back"
     if not timeline.following:
         return _looking_back(timeline)
     if (finished := timeline.finished.get(timeline.tip)) is not None:
         return f"Finished: {finished.reason} ({visible(finished.detail)}). Space or r goes on past it"
+    if stopped := controller.breaks.told(timeline.next):
+        return stopped
     return _tip(timeline)
 
 
@@ -96,6 +102,7 @@ class StatusLine(Widget):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.left, self.right, self.answer = "", "", ""
+        self.points = Breakpoints()
 
     def say(self, answer: str) -> None:
         """Answer the last key; an empty answer gives the line back to the situation."""
@@ -112,13 +119,15 @@ class StatusLine(Widget):
             right: What stands at the right end: the panel, where one is shown at a time.
             tree: Whether the tree is the current panel.
         """
-        left = situation(controller, tree)
-        if (left, right) != (self.left, self.right):
-            self.left, self.right = left, right
+        shown = (situation(controller, tree), right, controller.breaks.points)
+        if shown != (self.left, self.right, self.points):
+            self.left, self.right, self.points = shown
             self.refresh()
 
     def render(self) -> Content:
+        said, width = self.answer or self.left, self.content_size.width
         right = f" {self.right}" if self.right else ""
-        room = max(0, self.content_size.width - len(right))
-        left = Content(self.answer or self.left).truncate(room, ellipsis=True, pad=True)
+        marked = marker(self.points, width - cell_len(said) - cell_len(right) - 2)
+        right = f"  {marked}{right}" if marked else right
+        left = Content(said).truncate(max(0, width - cell_len(right)), ellipsis=True, pad=True)
         return left + Content.styled(right, "bold")

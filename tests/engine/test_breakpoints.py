@@ -275,7 +275,7 @@ def test_values_are_read_as_they_are_written() -> None:
             assert condition.parse("") is None
     assert BY_NAME["prob_below"].parse("5 %") == BY_NAME["prob_below"].parse("5%") == 0.05
     assert check_breakpoints(Breakpoints(**values)).told == (  # type: ignore[arg-type]
-        "entropy > 2.5", "p < 5 %", "rank > 3", "margin < 10 %", "7 tokens", "end of sequence", "“ a\n”", r"/\d+/",
+        "entropy > 2.5", "p < 5 %", "rank > 3", "margin < 10 %", "end of sequence", "7 tokens", "“ a\n”", r"/\d+/",
     )  # fmt: skip
     assert Breakpoints().told == ()
 

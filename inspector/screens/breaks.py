@@ -1,0 +1,90 @@
+"""What is known of breakpoints on the screen: those that are set, the one that held last, and what was skipped."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+
+from engine import records
+from engine.breakpoints import SURE, Breakpoints
+from inspector.display import token_label, truncate, visible
+from inspector.scales import percent
+
+LONGEST_TEXT = 24
+"""Cells of a text or a pattern in the line that tells what is set."""
+
+
+class Breaks:
+    """The breakpoints of runs.
+
+    Args:
+        points: Those that are set at first.
+    """
+
+    def __init__(self, points: Breakpoints | None = None) -> None:
+        self.points = points or Breakpoints()
+        self.hit: records.BreakpointHit | None = None
+        """Where the last run stopped, until something else is done."""
+        self.skipping = False
+        """Whether the run is, or was, one over sure tokens."""
+        self.skipped = 0
+        """Sure tokens that it took."""
+
+    def begin(self, over_sure: bool) -> None:
+        """A run begins."""
+        self.skipping, self.skipped, self.hit = over_sure, 0, None
+
+    def receive(self, record: records.Record) -> None:
+        """Take in one record, after the timeline did."""
+        match record:
+            case records.Step():
+                self.hit = None
+                self.skipped += record.prob >= SURE
+            case records.Moved() | records.Resampled() | records.PromptOpened():
+                self.hit = None
+            case records.BreakpointHit():
+                self.hit = record
+            case _:
+                pass
+
+    def told(self, coming: records.Distribution | None) -> str:
+        """Why the last run stopped, and what to press; printable.
+
+        Args:
+            coming: What follows the tip.
+
+        Returns:
+            Empty where no breakpoint stopped a run at the tip.
+        """
+        if self.hit is None or coming is None or self.hit.node != coming.node:
+            return ""
+        held = "; ".join(map(visible, self.hit.conditions))
+        if not self.skipping:
+            return f"Stopped: {held}. r goes on, b changes it"
+        return self._skipped(coming, held)
+
+    def _skipped(self, coming: records.Distribution, held: str) -> str:
+        skipped = f"Skipped {self.skipped} sure token{'s' * (self.skipped != 1)}"
+        if len(self.hit.conditions if self.hit else ()) > 1 or not held.startswith("probability"):
+            return f"{skipped}: {held}. n skips on, space steps"
+        picked = next(each for each in coming.candidates if each.id == coming.picked)
+        skipped = skipped if self.skipped else "The next is not sure either"
+        token = token_label(picked.text, picked.raw)
+        return f"{skipped}: {token} has {percent(picked.prob)}. n skips on, space takes it"
+
+
+def conditions(points: Breakpoints) -> str:
+    """The conditions that are set, on one line; printable, empty for none."""
+    return (" and " if points.all_of else ", ").join(_short(each) for each in points.told)
+
+
+def _short(told: str) -> str:
+    return truncate(visible(told), LONGEST_TEXT)
+
+
+def marker(points: Breakpoints, room: int) -> str:
+    """What tells that breakpoints are set, in so many cells; printable, empty for none."""
+    count = len(points.active)
+    if not count:
+        return ""
+    versions = (f"● stops at {conditions(points)}", f"● {count} breakpoint{'s' * (count != 1)}", f"● {count}")
+    return next((text for text in versions if cell_len(text) <= room), "●")
