@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from engine import commands, records
 from engine.beam import search
 from engine.breaking import Breaking
 from engine.breakpoints import UNSURE, Breakpoints
+from engine.collecting import Collecting, free
 from engine.errors import Cancelled, EngineError, StepError
 from engine.explain import explain, what_if
 from engine.finish import finish, window_full
@@ -48,6 +50,7 @@ class Worker:
         self._loaded: Loaded | None = None
         self._session: Session | None = None
         self._settings = Settings()
+        self._collecting = Collecting()
         self._vocabulary: Vocabulary | None = None
         """The model's, for searches: made at the first one."""
         self._beams: Iterator[Record] | None = None
@@ -132,8 +135,10 @@ class Worker:
     def _load(self, command: commands.Load) -> None:
         # their memory is free before the next one takes more
         self._loaded = self._session = self._beams = self._vocabulary = None
+        free()
         self._loaded = load(command.settings, self._emit, command.cancel)
         self._session = open_session(self._loaded, self._settings)
+        gc.freeze()  # the libraries' hundred thousand objects are here to stay
         self._emit(self._loaded.facts)
 
     def _configure(self, command: commands.Configure) -> None:
@@ -234,6 +239,7 @@ class Worker:
     def _took(self, step: records.Step) -> bool:
         """Hand out a step and the stop that it reached; returns whether it reached one."""
         self._emit(step)
+        self._collecting.stepped()
         stop = finish(self._ready, step.node)
         if stop is not None:
             self._emit(stop)
