@@ -2,7 +2,7 @@
 
 Both lanes have caches of their own beside the session's. They follow the session's path as far as it reaches; beyond it
 the lane with the cache decides, with the session's settings and draws, and the other is asked whether it agrees.
-End-of-sequence is barred, so that every race reaches its length.
+End-of-sequence is a token like others here: a race goes on to its length.
 """
 
 from __future__ import annotations
@@ -93,7 +93,6 @@ class Race:
         self._first, self._last = first, last
         self._stopped = stopped
         self._path = session.tree.tokens(session.node)
-        self._settings = replace(session.settings, min_tokens=last)
         self._cached = session.runner.fresh()
         plain = replace(loaded.settings, kv_bits=None, max_kv_size=None, prefill_step_size=None)
         self._uncached = Runner(loaded.model, plain)
@@ -185,7 +184,7 @@ class Race:
         return self._path[depth] if depth < len(self._path) else self._next
 
     def _pick(self, row: Row) -> int:
-        return self._looker.look(self._node, row, self._settings).sampled.picked
+        return self._looker.look(self._node, row, self._session.settings).sampled.picked
 
     def _grow(self, token: int) -> str:
         """Add a token to the race's own tree; returns the characters that it finishes."""

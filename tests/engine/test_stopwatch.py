@@ -1,0 +1,90 @@
+"""TTFT and TPOT of the records against a stopwatch around the commands, through the engine's own thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+
+import pytest
+
+from engine import commands, records
+from engine.commands import Command
+from engine.settings import LoadSettings, Settings
+from engine.thread import EngineThread
+
+TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. " * 4
+TRIES = 5
+"""Another process may take the processor between the two clocks."""
+
+
+class Stopwatch:
+    """An engine, and the time that each command takes from its sending to its end."""
+
+    def __init__(self) -> None:
+        self._inbox: SimpleQueue[records.Record] = SimpleQueue()
+        self.engine = EngineThread(self._inbox.put)
+        self.engine.start()
+
+    def __call__(self, command: Command) -> tuple[list[records.Record], float]:
+        """The records that answer a command, and its milliseconds."""
+        found: list[records.Record] = []
+        begun = time.perf_counter()
+        self.engine.send(command)
+        while not isinstance(record := self._inbox.get(timeout=60), records.Ended):
+            found.append(record)
+        return found, (time.perf_counter() - begun) * 1000
+
+
+@pytest.fixture(scope="module")
+def stopwatch() -> Iterator[Stopwatch]:
+    """The pocket model, ready."""
+    made = Stopwatch()
+    made(commands.Load(LoadSettings()))
+    made(commands.Configure(Settings(min_tokens=10**6, candidates=10)))
+    made(commands.Prefill(TEXT, chat=False, echo=False))
+    yield made
+    made.engine.close()
+
+
+def within(share: float, measure: Callable[[], tuple[float, float]]) -> None:
+    """Measure until both clocks agree within a share."""
+    for _ in range(TRIES):
+        told, outside = measure()
+        if abs(told - outside) <= share * outside:
+            return
+    assert told == pytest.approx(outside, rel=share)
+
+
+def test_ttft(stopwatch: Stopwatch) -> None:
+    def measure() -> tuple[float, float]:
+        found, outside = stopwatch(commands.Prefill(TEXT, chat=False, echo=False))
+        return next(each.ttft_ms for each in found if isinstance(each, records.Prefilled)), outside
+
+    within(0.05, measure)
+
+
+def test_tpot_of_single_steps(stopwatch: Stopwatch) -> None:
+    def measure() -> tuple[float, float]:
+        told = outside = 0.0
+        for _ in range(12):
+            found, took = stopwatch(commands.Step())
+            told += next(each.ms.total for each in found if isinstance(each, records.Step))
+            outside += took
+        return told / 12, outside / 12
+
+    within(0.05, measure)
+
+
+def test_tpot_of_a_run(stopwatch: Stopwatch) -> None:
+    """A pipelined step's time goes from launch to launch: the last step's readings stand outside of it."""
+    stopwatch(commands.Configure(Settings(min_tokens=10**6, candidates=10, max_tokens=20)))
+
+    def measure() -> tuple[float, float]:
+        stopwatch(commands.Prefill("Once upon a time", chat=False, echo=False))
+        found, outside = stopwatch(commands.Run())
+        steps = [each.ms.total for each in found if isinstance(each, records.Step)]
+        assert len(steps) == 20
+        return sum(steps) / 20, outside / 20
+
+    within(0.05, measure)
