@@ -13,7 +13,8 @@ from bisect import insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from engine.records import Beam, PromptToken, Step
+from engine.records import PromptToken, Step
+from inspector.beaming import BeamNode
 
 ROOT = 0
 """Node before the first token."""
@@ -37,14 +38,14 @@ class Token:
     """How it came to stand there: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
 
 
-def token(item: PromptToken | Step | Beam, parent: int) -> Token:
+def token(item: PromptToken | Step | BeamNode, parent: int) -> Token:
     """What a fold needs to know of a token, a step or a beam.
 
     Args:
         item: From the engine.
         parent: Node before it.
     """
-    if isinstance(item, Beam):
+    if isinstance(item, BeamNode):
         return Token(item.node, parent, item.text, b"", item.logprob, "beam")
     return Token(item.node, parent, item.text, item.raw, item.logprob, made(item))
 

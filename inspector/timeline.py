@@ -267,9 +267,10 @@ class Timeline:
                 self.next = record.next
             case records.Moved():
                 self._move(record)
-            case records.BeamStep():
-                for beam in (*record.live, *((record.greedy,) if record.greedy else ())):
-                    self.marks.grown(token(beam, beam.parent), self)
+            case records.BeamStep(live=live, finished=finished, greedy=greedy):
+                self._grow([each.node for each in (*live, *finished, greedy) if each is not None])
+            case records.BeamEnded(ranking=ranking, greedy=greedy):
+                self._grow([each.node for each in (*ranking, greedy)])
             case records.Marked() | records.Deleted() | records.Undeleted():
                 self.marks.apply(record, self)
             case records.Finished():
@@ -317,6 +318,12 @@ class Timeline:
         self.marks.reveal(record.node, self)
         if record.node != self.tip:
             self._rebuild(record.node)
+
+    def _grow(self, nodes: Sequence[int]) -> None:
+        """Take in tokens that beams reached, and that nobody stood on yet."""
+        for node in nodes:
+            if (beam := self.beams.nodes.get(node)) is not None:
+                self.marks.grown(token(beam, beam.parent), self)
 
     def _rebuild(self, node: int) -> None:
         before, self.items = self.items, self.path(node)

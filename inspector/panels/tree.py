@@ -53,8 +53,13 @@ class TreeDetail(Canvas):
         own = told("this branch:", branch.sums)
         if branches.made(branch) == PROMPT:
             return [own]
-        whole = told("completion to its end:", branches.completion(branch))
+        whole = told("completion to its end:", branches.completion(branch)) + self._beam(branch)
         return [whole] if width >= _ROOMY else [own, whole]  # a roomy table has all of its own
+
+    def _beam(self, branch: Branch) -> str:
+        """The score of the beam that ends here, if one does."""
+        beam = self.timeline.beams.nodes.get(branch.last) if self.timeline else None
+        return f", beam score {beam.score:.4f}" if beam else ""
 
     def _written(self, timeline: Timeline, branch: Branch) -> Row:
         """What is written on the branch and on tokens in it; or else what there is to do."""

@@ -16,8 +16,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from engine.records import Marked
+from inspector.beaming import BeamNode
 from inspector.branches import Branch
-from inspector.display import hex_bytes, pad, token_label, truncate, visible
+from inspector.display import pad, token_label, truncate, visible
 from inspector.panels.canvas import INKS, Row, centred, ink_css, lay, waiting
 from inspector.panels.tree_columns import COLUMNS, Column, fitting
 from inspector.panels.tree_view import TreeView
@@ -44,6 +45,10 @@ class Look:
     mark: Marked | None
     inner: int
     """Bookmarks and names further down in the branch."""
+    beam: str
+    """What became of the beam that ends here, if one does."""
+    grey: bool
+    """Whether it fell out."""
 
 
 class TreeTable(ScrollView, can_focus=False):
@@ -203,14 +208,17 @@ class TreeTable(ScrollView, can_focus=False):
         assert timeline is not None
         branch = view.rows[row]
         reached = view.branches.place(timeline.tip) + 1 if branch is view.tip else -1
+        beam, fell = beam_note(timeline.beams.nodes.get(branch.last))
         return Look(
             view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
             row == view.row, reached, timeline.marks.of.get(branch.first), self._inner.get(branch.first, 0),
+            beam, fell and branch.first not in view.path,
         )  # fmt: skip
 
     def _strip(self, look: Look, branch: Branch, width: int) -> Strip:
         ground = Style(bgcolor=self._ink("row").bgcolor, bold=True) if look.cursor else Style()
-        muted, room = self._colour("muted"), self._room(width)
+        ground += self._colour("faint") if look.grey else Style()
+        muted, room = self._colour("faint" if look.grey else "muted"), self._room(width)
         segments = [
             Segment("▶ " if look.cursor else "  ", self._colour("accent")),
             *self._tree(branch, look, room),
@@ -234,13 +242,14 @@ class TreeTable(ScrollView, can_focus=False):
         more = self._more(branch, look)
         left = room - sum(segment.cell_length for segment in row) - cell_len(more)
         text = self._text(branch, max(0, left))
-        row += [Segment(text), Segment(more, self._colour("muted"))]
+        row += [Segment(text), Segment(more, self._colour("faint" if look.grey else "muted"))]
         return [*row, Segment(" " * (left - cell_len(text)))]
 
     def _more(self, branch: Branch, look: Look) -> str:
-        """What is said behind the text: what is folded away, and where in the branch the path ends."""
+        """What is said behind the text: of a beam, of what is folded away, and where in the branch the path ends."""
         folded = self.view.folded(branch)
-        texts = [f"+{folded:,} branch{'es' * (folded != 1)}"] if folded else []
+        texts = [f"· {look.beam}"] if look.beam else []
+        texts += [f"+{folded:,} branch{'es' * (folded != 1)}"] if folded else []
         if 0 <= look.reached < look.tokens:
             texts.append(f"at {look.reached:,} of {look.tokens:,}")
         return "".join(f" {text}" for text in texts)
@@ -265,9 +274,8 @@ class TreeTable(ScrollView, can_focus=False):
 
     def _text(self, branch: Branch, cells: int) -> str:
         branches = self.view.branches
-        raw = branches.text(branch, cells + 1)
-        shown = token_label(raw) if raw else hex_bytes(branches[branch.first].raw)
-        return truncate(shown, cells)
+        text = branches.text(branch, cells + 1)
+        return truncate(token_label(text, branches[branch.first].raw), cells)
 
     def _ink(self, name: str) -> Style:
         return self.get_component_rich_style(f"ink--{name}")
@@ -275,3 +283,19 @@ class TreeTable(ScrollView, can_focus=False):
     def _colour(self, name: str) -> Style:
         """The colour of an ink alone, for a row that may have a ground of its own."""
         return Style(color=self._ink(name).color)
+
+
+def beam_note(beam: BeamNode | None) -> tuple[str, bool]:
+    """What became of a beam, and whether it fell out; nothing where it went on.
+
+    Args:
+        beam: The last token of a branch, where a beam reached it.
+    """
+    if beam is None:
+        return "", False
+    if beam.rank is not None:
+        return f"rank {beam.rank}" + ", greedy" * beam.greedy, False
+    if beam.fell is not None:
+        return f"fell out at step {beam.fell}", True
+    words = {"live": "live", "finished": "finished", "left": "left when the search ended", "beside": "greedy"}
+    return words.get(beam.state, ""), False

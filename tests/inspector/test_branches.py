@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.records import Beam, BeamStep, Deleted, Marked, Undeleted
+from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked, Undeleted
 from inspector.branches import PROMPT, ROOT, Branches, Token, folded, token
 from inspector.marks import Marks, counted
 from inspector.timeline import Timeline
@@ -268,19 +268,22 @@ def test_beams_are_in_the_tree_and_no_children_until_they_are_stepped():
     made = session(2)
     timeline, tip = made.timeline(), made.node
     live = tuple(
-        Beam(tip + place + 1, tip, place, 0, 7, " x", -1.0 - place, -1.0 - place, -1.0, 1) for place in (0, 1)
+        Beam(tip + place + 1, tip, place, 0, 6 + place, " x", -1.0 - place, -1.0 - place, -1.0, 1) for place in (0, 1)
     )
+    timeline.apply(BeamOpened(tip, 2, 1.0, False, 8))
     timeline.apply(BeamStep(1, live, (), (), live[0], 2, 1.0, False))
     assert [timeline.branches.made(timeline.branches.of(beam.node)) for beam in live] == ["beam", "beam"]
     assert timeline.children.get(tip) is None
     timeline.apply(Deleted(live[1].node))
-    timeline.apply(
-        BeamStep(2, (replace(live[1], node=tip + 9, parent=live[1].node),), (), (), None, 1, 1.0, True)
-    )
+    grown = replace(live[1], node=tip + 9, parent=live[1].node, length=2)
+    timeline.apply(BeamStep(2, (grown,), (live[0],), (), None, 1, 1.0, False))
     assert tip + 9 not in timeline.branches
     timeline.apply(Undeleted(live[1].node))
     assert tip + 9 in timeline.branches
     assert timeline.children.get(tip) is None
+    last = Hypothesis(tip + 12, (7, 7, 8), " x x", -3.0, -1.0, 3, "eos")
+    timeline.apply(BeamEnded((last,), last, (), 3, "finished", 9.0))
+    assert timeline.branches.of(tip + 12) is timeline.branches.of(tip + 9)
 
 
 def test_counts_are_told_in_words():

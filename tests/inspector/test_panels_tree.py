@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from engine.records import Deleted, Marked
+from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked
 from inspector.branches import Sums, Token, folded
 from inspector.panels.tree import FORK, KEYS_HERE, TreePanel, written
 from inspector.panels.tree_columns import COLUMNS, fitting, logprob, perplexity, told
@@ -195,6 +195,34 @@ async def test_the_light_theme_and_a_terminal_without_colours_have_the_same_sign
             await pilot.pause()
             assert [row.lstrip("▶ │├└─")[0] for row in rows(pilot)] == ["●", "●", "○", "◆"]
             assert style_at(pilot, "◆").color is not None
+
+
+@on_screen
+async def test_beams_tell_what_became_of_them():
+    made = session(2)
+    timeline, tip = made.timeline(), made.node
+    one, two = (Beam(tip + n, tip, n - 1, 0, n, " x", -1.0 * n, -1.0 * n, -0.5 * n, 1) for n in (1, 2))
+    timeline.apply(BeamOpened(tip, 2, 1.0, False, 8))
+    timeline.apply(BeamStep(1, (one, two), (), (), one, 2, 1.0, False))
+    async with shown(TreePanel(), (130, 20)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        assert [row.split("·")[1].split()[:2] for row in rows(pilot)[-2:]] == [["live", "beam"]] * 2
+        timeline.apply(
+            BeamStep(2, (replace(one, node=tip + 3, parent=one.node),), (two,), (), None, 1, 1.0, False)
+        )
+        best = Hypothesis(tip + 3, (1, 1), " x x", -1.0, -0.5, 2, "length")
+        timeline.apply(BeamEnded((best,), best, (), 2, "length", 9.0))
+        panel.show(timeline)
+        panel.move(1)
+        panel.show(timeline)
+        await pilot.pause()
+        assert "· rank 1, greedy" in rows(pilot)[-2]
+        assert "· fell out at step 2" in rows(pilot)[-1]
+        faint = panel._table._ink("faint").color
+        assert style_at(pilot, "␣x x").color != faint
+        assert style_at(pilot, "␣x · fell").color == style_at(pilot, "· fell").color == faint
+        assert "beam score -0.5000" in screen(pilot)
 
 
 # ---- cursor and folds -----------------------------------------------------------------------------
