@@ -73,7 +73,7 @@ def kept_row(session: Session, node: int) -> Row:
         )
     row = session.logits if node == session.node else session.kept.get(node)
     if row is None and node not in session.used:
-        raise StepError("The logits after this token were never kept.", f"{COMPUTE_AGAIN}.")
+        raise StepError("The logits here were not kept.", f"{COMPUTE_AGAIN}.")
     if row is None:
         raise StepError(
             "The logits of this step were dropped to hold the memory bound.",

@@ -26,7 +26,7 @@ from inspector.screens.safety import Line
 LIMIT = 100
 """Matches that are shown at most."""
 WAYS = (
-    "Type part of a token, spaces count (␣ or ↵ will do too). #339 finds an id, 0x e2 9c bytes. "
+    "Type part of a token with its spaces (␣ and ↵ will do), #339 for an id, 0x e2 9c for bytes. "
     "A capital letter makes case matter."
 )
 FRAME = 0.1
@@ -157,7 +157,7 @@ class FindDialog(Dialog[Search]):
         elif self._recalled == place.node:
             text += " There is no room to keep them: start with more --kept-logits-mib."
         else:
-            text += " Press ctrl+r to compute them again."
+            text += " Press ctrl+r to compute them."
         self._say(text, wrong=True)
 
     def recalled(self) -> None:
@@ -195,7 +195,7 @@ class FindDialog(Dialog[Search]):
         node = self._place().node
         if self._dropped and self._recalled != node:
             self._recalled = node
-            self._say("Computing them again …")
+            self._say("Computing the logits …")
             self._recall(node)
 
     @on(Input.Submitted, "#find-query")

@@ -25,9 +25,9 @@ class Finding(Acting):
         """What was looked for last."""
         self.own_text = ""
         """What was typed and not inserted yet."""
-        self._typed: list[Step] = []
-        self._failed = False
-        controller.listeners += [self.finder.receive, self.cutter.receive, self._listen]
+        self._taken_steps: list[Step] = []
+        self._refused_text = False
+        controller.listeners += [self.finder.receive, self.cutter.receive, self._follow_typing]
 
     # ---- find -------------------------------------------------------------------------------
 
@@ -36,12 +36,12 @@ class Finding(Acting):
         self.controller.pause()
         facts = self.controller.timeline.facts
         dialog = FindDialog(
-            self.query_text, self.finder, self._place, facts.vocabulary if facts else 0, self._compute
+            self.query_text, self.finder, self._asked_place, facts.vocabulary if facts else 0, self._compute_logits
         )
-        self.app.push_screen(dialog, self._found)
+        self.app.push_screen(dialog, self._token_found)
         self.answer()
 
-    def _place(self) -> Place:
+    def _asked_place(self) -> Place:
         timeline = self.controller.timeline
         item = timeline.selected
         name = "the token to come"
@@ -51,10 +51,10 @@ class Finding(Acting):
             name = f"prompt token {timeline.slot + 1}"
         return Place(timeline.before, name, timeline.taken)
 
-    def _compute(self, node: int) -> None:
+    def _compute_logits(self, node: int) -> None:
         self.controller.do(Recall((node,)))
 
-    def _found(self, search: Search | None) -> None:
+    def _token_found(self, search: Search | None) -> None:
         if search is not None:
             self.query_text = search.query
             self.answer("" if search.chosen is None else self.controller.choose(search.chosen))
@@ -71,38 +71,38 @@ class Finding(Acting):
             )
             return
         self.app.push_screen(
-            OwnTextDialog(self.own_text, self.cutter, where), lambda typed: self._insert(where.node, typed)
+            OwnTextDialog(self.own_text, self.cutter, where), lambda typed: self._insert_own(where.node, typed)
         )
         self.answer()
 
-    def _insert(self, node: int, typed: OwnText | None) -> None:
+    def _insert_own(self, node: int, typed: OwnText | None) -> None:
         if typed is None:
             return
         self.own_text = typed.text
         if typed.submitted:
-            self._typed, self._failed = [], False
+            self._taken_steps, self._refused_text = [], False
             self.controller.do(Insert(node, typed.text))
             self.answer()
 
     # ---- records ----------------------------------------------------------------------------
 
-    def _listen(self, record: Record) -> None:
+    def _follow_typing(self, record: Record) -> None:
         """Take in one record, after the timeline did."""
         match record:
             case Step() if isinstance(self.controller.doing, Insert):
-                self._typed.append(record)
+                self._taken_steps.append(record)
             case Failure(command="Insert"):
-                self._failed = True
+                self._refused_text = True
             case Ended(command="Insert"):
-                self._inserted(record.cancelled)
+                self._own_inserted(record.cancelled)
             case records.Recalled() if isinstance(self.app.screen, FindDialog):
                 self.app.screen.recalled()
             case _:
                 pass
 
-    def _inserted(self, stopped: bool) -> None:
+    def _own_inserted(self, stopped: bool) -> None:
         """Tell what the model thought of it; what was not taken stays to be typed again."""
-        if not (stopped or self._failed):
+        if not (stopped or self._refused_text):
             self.own_text = ""
-        self.answer(tally(self._typed, stopped))
-        self._typed = []
+        self.answer(tally(self._taken_steps, stopped))
+        self._taken_steps = []

@@ -24,8 +24,8 @@ class Notice:
 def notice(record: Record) -> Notice | None:
     """What to tell of a record, None for most."""
     match record:
-        case Failure(command="Explain" | "WhatIf", expected=True):
-            return None  # the sampler's panel says so in its place
+        case Failure(command="Explain" | "WhatIf" | "FindTokens" | "Tokenize", expected=True):
+            return None  # it is said in the place where the answer would stand
         case Failure():
             return _failure(record)
         case Verified():

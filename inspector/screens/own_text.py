@@ -21,7 +21,7 @@ from inspector.screens.lookup import Lookup
 from inspector.screens.safety import Area
 from inspector.timeline import Item, Timeline
 
-KEYS = "⏎ inserts, ctrl+n begins a new line. Special tokens can be written out, such as <|im_end|>."
+KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
 LABEL = 20
 """Cells of a token's text in a sentence at most."""
 
@@ -43,7 +43,7 @@ class Spot:
 def spot(timeline: Timeline) -> Spot:
     """Where text that is typed now would go: in the place of the selected token, or at the end of the path."""
     slot = timeline.slot
-    after = f"It goes after {_named(timeline.items[slot - 1])}" if slot else "It goes before the first token"
+    after = f"After {_named(timeline.items[slot - 1])}" if slot else "Before the first token"
     window = timeline.facts.context_window if timeline.facts else None
     return Spot(timeline.before, slot, window, after + _beside(timeline.selected))
 
@@ -52,12 +52,12 @@ def _beside(item: Item | None) -> str:
     """What becomes of the token that stands in the place of what is typed."""
     if item is None:
         return ", at the end of the text."
-    kept = "the prompt stays as it was" if isinstance(item, PromptToken) else "what is there stays"
-    return f", in the place of {_named(item)}: {kept}, on a branch of its own."
+    kept = ": the prompt as it was" if isinstance(item, PromptToken) else ", which"
+    return f", in the place of {_named(item)}{kept} keeps its own branch."
 
 
 def _named(item: Item) -> str:
-    return truncate(token_label(item.text, item.raw), LABEL)
+    return f"‹{truncate(token_label(item.text, item.raw), LABEL)}›"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class OwnTextDialog(Dialog[OwnText]):
         if not self._fits(count):
             left = max(0, self.spot.window - self.spot.taken)
             return f"{text}: too many. The context window has room for {left:,} there. Type less."
-        return f"{text}. Then {self.spot.taken + count:,} of the context window's {self.spot.window:,} are taken."
+        return f"{text}. The context then holds {self.spot.taken + count:,} of {self.spot.window:,}."
 
     def _say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#own-remark", Remark).say(text, wrong)

@@ -31,4 +31,4 @@ def tally(steps: Sequence[Step], stopped: bool = False) -> str:
 
 def _thought(step: Step) -> str:
     label = truncate(token_label(step.text, step.raw), LABEL)
-    return f"{label} ({scales.tiny(step.prob)}, rank {step.rank:,})"
+    return f"‹{label}› ({scales.tiny(step.prob)}, rank {step.rank:,})"

@@ -203,7 +203,7 @@ def test_what_is_not_kept_is_said_and_can_be_computed(zoo: Zoo) -> None:
     session = Session(zoo.load("pocket"), Settings())
     vocabulary = Vocabulary(session.tokens)
     list(session.prefill("", session.tokens.encode("Once upon a time there was a"), echo=True))
-    with pytest.raises(StepError, match="never kept"):
+    with pytest.raises(StepError, match="logits here were not kept"):
         find(session, vocabulary, 3, "the", 10)
     session.recall((3,))
     assert find(session, vocabulary, 3, "time", 10).matches[0].text == " time"
