@@ -86,7 +86,7 @@ def prompt(opened: records.PromptOpened, prefilled: records.Prefilled) -> Json:
         "event": "prompt",
         "text": opened.text,
         "chat": opened.chat,
-        "tokens": [_prompt_token(token) for token in prefilled.tokens],
+        "tokens": [prompt_token(token) for token in prefilled.tokens],
         "notes": list(opened.notes),
         "ttft_ms": prefilled.ttft_ms,
         "echo_ms": prefilled.echo_ms,
@@ -96,7 +96,8 @@ def prompt(opened: records.PromptOpened, prefilled: records.Prefilled) -> Json:
     }
 
 
-def _prompt_token(token: records.PromptToken) -> Json:
+def prompt_token(token: records.PromptToken) -> Json:
+    """One token of the prompt, and what the model thought of it."""
     return {
         "node": token.node,
         "position": token.position,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from inspector import arguments
 from inspector.ending import concluded, output
 from inspector.flags import Parser
+from inspector.score_arguments import score_parser
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,19 @@ def run_profile(args: Namespace) -> int:
     return profiling.run(args)
 
 
+def run_score(args: Namespace) -> int:
+    """Run `inspector score`."""
+    from inspector import score
+
+    return score.run(args)
+
+
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "generate": Subcommand(arguments.generate_parser, generate, "one completion: its text or JSON lines"),
     "bench": Subcommand(bench_parser, measure, "measure a model: tables of speed and memory"),
     "race": Subcommand(race_parser, run_race, "what a KV cache saves: raced with and without one"),
     "profile": Subcommand(profile_parser, run_profile, "one step taken apart, the roofline, quantized KV"),
     "beam": Subcommand(arguments.beam_parser, beam, "beam search: the ranking or JSON lines"),
+    "score": Subcommand(score_parser, run_score, "a text's logprobs, ranks, perplexity and bits per byte"),
 }
 """By name, in the order of the help."""
