@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Failure, Hypothesis, PromptOpened, Record
+from engine.records import (
+    Beam,
+    BeamEnded,
+    BeamOpened,
+    BeamStep,
+    Ended,
+    Failure,
+    Hypothesis,
+    PromptOpened,
+    Record,
+)
 
 State = Literal["live", "grown", "pruned", "finished", "left", "beside"]
 """`live` may grow yet, `grown` did, `pruned` fell out, `finished` is the end of a hypothesis, `left` was live when the
@@ -36,6 +46,8 @@ class BeamNode:
     """In the final ranking, 1 the best; at the last node of a hypothesis."""
     greedy: bool = False
     """Whether greedy decoding takes it."""
+    ends: bool = False
+    """Whether it is an end-of-sequence token that ended a hypothesis."""
 
 
 @dataclass(slots=True)
@@ -72,13 +84,18 @@ class Beaming:
         """Why the search that was asked for last never began, if it didn't."""
         self.version = 0
         """Grows with every record that changed anything, so that a view knows when to draw anew."""
+        self.fallen: list[int] = []
+        """Last nodes of the beams and hypotheses of the last search that fell out, in the order in which they did."""
         self._children: dict[int, list[int]] = {}
+        self._opening = False
+        """Whether the command that began the search is still under way."""
 
     def apply(self, record: Record) -> None:
         """Take in one record; those of other matters change nothing."""
         match record:
             case PromptOpened():
                 self.nodes, self.search, self.refused = {}, None, None
+                self._children, self.fallen = {}, []
             case BeamOpened():
                 self._open(record)
             case BeamStep() if self.search is not None:
@@ -87,9 +104,15 @@ class Beaming:
                 self._end(self.search, record)
             case Failure(command="SearchBeams" | "GoOnBeams"):
                 self._fail(record)
+            case Ended(command="SearchBeams"):
+                self._opening = False
             case _:
                 return
         self.version += 1
+
+    def children(self, node: int) -> list[int]:
+        """What grew from a node in the last search."""
+        return self._children.get(node, [])
 
     def path(self, node: int) -> list[BeamNode]:
         """The tokens of the last search up to a node; empty where it is none of its nodes."""
@@ -108,7 +131,8 @@ class Beaming:
             each.rank, each.greedy = None, False
             if each.state == "live":
                 each.state = "left"
-        self.search, self.refused, self._children = BeamSearch(record), None, {}
+        self.search, self.refused, self._opening = BeamSearch(record), None, True
+        self._children, self.fallen = {}, []
 
     def _step(self, search: BeamSearch, record: BeamStep) -> None:
         before = search.step.finished if search.step is not None else ()
@@ -132,11 +156,13 @@ class Beaming:
             self.nodes[beam.node].state = "left"
         for node in self.path(record.greedy.node):
             node.greedy = True
+        self.nodes[record.greedy.node].ends = record.greedy.reason == "eos"
 
     def _fail(self, record: Failure) -> None:
-        if record.command == "SearchBeams" and (self.search is None or self.search.steps):
-            self.refused = record  # the search before it is what it was
-        elif self.search is not None:
+        """A search ended half-way, or never began; either way nothing waits any more."""
+        if record.command == "SearchBeams" and not self._opening:
+            self.refused = record
+        if self.search is not None and not self.search.over:
             self.search.failure = record
 
     # ---- nodes ------------------------------------------------------------------------------
@@ -152,20 +178,22 @@ class Beaming:
 
     def _finish(self, found: Hypothesis) -> BeamNode:
         """The last node of a hypothesis, which was no live beam; those before it were."""
+        known = self.nodes.get(found.node)
+        if known is None or known.node not in self.children(known.parent):
+            known = self._put(self._last(found))
+        known.state, known.ends = "finished", found.reason == "eos"
+        return known
+
+    def _last(self, found: Hypothesis) -> BeamNode:
+        """The last node of a hypothesis, made from it alone."""
         parent = self._before(found)
-        if found.node in self._children.get(parent, ()):
-            self.nodes[found.node].state = "finished"
-            return self.nodes[found.node]
         path = self.path(parent)
         said = "".join(each.text for each in path)
-        last = found.text[len(said) :] if found.reason == "length" else ""
+        text = found.end if found.reason == "eos" else found.text[len(said) :]
         logprob = found.logprob - (path[-1].total if path else 0.0)
-        return self._put(
-            BeamNode(
-                found.node, parent, found.ids[-1], last, logprob, found.logprob, found.score, found.length,
-                "finished",
-            )
-        )  # fmt: skip
+        return BeamNode(
+            found.node, parent, found.ids[-1], text, logprob, found.logprob, found.score, found.length
+        )
 
     def _before(self, found: Hypothesis) -> int:
         """Node before the last one of a hypothesis."""
@@ -189,6 +217,7 @@ class Beaming:
         """A beam fell out, and with it whatever led to nothing else."""
         assert self.search is not None
         self.nodes[node].state = "pruned"
+        self.fallen.append(node)
         while node != self.search.opened.node and all(
             self.nodes[child].fell is not None for child in self._beams(node)
         ):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TextIO
 
@@ -13,6 +11,7 @@ from engine import commands, records
 from engine.beam_settings import BeamSettings
 from engine.commands import Command
 from inspector.arguments import Request
+from inspector.beam_view import endings
 from inspector.display import pad, visible
 from inspector.headless import Writer
 from inspector.jsonl import Json, JsonLines
@@ -158,15 +157,6 @@ def table(found: Found) -> str:
     head = TABLE.format("rank", "score", "logprob", "tokens", "ends", "text", wide=wide)
     lines = [_row(rank, each, end, wide) for (rank, each), end in zip(rows, ends, strict=True)]
     return head + "".join(lines) if rows else ""
-
-
-def endings(found: Sequence[records.Hypothesis]) -> list[str]:
-    """How each hypothesis ended, printable; with the token that did where that alone tells it from another."""
-    texts = Counter(each.text for each in found)
-    return [
-        f"{each.reason} {visible(each.end)}" if texts[each.text] > 1 and each.end else each.reason
-        for each in found
-    ]
 
 
 def _row(rank: str, each: records.Hypothesis, end: str, wide: int) -> str:
