@@ -124,6 +124,12 @@ class Condition:
         """The condition with a value, in few characters."""
         return self.short.format(percent(value) if self.kind == "share" else self.format(value))
 
+    def _shown(self, value: object) -> str:
+        """What is no such value, for messages."""
+        if isinstance(value, str) and self.kind in ("text", "regex"):
+            return f"{len(value)} characters"
+        return f"{value:.12g}" if isinstance(value, float) else repr(value)[:40]
+
     def check(self, value: Any) -> None:
         """Refuse a value that is out of range; None is off and always right.
 
@@ -133,7 +139,7 @@ class Condition:
         if value is None:
             return
         if not _OF_KIND[self.kind](value):
-            raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {_shown(value)}.")
+            raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {self._shown(value)}.")
         if self.kind == "regex":
             _check_regex(self, value)
 
@@ -162,12 +168,6 @@ _BOUNDS: Mapping[Kind, str] = {
     "regex": f"a regular expression of 1 to {LONGEST} characters",
     "switch": "on or off",
 }
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, str):
-        return f"{len(value)} characters"
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def _check_regex(condition: Condition, pattern: str) -> None:
