@@ -283,7 +283,7 @@ class Controller:
 
     def first(self) -> None:
         """Look at the first token of the completion; from there, at the first of the prompt."""
-        prompt = len(self.timeline.prompt.tokens) if self.timeline.prompt else 0
+        prompt = self.timeline.boundary  # less than the whole prompt where a branch leaves inside it
         self.timeline.select(0 if self.timeline.slot == prompt else prompt)
 
     def tip(self) -> None:
