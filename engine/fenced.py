@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from engine.errors import Cancelled
+from engine.errors import Cancelled, SettingsError
 from engine.fences import Fences, Place, places
 from engine.records import Measuring, Profiled, ProfilePart
 from engine.runner import Stopped, never
@@ -54,9 +54,12 @@ def profile(
         How far it is, before each round, and the profile.
 
     Raises:
+        SettingsError: There would be no repeat.
         StepError: There is no prompt, or no room for one more token.
         Cancelled: `stopped` said so.
     """
+    if repeats < 1:
+        raise SettingsError("repeats", f"The repeats must be a whole number from 1 up, not {repeats}.")
     trial = Trial(session)
     fences = Fences(places(model, session.facts.vocabulary), trial.pending)
     fenced: list[_Round] = []

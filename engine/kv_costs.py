@@ -18,6 +18,7 @@ from engine.errors import Cancelled, SettingsError
 from engine.kv import kind_of
 from engine.model import Loaded
 from engine.ranking import Row
+from engine.ranking import change as apart
 from engine.records import KVCompared, KVCost, Measuring
 from engine.runner import FIXED_CHUNK, Runner, Stopped, never
 from engine.session import Session
@@ -238,7 +239,7 @@ def _refused(bits: int, group: int | None, why: str) -> KVCost:
 
 
 def _cost(run: _Path, base: _Base, bits: int, group: int, kinds: Sequence[Any]) -> KVCost:
-    reading, change = run.runner.kv.reading(), np.abs(run.row - base.row)
+    reading, change = run.runner.kv.reading(), apart(run.row, base.row)
     others = sorted({kind for kind in kinds if kind != "plain"})
     return KVCost(
         bits=bits,

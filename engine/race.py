@@ -11,12 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from engine.errors import Cancelled, StepError
 from engine.look import Looker
 from engine.model import Loaded
-from engine.ranking import Row
+from engine.ranking import Row, change
 from engine.records import Measuring, RaceEnded, RaceOpened, RaceStep
 from engine.runner import Runner, Stopped, never
 from engine.session import Session
@@ -163,7 +161,7 @@ class Race:
     def _told(
         self, token: int, text: str, row: Row, cached_ms: float, other: Row, uncached_ms: float
     ) -> RaceStep:
-        sums, difference = self._sums, float(np.abs(row - other).max())
+        sums, difference = self._sums, float(change(row, other).max())
         sums.steps += 1
         sums.cached_ms += cached_ms
         sums.uncached_ms += uncached_ms

@@ -49,3 +49,10 @@ def _largest(values: Values, k: int) -> npt.NDArray[np.intp]:
 def rank_of(row: Row, token: int) -> int:
     """1 for the largest value; equal values share the lowest rank."""
     return int((row > row[token]).sum()) + 1
+
+
+def change(one: Row, other: Row) -> Row:
+    """How far two rows are apart, absolute, number by number; tokens that both bar are not apart."""
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        apart: Row = np.where(one == other, np.float32(0), np.abs(one - other))
+    return apart

@@ -12,12 +12,10 @@ from typing import TextIO
 
 from engine import commands, records
 from engine.records import KVCompared, KVCost, Profiled, RooflineMeasured, Work
-from engine.settings import BY_NAME
 from inspector import arguments
 from inspector.arguments import Request
 from inspector.display import visible
 from inspector.ending import concluded, output
-from inspector.flags import Parser, add_load, add_prompt, add_setting, whole
 from inspector.headless import Writer
 from inspector.jsonl import JsonLines
 from inspector.panels.charts import bar
@@ -26,8 +24,6 @@ from inspector.scales import amount, ms, size
 from inspector.summary import Summary
 
 BAR = 24
-TOKENS = 16
-"""Decoded before the step that is measured."""
 FIGURES = ("model",)
 ROLES: tuple[records.Role, ...] = (
     "embedding", "norm", "attention", "recurrence", "mlp", "residual", "head", "sampling", "detokenizing", "other",
@@ -35,31 +31,6 @@ ROLES: tuple[records.Role, ...] = (
 NAMES: dict[str, str] = {
     "norm": "norms", "mlp": "MLP", "residual": "residual sums", "recurrence": "recurrence or convolution",
 }  # fmt: skip
-
-
-def parser() -> Parser:
-    """The parser of `inspector profile`."""
-    found = Parser(
-        prog="inspector profile",
-        description="Measure the next step: each part of the model with fences around it, prefill and decode under the"
-        " machine's roofline, and the same sequence with a quantized KV cache.",
-        epilog="Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted.",
-        allow_abbrev=False,
-    )
-    group, default = found.add_argument_group("profile"), commands.Profile()
-    repeats = f"counted repeats of the step (default: {default.repeats})"
-    group.add_argument("--repeats", type=whole, metavar="N", default=default.repeats, help=repeats)
-    add_prompt(found.add_argument_group("prompt"))
-    sampling = found.add_argument_group("before it")
-    tokens = f"tokens decoded before the step that is measured (default: {TOKENS})"
-    sampling.add_argument(
-        "--max-tokens", "-m", type=BY_NAME["max_tokens"].parse, metavar="N", default=TOKENS, help=tokens
-    )
-    for name in ("temp", "top_p", "seed"):
-        add_setting(sampling, BY_NAME[name])
-    add_load(found.add_argument_group("model and cache"))
-    found.add_argument("--jsonl", action="store_true", help="one JSON object a line instead of the tables")
-    return found
 
 
 def run(args: argparse.Namespace) -> int:

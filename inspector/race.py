@@ -14,12 +14,10 @@ from typing import TextIO
 
 from engine import commands, records
 from engine.records import RaceEnded, RaceOpened, RaceStep
-from engine.settings import FIELDS
 from inspector import arguments
 from inspector.arguments import Request
 from inspector.display import visible
 from inspector.ending import concluded, output
-from inspector.flags import Parser, add_load, add_prompt, add_setting, whole
 from inspector.headless import Writer
 from inspector.jsonl import JsonLines
 from inspector.panels.charts import bar
@@ -35,35 +33,8 @@ CHART_ROWS = 10
 LEFT, RIGHT = 10, 26
 """Cells beside the chart: the scale, and what each curve is."""
 LEAST_CHART, MOST_CHART = 24, 90
-UNUSED = ("max_tokens", "min_tokens", "stop", "candidates")
-"""Settings that a race has no use for."""
 FIGURES = ("model", "seed")
 COLUMNS = ("tokens", "cache", "no cache", "times", "cache so far", "no cache so far", "KV held", "KV dropped")
-
-
-def parser() -> Parser:
-    """The parser of `inspector race`."""
-    default = commands.Race()
-    found = Parser(
-        prog="inspector race",
-        description="The same tokens with a KV cache and without one, step by step in turn, both measured: ms a step,"
-        " their sums, and whether both lanes take the same tokens.",
-        epilog="Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted.",
-        allow_abbrev=False,
-    )
-    group = found.add_argument_group("race")
-    first = f"tokens before the first step that is measured (default: {default.first})"
-    group.add_argument("--from", dest="first", type=whole, metavar="N", default=default.first, help=first)
-    last = f"tokens after the last, at most the context window (default: {default.last})"
-    group.add_argument("--to", dest="last", type=whole, metavar="N", default=default.last, help=last)
-    add_prompt(found.add_argument_group("prompt"))
-    sampling = found.add_argument_group("sampling")
-    for field in FIELDS:
-        if field.name not in UNUSED:
-            add_setting(sampling, field)
-    add_load(found.add_argument_group("model"))
-    found.add_argument("--jsonl", action="store_true", help="one JSON object a line instead of the table")
-    return found
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from inspector import arguments
+from inspector import arguments, measuring
 from inspector.ending import concluded, output
 from inspector.flags import Parser
 from inspector.score_arguments import score_parser
@@ -59,25 +59,11 @@ def measure(args: Namespace) -> int:
     return bench.run(args)
 
 
-def race_parser() -> Parser:
-    """The parser of `inspector race`."""
-    from inspector import race
-
-    return race.parser()
-
-
 def run_race(args: Namespace) -> int:
     """Run `inspector race`."""
     from inspector import race
 
     return race.run(args)
-
-
-def profile_parser() -> Parser:
-    """The parser of `inspector profile`."""
-    from inspector import profiling
-
-    return profiling.parser()
 
 
 def run_profile(args: Namespace) -> int:
@@ -97,8 +83,10 @@ def run_score(args: Namespace) -> int:
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "generate": Subcommand(arguments.generate_parser, generate, "one completion: its text or JSON lines"),
     "bench": Subcommand(bench_parser, measure, "measure a model: tables of speed and memory"),
-    "race": Subcommand(race_parser, run_race, "what a KV cache saves: raced with and without one"),
-    "profile": Subcommand(profile_parser, run_profile, "one step taken apart, the roofline, quantized KV"),
+    "race": Subcommand(measuring.race_parser, run_race, "what a KV cache saves: raced with and without one"),
+    "profile": Subcommand(
+        measuring.profile_parser, run_profile, "one step taken apart, the roofline, quantized KV"
+    ),
     "beam": Subcommand(arguments.beam_parser, beam, "beam search: the ranking or JSON lines"),
     "score": Subcommand(score_parser, run_score, "a text's logprobs, ranks, perplexity and bits per byte"),
 }
