@@ -50,6 +50,8 @@ HINTS: tuple[Hint, ...] = (
     Hint(("earlier", "later"), "walk", 7),
     Hint(("above", "below"), "candidate", 5),
     Hint(("choose",), "choose", 10),
+    Hint(("find",), "find", 3),
+    Hint(("own_text",), "type", 2),
     Hint(("take_back",), "take back", 2),
     Hint(("why",), "why", 6),
     Hint(("tree",), "tree", 5),
