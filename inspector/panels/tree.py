@@ -23,7 +23,7 @@ from inspector.timeline import Timeline
 
 KEYS_HERE = "⏎ go · ←→ fold · * bookmark · N name · x delete · u undo"
 FORK = "2, then ↑↓ and ⏎, takes another candidate: a branch. d draws again."
-_LOW, _HIGH = 9, 16
+_LOW, _HIGH = 9, 13
 """Rows below which the detail gives way, and from which it may have more lines."""
 _SLIM, _ROOMY = 72, 100
 """Columns below which it needs more lines, and from which it needs fewer."""

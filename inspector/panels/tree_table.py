@@ -235,7 +235,8 @@ class TreeTable(ScrollView, can_focus=False):
         guides = self.view.guides(branch, room // 2)
         knot, ink = self._knot(branch, look)
         row = [
-            Segment(guides, self._colour("accent" if branch.first in self.view.path else "muted")),
+            Segment(guides[:-2], self._colour("muted")),
+            Segment(guides[-2:], self._colour("accent" if branch.first in self.view.path else "muted")),
             Segment(knot + " ", self._colour(ink) + Style.from_meta({"knot": branch.first})),
             *self._marks(look, (room - cell_len(guides)) // 2),
         ]
@@ -248,11 +249,11 @@ class TreeTable(ScrollView, can_focus=False):
     def _more(self, branch: Branch, look: Look) -> str:
         """What is said behind the text: of a beam, of what is folded away, and where in the branch the path ends."""
         folded = self.view.folded(branch)
-        texts = [f"· {look.beam}"] if look.beam else []
+        texts = [look.beam] if look.beam else []
         texts += [f"+{folded:,} branch{'es' * (folded != 1)}"] if folded else []
         if 0 <= look.reached < look.tokens:
             texts.append(f"at {look.reached:,} of {look.tokens:,}")
-        return "".join(f" {text}" for text in texts)
+        return "".join(f" · {text}" for text in texts)
 
     def _knot(self, branch: Branch, look: Look) -> tuple[str, str]:
         """The sign of a branch, and its ink."""

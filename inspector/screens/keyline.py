@@ -71,7 +71,7 @@ IN_TREE = {
     "above": Hint(("above", "below"), "branch", 12),
     "choose": Hint(("choose",), "go", 12),
     "why": Hint(("name",), "name", 9),
-    "metric": Hint(("delete",), "delete", 8),
+    "metric": Hint(("delete",), "delete", 10),
     "sampling": Hint(("undelete",), "undo", 7),
     "take_back": Hint(("bookmark",), "bookmark", 6),
     "tree": Hint(("tree",), "back", 10),

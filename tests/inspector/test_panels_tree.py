@@ -182,7 +182,7 @@ async def test_clicks_select_go_and_fold():
         x, y = find(pilot, "● ␣there")
         await pilot.click(offset=(x, y))
         await pilot.pause()
-        assert "+2 branches" in rows(pilot)[-1]
+        assert "· +2 branches" in rows(pilot)[-1]
         assert rows(pilot)[-1].startswith("▶ └─▸")
 
 
