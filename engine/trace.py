@@ -14,7 +14,7 @@ from pathlib import Path
 from engine.errors import TraceError
 from engine.records import Loading, LookedAhead, ModelFacts, PromptOpened
 from engine.trace_entry import VERSION, Entry, Header, Unknown
-from engine.trace_file import ENTRIES_LIMIT, TOTAL_LIMIT, Reader
+from engine.trace_file import ENTRIES_LIMIT, TOTAL_LIMIT, Reader, uncollected
 from engine.trace_journal import Journal, in_use
 from engine.trace_save import save_as
 from engine.trace_shapes import Kept
@@ -63,7 +63,9 @@ def load(path: Path | str, torn_ok: bool = False) -> Trace:
         TraceError: With the line, where it is about one.
     """
     reader = Reader(path, torn_ok)
-    return Trace(reader.header, list(reader), reader.torn, reader.problems)
+    with uncollected():
+        entries = list(reader)
+    return Trace(reader.header, entries, reader.torn, reader.problems)
 
 
 @dataclass(frozen=True, slots=True)

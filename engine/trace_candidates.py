@@ -99,9 +99,17 @@ def read(value: Any) -> tuple[tuple[Candidate, ...], Columns]:
     if type(value) is not dict:
         raise Misfit(f"candidates must be columns by name, not {brief(value)}")
     try:
-        return _read(value), {name: column for name, column in value.items() if name not in NAMES}
+        return _read(value), _unknown(value)
     except (Misfit, OverflowError) as error:
         raise Misfit(f"candidates: {error}") from error
+
+
+def _unknown(columns: Columns) -> Columns:
+    more = columns.get("more", {})
+    if type(more) is not dict:
+        raise Misfit(f"more must be columns by name, not {brief(more)}")
+    found = {name: column for name, column in columns.items() if name not in (*NAMES, "more")}
+    return {**more, **found}
 
 
 def _read(columns: Columns) -> tuple[Candidate, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
 from typing import Any
 
 from engine.errors import TraceError
@@ -14,6 +13,8 @@ from engine.trace_fields import Rows, in_range
 from engine.trace_lines import Rest, split, unsealed, whole
 from engine.trace_shapes import KINDS, Misfit, blank
 from engine.trace_values import brief, read_float, read_list
+
+ENDS = ("parts", "candidates")
 
 
 class Decoder:
@@ -31,7 +32,6 @@ class Decoder:
         self._rows = Rows(header.fields)
         self._later = Rows(header.fields)
         """Read what waited, at any time: the others may be at another line then."""
-        self._lock = Lock()
         self._may_wait = all(set(header.fields.get(name, ())) <= set(own) for name, own in FIELDS.items())
         """What this version doesn't know must be found when the line is read."""
 
@@ -68,26 +68,30 @@ class Decoder:
     def _parsed(self, line: bytes, number: int) -> dict[str, Any]:
         """The line's JSON, its end left for later where nothing speaks against it."""
         content, sealed = unsealed(line)
-        if sealed and self._may_wait:
-            try:
-                found, parts, candidates = split(content)
-            except Misfit:
-                pass  # the end stands elsewhere
-            else:
-                self._rows.rest = Rest(number, parts, candidates, self._waited)
-                return found
-        found = whole(content)
-        ends = [list(read_list(found.pop(name, []))) for name in ("parts", "candidates")]
-        self._rows.rest = Rest(number, ends[0], ends[1], self._waited)
+        found = self._begun(content, number) if sealed and self._may_wait else None
+        if found is None:
+            found = whole(content)
+            parts, candidates = (list(read_list(found.pop(name, []))) for name in ENDS)
+            self._rows.rest = Rest(number, parts, candidates, self._waited)
+        return found
+
+    def _begun(self, content: bytes, number: int) -> dict[str, Any] | None:
+        """A line's JSON without its end; None where that stands elsewhere, or the kind isn't known."""
+        try:
+            found, parts, candidates = split(content)
+        except Misfit:
+            return None
+        if KINDS.keys().isdisjoint(found) or not found.keys().isdisjoint(ENDS):
+            return None
+        self._rows.rest = Rest(number, parts, candidates, self._waited)
         return found
 
     def _waited(self, rest: Rest, cls: type, place: int) -> Any:
         """What waited at the end of a line; nothing, and a report, where it doesn't fit."""
-        with self._lock:
-            self._later.rest, self._later.more = rest, []
-            try:
-                return self._later.taken(cls, place)
-            except Misfit as error:
-                message = f"Line {rest.line} {error}."
-                self._report(TraceError(message, "What it should tell is left out.", rest.line))
-                return () if cls is Candidate else blank(cls)
+        self._later.rest, self._later.more = rest, []
+        try:
+            return self._later.taken(cls, place)
+        except Misfit as error:
+            message = f"Line {rest.line} {error}."
+            self._report(TraceError(message, "What it should tell is left out.", rest.line))
+            return () if cls is Candidate else blank(cls)

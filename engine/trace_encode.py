@@ -10,8 +10,9 @@ from typing import Any
 
 from engine import trace_candidates, trace_layers
 from engine.errors import TraceError
-from engine.records import Candidate, Distribution, KVGroup, KVReading, Memory, PromptToken
-from engine.trace_entry import MAGIC, VERSION, Entry, Fields, Unknown
+from engine.records import Candidate, Distribution, KVGroup, KVReading, PromptToken
+from engine.trace_entry import END, MAGIC, VERSION, Entry, Fields, Unknown
+from engine.trace_lazy import PRESENT
 from engine.trace_lines import sealed
 from engine.trace_numbers import named
 from engine.trace_shapes import CLASSES, KINDS, Column, Kept, columns, items, optional
@@ -22,7 +23,7 @@ FIELDS: Fields = {name: [column.name for column in columns(cls)] for name, cls i
 """Of this version."""
 REFERRED = (Distribution, PromptToken)
 """What a later line refers to by its node rather than telling it again."""
-PARTS = (Distribution, KVReading, Memory)
+PARTS = (Distribution, KVReading)
 """What stands at the end of its line, so that it need not be read before it is looked at."""
 LINE_LIMIT = 32 * 2**20
 """Bytes of a line at most."""
@@ -36,10 +37,12 @@ class Encoder:
 
     Args:
         program: Name and version of what writes.
+        ends: Whether `end` will be called.
     """
 
-    def __init__(self, program: str) -> None:
-        self._program = program
+    def __init__(self, program: str, ends: bool = False) -> None:
+        self._program, self._ends = program, ends
+        self._lines = 0
         self._rows: dict[type, Write] = {}
         self._told: dict[tuple[type, int], Any] = {}
         self._parts: list[Any] = []
@@ -54,8 +57,19 @@ class Encoder:
         self._fields = fields
         self._told.clear()
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        head = {MAGIC: VERSION, "program": self._program, "created": now, "fields": fields}
+        head = {
+            MAGIC: VERSION,
+            "program": self._program,
+            "created": now,
+            "ends": self._ends,
+            "fields": fields,
+        }
+        self._lines += 1
         return sealed(_bytes(_dump(head)[:-1]))
+
+    def end(self) -> bytes:
+        """The last line of a file that is written whole."""
+        return sealed(_bytes(_dump({END: self._lines})[:-1]))
 
     def entry(self, entry: Entry) -> bytes:
         """The line of an entry, after a header line where it needs another.
@@ -76,6 +90,7 @@ class Encoder:
                 f"{kind} takes {size} MiB; a line of a trace holds {LINE_LIMIT // 2**20}.",
                 "Use a shorter prompt, or fewer candidates.",
             )
+        self._lines += 1
         return before + line
 
     def _line(self, entry: Entry) -> str:
@@ -121,13 +136,12 @@ class Encoder:
         return self._referring(cls, made) if cls in REFERRED else made
 
     def _part(self, cls: type, row: Write) -> Write:
-        """The place of a row among the line's parts; with the node that it is of, where it may be referred to."""
+        """The place of a row among the line's parts; with the fields that are wanted before it is read."""
+        names = PRESENT.get(cls, ())
 
-        def place(value: Any) -> list[int]:
-            made = row(value)
-            self._parts.append(made)
-            here = len(self._parts) - 1
-            return [here, value.node] if cls in REFERRED else [here]
+        def place(value: Any) -> list[Any]:
+            self._parts.append(row(value))
+            return [len(self._parts) - 1, *(getattr(value, name) for name in names)]
 
         return place
 

@@ -9,6 +9,8 @@ from typing import Any
 from engine.trace_shapes import Kept
 
 MAGIC = "mlx-inspector-trace"
+END = "mlx-inspector-trace-end"
+"""Names the last line of a file that was written whole: it has the number of lines before it."""
 VERSION = 1
 Fields = Mapping[str, Sequence[str]]
 """The fields of each class, in the order in which its values stand in a row."""
@@ -23,6 +25,8 @@ class Header:
     created: str
     """When, as ISO 8601 in UTC."""
     fields: Fields
+    ends: bool = False
+    """Whether a last line follows, so that a file that is cut short is known as such. A journal has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from engine.records import Candidate, KVGroup
 from engine.settings import LoadSettings, Settings, check, check_load
 from engine.trace_encode import PARTS, REFERRED
 from engine.trace_entry import Fields
-from engine.trace_lazy import WITHOUT_CANDIDATES, waiting, waiting_candidates
+from engine.trace_lazy import PRESENT, WITHOUT_CANDIDATES, waiting, waiting_candidates
 from engine.trace_lines import Rest
 from engine.trace_rows import ABSENT, Builder, Read, absent
 from engine.trace_shapes import CLASSES, Column, Misfit, columns, items, optional, words
@@ -26,7 +26,13 @@ from engine.trace_values import (
     read_text,
 )
 
-_SCALARS: dict[Any, Read] = {int: read_int, str: read_text, bytes: read_bytes, bool: read_bool}
+_SCALARS: dict[Any, Read] = {
+    int: read_int,
+    float: read_float,
+    str: read_text,
+    bytes: read_bytes,
+    bool: read_bool,
+}
 
 
 class Rows:
@@ -125,12 +131,18 @@ class Rows:
         return read
 
     def _part(self, cls: type) -> Read:
-        """The place of a part, followed by its node where it may be referred to."""
-        width = 2 if cls in REFERRED else 1
+        """The place of a part, followed by what is wanted before it is decoded."""
+        hints = {column.name: column.hint for column in columns(cls)}
+        reads = [_SCALARS[hints[name]] for name in PRESENT.get(cls, ())]
+        width = 1 + len(reads)
 
         def read(value: Any) -> Any:
-            place = read_int(read_list(value, width)[0])
-            return waiting(self.rest, cls, place) if self.rest.waits else self.taken(cls, place)
+            found = read_list(value, width)
+            place = read_int(found[0])
+            if not self.rest.waits:
+                return self.taken(cls, place)
+            present = [read(each) for read, each in zip(reads, found[1:], strict=True)] if reads else ()
+            return waiting(self.rest, cls, place, present)
 
         return read
 
@@ -166,8 +178,8 @@ class Rows:
         return _or_none(read) if may_lack else read
 
     def _inner(self, hint: Any, column: Column, cls: type) -> Read:
-        if hint is float:
-            return read_endless if column.endless else read_float
+        if hint is float and column.endless:
+            return read_endless
         if (parts := items(hint)) is not None:
             return self._items(parts, column, cls)
         if (allowed := words(hint)) is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import os
 import sys
+import time
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +18,7 @@ from typing import Any, Self
 from engine.errors import TraceError
 from engine.trace_decode import Decoder
 from engine.trace_encode import LINE_LIMIT
-from engine.trace_entry import MAGIC, VERSION, Entry, Header
+from engine.trace_entry import END, MAGIC, VERSION, Entry, Header
 from engine.trace_lines import unsealed, whole
 from engine.trace_shapes import Misfit
 from engine.trace_tree import Nodes
@@ -31,6 +34,7 @@ _FIRST_LIMIT = 2**20
 _WINDOW = 2**25
 """Bytes that Zstandard may ask for to look back."""
 _BEGIN = b'{"%b":' % MAGIC.encode()
+_END = b'{"%b":' % END.encode()
 _MEND = "The file was damaged or edited; take another copy of it."
 
 
@@ -90,8 +94,31 @@ class Reader(Iterator[Entry]):
             entry = self._entry(line)
             if entry is not None:
                 return entry
+        if self._lacks_end and not self._raw.closed:
+            raise self._wrong("lacks: the file is cut short before it", next_line=True)
         self.close()
         raise StopIteration
+
+    def slice(self, seconds: float) -> list[Entry]:
+        """The next entries, for a screen that reads a long trace between its frames.
+
+        Args:
+            seconds: After this time it returns; the one entry under way is still read.
+
+        Returns:
+            Those read; empty at the end alone.
+
+        Raises:
+            TraceError: As iterating does.
+        """
+        end = time.perf_counter() + seconds
+        found: list[Entry] = []
+        with uncollected():
+            for entry in self:
+                found.append(entry)
+                if time.perf_counter() >= end:
+                    break
+        return found
 
     # ---- bytes ------------------------------------------------------------------------------
 
@@ -155,24 +182,35 @@ class Reader(Iterator[Entry]):
             header = _header(whole(unsealed(line)[0]))
         except Misfit as error:
             raise self._wrong(str(error)) from error
+        self._lacks_end = header.ends
         return header, Decoder(header, self.problems.append)
 
     def _entry(self, line: bytes) -> Entry | None:
         """What a line holds; None for a header and for an incomplete end."""
         whole_line = line.endswith(b"\n")
-        if self._torn_ok and not whole_line and not self.compressed:
+        if self._torn_ok and not whole_line and not self.compressed and not self.header.ends:
             self.torn, self.complete = len(line), self.complete - len(line)
             return None
         if line.startswith(_BEGIN):
             self.header, self._decoder = self._head(line)
             return None
         try:
+            if line.startswith(_END):
+                self._end(line)
+                return None
             entry = self._decoder.entry(line, self.line)
             self._nodes.check(entry.value)
         except Misfit as error:
             raise self._wrong(str(error) if whole_line else f"is cut short: it {error}") from error
         self.entries += 1
         return entry
+
+    def _end(self, line: bytes) -> None:
+        """The last line of a file that was written whole."""
+        count = whole(unsealed(line)[0]).get(END)
+        if count != self.line - 1:
+            raise Misfit(f"counts {brief(count)} lines before it, and there are {self.line - 1}")
+        self._lacks_end = False
 
     def _wrong(self, what: str, next_line: bool = False) -> TraceError:
         line = self.line + next_line
@@ -188,6 +226,18 @@ class Reader(Iterator[Entry]):
         )
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected meanwhile: nothing of a trace is any, and looking takes as long as reading it."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
 def _header(found: dict[str, Any]) -> Header:
     version, fields = found.get(MAGIC), found.get("fields")
     if type(version) is not int or version < 1:
@@ -198,7 +248,8 @@ def _header(found: dict[str, Any]) -> Header:
         )
     if type(fields) is not dict or not all(_names(names) for names in fields.values()):
         raise Misfit("must have the fields of each class as a list of names")
-    return Header(read_text(found.get("program", "")), read_text(found.get("created", "")), fields)
+    program, created = read_text(found.get("program", "")), read_text(found.get("created", ""))
+    return Header(program, created, fields, found.get("ends") is True)
 
 
 def _names(names: Any) -> bool:

@@ -6,11 +6,12 @@ instance of its own class when one of them is asked for. From then on it costs n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any, Protocol
 
-from engine.records import Candidate, Distribution, KVReading, Memory, PromptToken
+from engine.records import Candidate, Distribution, KVReading, PromptToken
 from engine.trace_shapes import columns
 
 
@@ -30,14 +31,23 @@ class Held:
     place: int
 
 
+_LOCK = RLock()
+"""One thread at a time turns a waiting object into another: a trace may be saved while a screen draws it."""
 _FILL: dict[type, Callable[[Any], None]] = {}
 """What turns an instance of a waiting class into one that waits for less."""
 
 
 def settle(value: Any) -> None:
     """Decode all that waits in an object itself."""
-    while (fill := _FILL.get(type(value))) is not None:
-        fill(value)
+    while type(value) in _FILL:
+        _fill(value)
+
+
+def _fill(value: Any) -> None:
+    with _LOCK:
+        decode = _FILL.get(type(value))
+        if decode is not None:
+            decode(value)
 
 
 def _slots(cls: type) -> list[Any]:
@@ -50,45 +60,46 @@ def _become(value: Any, cls: type) -> None:
 
 
 def _whole(cls: type) -> type:
-    """A class like `cls` whose instances hold `Held` in their first slot, and nothing else."""
-    first, *others = _slots(cls)
+    """A class like `cls` whose instances hold `Held` in one slot, and beside it at most what is in `PRESENT`."""
+    hidden = _HIDDEN[cls]
+    slot: Any = getattr(cls, hidden)
 
-    def fill(self: Any) -> None:
-        held = first.__get__(self)
+    def decode(self: Any) -> None:
+        held = slot.__get__(self)
         made = held.source.take(held.cls, held.place)
-        for slot in (*others, first):
-            slot.__set__(self, slot.__get__(made))
+        for each in _slots(cls):
+            each.__set__(self, each.__get__(made))
         _become(self, type(made))
 
     def missing(self: Any, name: str) -> Any:
-        fill(self)
+        _fill(self)
         return getattr(self, name)
 
     def get(self: Any) -> Any:
-        fill(self)
-        return first.__get__(self)
+        _fill(self)
+        return getattr(self, hidden)
 
-    return _like(cls, fill, {columns(cls)[0].name: property(get, first.__set__), "__getattr__": missing})
+    return _like(cls, decode, {hidden: property(get, slot.__set__), "__getattr__": missing})
 
 
 def _without_candidates(cls: type) -> type:
     """A class like `cls` whose instances have `Held` in the place of their candidates."""
     slot: Any = cls.candidates  # type: ignore[attr-defined]
 
-    def fill(self: Any) -> None:
+    def decode(self: Any) -> None:
         held = slot.__get__(self)
         if type(held) is Held:
             slot.__set__(self, held.source.take(held.cls, held.place))
         _become(self, cls)
 
     def get(self: Any) -> Any:
-        fill(self)
+        _fill(self)
         return slot.__get__(self)
 
-    return _like(cls, fill, {"candidates": property(get, slot.__set__)})
+    return _like(cls, decode, {"candidates": property(get, slot.__set__)})
 
 
-def _like(cls: type, fill: Callable[[Any], None], members: dict[str, Any]) -> type:
+def _like(cls: type, decode: Callable[[Any], None], members: dict[str, Any]) -> type:
     """A class with the name, the fields and the comparison of another one."""
 
     def same(self: Any, other: object) -> Any:
@@ -101,19 +112,39 @@ def _like(cls: type, fill: Callable[[Any], None], members: dict[str, Any]) -> ty
         return hash(self)
 
     made = type(cls.__name__, (cls,), {"__slots__": (), "__eq__": same, "__hash__": hashed, **members})
-    _FILL[made] = fill
+    _FILL[made] = decode
     return made
 
 
 WITHOUT_CANDIDATES: dict[type, type] = {cls: _without_candidates(cls) for cls in (Distribution, PromptToken)}
-_WHOLE: dict[type, type] = {cls: _whole(cls) for cls in (Distribution, KVReading, Memory)}
-_FIRST: dict[type, Callable[[Any, Any], None]] = {cls: _slots(cls)[0].__set__ for cls in _WHOLE}
+_HIDDEN = {Distribution: "candidates", KVReading: "groups"}
+"""The field of each class whose slot holds `Held`."""
+PRESENT: dict[type, tuple[str, ...]] = {Distribution: ("node", "entropy_bits", "picked", "reroll")}
+"""Fields that are known before the rest is decoded: what is asked of every step at once."""
+_MAKE = {
+    cls: (
+        _whole(cls),
+        getattr(cls, hidden).__set__,
+        [getattr(cls, name).__set__ for name in PRESENT.get(cls, ())],
+    )
+    for cls, hidden in _HIDDEN.items()
+}
 
 
-def waiting(source: Source, cls: type, place: int) -> Any:
-    """A distribution, KV reading or memory that is decoded when one of its fields is asked for."""
-    made: Any = object.__new__(_WHOLE[cls])
-    _FIRST[cls](made, Held(source, cls, place))
+def waiting(source: Source, cls: type, place: int, present: Sequence[Any] = ()) -> Any:
+    """A distribution or KV reading that is decoded when one of its fields is asked for.
+
+    Args:
+        source: Where it waits.
+        cls: Its class.
+        place: Its place there.
+        present: Values of the fields in `PRESENT`.
+    """
+    lazy, hide, put = _MAKE[cls]
+    made: Any = object.__new__(lazy)
+    hide(made, Held(source, cls, place))
+    for each, value in zip(put, present, strict=True):
+        each(made, value)
     return made
 
 

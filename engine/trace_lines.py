@@ -28,11 +28,13 @@ def unsealed(line: bytes) -> tuple[bytes, bool]:
     """A line without its checksum and last brace, and whether it had a checksum.
 
     Raises:
-        Misfit: The checksum is another one.
+        Misfit: The checksum is another one, or the last brace lacks.
     """
     line = line.rstrip(b"\r\n")
+    if not line.endswith(b"}"):
+        raise Misfit("is not JSON: it has no closing brace")
     if line[-18:-10] != _CRC:
-        return (line[:-1], False) if line.endswith(b"}") else (line, False)
+        return line[:-1], False
     if line[-10:] != b'%08x"}' % zlib.crc32(line[:-18]):
         raise Misfit("was damaged: its checksum is another one")
     return line[:-18], True
@@ -75,8 +77,7 @@ class Rest:
         return _in(self.candidates, place, "candidates")
 
     def all(self) -> dict[str, Any]:
-        """Both, undecoded, where there are any."""
-        self.parts, self.candidates = _list(self.parts), _list(self.candidates)
+        """Both, undecoded, of a line that was read at once."""
         ends = {"parts": self.parts, "candidates": self.candidates}
         return {name: values for name, values in ends.items() if values}
 

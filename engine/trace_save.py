@@ -60,11 +60,12 @@ def _created(path: Path) -> BinaryIO:
 
 
 def _write(file: BinaryIO, suffix: str, entries: Iterable[Entry], program: str) -> None:
-    encoder = Encoder(program)
+    encoder = Encoder(program, ends=True)
     with _compressed(file, suffix) as out:
         out.write(encoder.header())
         for entry in entries:
             out.write(encoder.entry(entry))
+        out.write(encoder.end())
 
 
 def _compressed(file: BinaryIO, suffix: str) -> AbstractContextManager[Any]:

@@ -1,0 +1,143 @@
+"""What a trace takes: bytes a step, what writing costs, and how soon one of 50,000 steps is there.
+
+    python -m tests.benchmarks.trace
+
+The bound is 2,048 bytes a step with 20 candidates before compression; the largest step is printed last.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from engine.model import load as load_model
+from engine.records import Distribution, Prefilled, PromptOpened, Record, Step
+from engine.session import Session
+from engine.settings import LoadSettings, Settings
+from engine.trace import Entry, Journal, Reader, save_as
+from engine.trace_encode import Encoder
+from inspector.timeline import Timeline
+
+STEPS, LONG = 300, 50_000
+SETTINGS = {
+    "greedy": Settings(),
+    "T 0.8, top-p 0.95": Settings(temp=0.8, top_p=0.95, seed=7),
+    "T 1, no filter": Settings(temp=1.0, seed=7),
+    "penalties, XTC": Settings(temp=1.2, min_p=0.02, xtc_probability=0.5, repetition_penalty=1.1, seed=7),
+}
+PROGRAM = "benchmark 1"
+
+
+def recorded(settings: Settings) -> list[Record]:
+    """A session of the bundled model."""
+    session = Session(load_model(LoadSettings()), settings)
+    prompt = "Once upon a time"
+    found: list[Record] = [*session.prefill(prompt, session.tokens.encode(prompt))]
+    return [*found, *(session.step() for _ in range(STEPS))]
+
+
+def sizes(records: list[Record]) -> list[int]:
+    """Bytes of each step's line."""
+    encoder = Encoder(PROGRAM)
+    encoder.header()
+    lines = [(record, encoder.entry(Entry(record, 12.345))) for record in records]
+    return sorted(len(line) for record, line in lines if isinstance(record, Step))
+
+
+def long(records: list[Record], count: int) -> Iterator[Entry]:
+    """A session of so many steps, of which each reads like one of the recorded ones."""
+    opened = next(record for record in records if isinstance(record, PromptOpened))
+    steps = [record for record in records if isinstance(record, Step)]
+    yield from (Entry(record) for record in records if not isinstance(record, Step))
+    tip = next(record for record in records if isinstance(record, Prefilled)).next
+    node = opened.tokens[-1].node
+    for index in range(count):
+        like = steps[index % len(steps)]
+        following = _moved(like.next, node + 1, like.next.position + index - like.index)
+        yield Entry(
+            replace(like, index=index, position=tip.position, node=node + 1, parent=node, choice=tip, next=following),
+            index / 30,
+        )  # fmt: skip
+        node, tip = node + 1, following
+
+
+def _moved(distribution: Distribution, node: int, position: int) -> Distribution:
+    return replace(distribution, node=node, position=position)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds."""
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def show(name: str, seconds: float, count: int = 0) -> None:
+    """One line."""
+    each = f"   {seconds / count * 1e6:7.1f} µs each" if count else ""
+    print(f"{name:44} {seconds * 1000:9.1f} ms{each}")
+
+
+def opening(path: Path) -> None:
+    """Read a long trace as the screen does."""
+    begun = time.perf_counter()
+    timeline, values = Timeline(), []
+    for entry in Reader(path):
+        timeline.apply(entry.value)  # type: ignore[arg-type]
+        values.append(entry.value)
+        if len(values) == 1000:
+            show(f"{path.suffix}: the first 1,000 steps on the timeline", time.perf_counter() - begun)
+    show(f"{path.suffix}: all of them", time.perf_counter() - begun, len(values))
+    steps = timeline.steps
+    assert len(steps) == LONG
+    show(
+        "   ms and surprisal of every step",
+        timed(lambda: [(s.ms.total, s.surprisal_bits) for s in steps]),
+        LONG,
+    )
+    some = steps[:: LONG // 1000]
+    show("   candidates of one, first look", timed(lambda: [s.next.candidates for s in some]), len(some))
+    show("   entropy of every step, first look", timed(lambda: [s.choice.entropy_bits for s in steps]), LONG)
+
+
+def journal(records: list[Record], directory: Path) -> None:
+    """What appending costs whoever does it, and the thread behind it."""
+    made = Journal.create(directory / "session", PROGRAM)
+    show(
+        "journal: write, for the one who calls", timed(lambda: [made.write(r) for r in records]), len(records)
+    )
+    made.close()
+    encoder = Encoder(PROGRAM)
+    encoder.header()
+    show(
+        "journal: encode, in its thread",
+        timed(lambda: [encoder.entry(Entry(r)) for r in records]),
+        len(records),
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    largest, records = 0, []
+    for name, settings in SETTINGS.items():
+        records = recorded(settings)
+        found = sizes(records)
+        largest = max(largest, found[-1])
+        p95 = found[int(0.95 * len(found))]
+        print(f"{name:24} bytes a step: p50 {statistics.median(found):.0f}   p95 {p95}   most {found[-1]}")
+    with tempfile.TemporaryDirectory() as name:
+        journal(records, Path(name))
+        for suffix in ("", ".gz", ".zst"):
+            path = Path(name) / f"long.trace{suffix}"
+            seconds = timed(lambda path=path: save_as(path, long(records, LONG), PROGRAM))  # type: ignore[misc]
+            show(f"save {LONG} steps{suffix}, {path.stat().st_size / 2**20:.1f} MiB", seconds, LONG)
+            opening(path)
+    print(f"largest step {largest} bytes")
+
+
+if __name__ == "__main__":
+    main()
