@@ -20,8 +20,8 @@ from engine.runner import Stopped
 
 ARRAY_BYTES = 128 * 2**20
 """Larger than the caches of most processors."""
-BANDWIDTH_SECONDS = 0.45
-MATMUL_SECONDS = 0.65
+BANDWIDTH_SECONDS = 0.4
+MATMUL_SECONDS = 0.5
 LONG_ENOUGH = 0.04
 """Seconds of a matrix product from which on a larger one tells no more."""
 SMALLEST, LARGEST = 256, 8192

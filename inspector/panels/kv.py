@@ -42,7 +42,7 @@ The keys and values that the model keeps for every token, so that a step compute
         kv = reading_at(timeline) if timeline is not None else None
         self._entitle(timeline, kv)
         if timeline is None or kv is None or not kv.offset:
-            reason, advice = waiting(timeline, "Tokens, bytes and their growth appear here.")
+            reason, advice = _without(kv) or waiting(timeline, "Tokens, bytes and their growth appear here.")
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         below = self._below(timeline, kv, width, height)
         chart = max(0, min(_MOST_CHART, height - 1 - len(below)))
@@ -157,3 +157,11 @@ def _coloured(line: str, inks: Sequence[Style], free: Style) -> Row:
         Segment(char, free if char == FREE else ink if char in " █" else ink + above)
         for char, ink in zip(line, inks, strict=True)
     ]
+
+
+def _without(kv: KVReading | None) -> tuple[str, str] | None:
+    """What to say where the session keeps no KV cache; None where it keeps one."""
+    if kv is None or not kv.passed_tokens:
+        return None
+    passed = f"The last step ran {scales.count(kv.passed_tokens)} tokens and dropped {scales.size(kv.passed_bytes)}."
+    return "The KV cache is off: 0 tokens are held.", passed
