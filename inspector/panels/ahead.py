@@ -15,8 +15,8 @@ from inspector.display import SPACE, truncate, visible
 END = "‹end›"
 """Stands where the text would end."""
 WAITING = "…"
-LEAST = 24
-"""Cells that a line needs before another column gets its room."""
+LEAST, ENOUGH = 24, 32
+"""Cells that a line needs before the joint probability, and before what the sampler made of it, get their room."""
 MOST = 60
 """Cells that a candidate and its line get before the bar comes back."""
 TALL = 13

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inspector.panels.ahead import LEAST, MOST
+from inspector.panels.ahead import ENOUGH, LEAST, MOST
 
 MARK, PERCENT, SAMPLER, RANK, ID, JOINT = 3, 8, 9, 7, 8, 9
 """Cells of the columns, their left gap included (the marks have none)."""
@@ -54,7 +54,7 @@ def columns_behind(width: int, sampler: bool) -> Columns:
     free = width - MARK - PERCENT
     fits: dict[str, bool] = {}
     for name, cells, least in (
-        ("joint", JOINT, LEAST), ("sampler", SAMPLER, LEAST), ("rank", RANK, MOST), ("id", ID, MOST),
+        ("joint", JOINT, LEAST), ("sampler", SAMPLER, ENOUGH), ("rank", RANK, MOST), ("id", ID, MOST),
     ):  # fmt: skip
         fits[name] = free - cells >= least and (name != "sampler" or sampler)
         free -= cells if fits[name] else 0

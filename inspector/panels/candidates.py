@@ -29,6 +29,8 @@ from inspector.panels.charts import bar
 from inspector.panels.draw import draw_line
 from inspector.timeline import Item, Phase, Timeline
 
+DIM = Style(bold=False)
+"""Of what might come, in a highlighted row too."""
 _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted"}
 """Why another token stands there than the sampler picked."""
 
@@ -199,7 +201,9 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         return ghost(self.ahead.lines(node).get(candidate.id), candidate.id in self.ahead.waited_for(node))
 
     def _head(self, fit: Columns) -> Row:
-        text = " " * MARK + pad("token", fit.token + 1 + fit.bar) + pad("model", PERCENT, right=True)
+        long, short = "token, and what greedy decoding would bring", "token, greedy after it"
+        token = (long if len(long) <= fit.token else short) if fit.joint else "token"
+        text = " " * MARK + pad(token, fit.token + 1 + fit.bar) + pad("model", PERCENT, right=True)
         text += pad("sampler", SAMPLER, right=True) if fit.sampler else ""
         text += pad("rank", RANK, right=True) if fit.rank else ""
         text += pad("id", ID, right=True) if fit.id else ""
@@ -232,7 +236,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         if not line:
             return [words, Segment(blanks + " ", ink)]
         behind, blanks = fitted(line, len(blanks))
-        return [words, Segment(f"{behind}{blanks} ", ink if cut else self.ink("muted"))]
+        return [words, Segment(f"{behind}{blanks} ", (ink if cut else self.ink("muted")) + DIM)]
 
     def _under(self, line: Ghost, width: int, ink: Style) -> Row:
         """What might come after a candidate, in a row of its own."""
@@ -240,12 +244,12 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         joint = joint if width - MARK - len(joint) >= LEAST else ""
         text, blanks = fitted(alone(line.text), width - MARK - len(joint))
         ink = ink if ink != self.rich_style else self.ink("muted")
-        return [Segment(" " * MARK), Segment(text + blanks + joint, ink)]
+        return [Segment(" " * MARK), Segment(text + blanks + joint, ink + DIM)]
 
     def _lit(self, row: Row, width: int) -> Row:
         """The highlighted row."""
-        ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
-        return [Segment(text, (style or Style()) + ground) for text, style, _ in _filled(row, width)]
+        ground, bold = Style(bgcolor=self.ink("row").bgcolor), Style(bold=True)
+        return [Segment(text, bold + (style or Style()) + ground) for text, style, _ in _filled(row, width)]
 
     def _numbers(self, candidate: Candidate, fit: Columns, ink: Style, joint: str) -> Row:
         row: Row = []

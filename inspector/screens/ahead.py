@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine import records
 from engine.commands import LookAhead, Take
 from inspector.lookahead import Ahead
 from inspector.screens.acting import Acting
 from inspector.screens.controller import Controller
 from inspector.timeline import Phase
 
-ON = "Look-ahead: greedy's next tokens, dim at each candidate. L takes them, l hides"
-"""Fits into 80 columns."""
+ON = "Look-ahead on: L takes it, l hides it. Dim is what greedy decoding would bring"
+"""Fits into 80 columns, and begins with what matters where there are fewer."""
+
+
+def tells_ahead(record: records.Record) -> bool:
+    """Whether a record tells of a look ahead and of nothing else."""
+    return isinstance(record, records.LookedAhead) or (
+        isinstance(record, records.Ended) and record.command == "LookAhead"
+    )
 
 
 class Asker:
@@ -77,6 +85,11 @@ class LookingAhead(Acting):
         panel.ahead = self.asker.ahead
         if self.asker.ask(panel.wanted if panel.display else ()):
             panel.redraw()
+
+    def show_ahead(self) -> None:
+        """Show what was told of a look ahead, and nothing else: nothing else has changed."""
+        self.candidates.show(self.controller.timeline)
+        self.ask_ahead()
 
     def action_look_ahead(self) -> None:
         """Show what might come, or don't any more."""

@@ -1,0 +1,95 @@
+"""Look-ahead on screen: from asking for 8 tokens behind 5 candidates to the last of them painted, on the pocket model.
+
+    python -m tests.benchmarks.lookahead
+
+The real screen of 120 by 40 with the real engine thread steps on greedily; after each step the look ahead is timed,
+from the moment its command is sent to the end of the refresh that shows its last record. The goal is 250 ms (p95).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+
+from engine.commands import Command, LookAhead
+from engine.records import LookedAhead
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+
+ROUNDS = 50
+PROMPT = "Once upon a time, there was a little girl named Lily."
+
+
+class Watch:
+    """Times the looks ahead of an application.
+
+    Args:
+        app: Not running yet.
+    """
+
+    def __init__(self, app: InspectorApp) -> None:
+        self._app = app
+        self._send, self._drain = app.engine.send, app.drain
+        app.engine.send, app.drain = self.send, self.drain  # type: ignore[method-assign]
+        self.asked: LookAhead | None = None
+        self._sent = 0.0
+        self.shown: list[float] = []
+        """Milliseconds from sending the command to the paint of its last record."""
+        self.engine: list[float] = []
+        """Of those, what the engine took."""
+        self.steps: list[float] = []
+        """Milliseconds of the steps between, for how fast the machine was meanwhile."""
+
+    def send(self, command: Command) -> None:
+        """Send a command, and note when."""
+        if isinstance(command, LookAhead):
+            self.asked, self._sent = command, time.perf_counter()
+        self._send(command)
+
+    def drain(self) -> None:
+        """Bring records to the screen, and note when the last one of a look is there."""
+        last = [record for record in self._app.inbox if isinstance(record, LookedAhead) and record.last]
+        self._drain()
+        for record in last:
+            self.engine.append(record.ms)
+            self._app.main.call_after_refresh(self._painted)
+
+    def _painted(self) -> None:
+        self.shown.append((time.perf_counter() - self._sent) * 1000)
+
+
+async def measure() -> Watch:
+    """Step and look ahead, so many times and once before."""
+    app = InspectorApp(LoadSettings(), Settings(), PROMPT, chat=False)
+    watch = Watch(app)
+    async with app.run_test(size=(120, 40)) as pilot:
+        while app.controller.timeline.prefilled is None or app.controller.outstanding:
+            await asyncio.sleep(0.05)
+        for key in ("l", *["space"] * ROUNDS):
+            known = len(watch.shown)
+            await pilot.press(key)
+            while len(watch.shown) == known:
+                await asyncio.sleep(0.01)
+            assert watch.asked is not None
+            assert (len(watch.asked.ids), watch.asked.tokens) == (5, 8)
+            await asyncio.sleep(0.2)
+        watch.steps = [step.ms.total for step in app.controller.timeline.steps]
+    return watch
+
+
+def spread(values: list[float]) -> str:
+    """Median and 95th percentile."""
+    return f"p50 {statistics.median(values):6.1f} ms   p95 {statistics.quantiles(values, n=20)[-1]:6.1f} ms"
+
+
+def main() -> None:
+    """Measure and print; the first look is not counted."""
+    watch = asyncio.run(measure())
+    print(f"on screen    {spread(watch.shown[1:])}   (8 tokens, 5 candidates, {ROUNDS} times)")
+    print(f"engine alone {spread(watch.engine[1:])}")
+    print(f"a step       {spread(watch.steps)}")
+
+
+if __name__ == "__main__":
+    main()
