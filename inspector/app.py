@@ -16,6 +16,7 @@ from engine.records import Record
 from engine.settings import LoadSettings, Settings
 from inspector.display import visible
 from inspector.remembered import Remembered
+from inspector.screens.ahead import tells_ahead
 from inspector.screens.controller import Controller, Engine, Prompt
 from inspector.screens.main import MainScreen
 from inspector.screens.notices import notice
@@ -129,11 +130,16 @@ class InspectorApp(App[int]):
 
     def drain(self) -> None:
         """Bring everything that the engine handed out to the screen."""
+        looked_ahead = True
         while self.inbox:
             record = self.inbox.popleft()
             self.controller.receive(record)
             self._tell(record)
-        self.main.show()  # at once: nothing may be painted from a path that was shortened under it
+            looked_ahead = looked_ahead and tells_ahead(record)
+        if looked_ahead:
+            self.main.show_ahead()
+        else:
+            self.main.show()  # at once: nothing may be painted from a path that was shortened under it
 
     def _tell(self, record: Record) -> None:
         """Tell what is no part of the panels. A model that can't be loaded is told in the text's place."""
