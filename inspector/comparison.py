@@ -47,13 +47,10 @@ class Comparison:
     """Which token faces which, as places in the paths: the shared ones first."""
     cumulative: tuple[tuple[float, ...], tuple[float, ...]]
     """Logprob of all tokens since the parting, after each of them, for left and right; unknown ones add nothing."""
+    gap: tuple[float, ...]
+    """Left's cumulative logprob less right's, after so many tokens each, as long as both go on."""
     totals: tuple[Totals, Totals]
     """Of left and right."""
-
-    @property
-    def gap(self) -> tuple[float, ...]:
-        """Left's cumulative logprob less right's, after so many tokens each, as long as both go on."""
-        return tuple(one - other for one, other in zip(*self.cumulative, strict=False))
 
     @property
     def turns(self) -> tuple[int, ...]:
@@ -88,6 +85,7 @@ def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
     """
     begun = shared(left, right)
     one, other = left[begun:], right[begun:]
+    cumulative = _cumulative(one), _cumulative(other)
     met = meetings([item.id for item in one], [item.id for item in other])
     return Comparison(
         left,
@@ -95,7 +93,8 @@ def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
         begun,
         met,
         (*_both(begun), *_parted(begun, pairs(len(one), len(other), met))),
-        (_cumulative(one), _cumulative(other)),
+        cumulative,
+        tuple(here - there for here, there in zip(*cumulative, strict=False)),
         (totals(one), totals(other)),
     )
 

@@ -20,6 +20,8 @@ _AXIS = 7
 """Cells of the axis' labels."""
 _WIDEST = 4
 """Cells of one step at most."""
+_FREE = str.maketrans(HEIGHTS, HEIGHTS[::-1])
+"""From the filled part of a cell to the free one."""
 _ROOMY = 40
 """Cells from which a panel says things in full."""
 
@@ -100,9 +102,9 @@ class GapChart(Canvas):
         parts, accent = halves(values, height), self.ink("accent")
         up = area([max(0.0, value) for value in values], parts.above, parts.line * parts.above)
         down = area([max(0.0, -value) for value in values], parts.below, parts.line * parts.below)[::-1]
-        left, right = ([accent if here else self.data(level) for here in marked] for level in (0.25, 0.95))
-        rows = [[Segment(char, ink) for char, ink in zip(line, left, strict=True)] for line in up]
-        rows += [[hung(char, ink) for char, ink in zip(line, right, strict=True)] for line in down]
+        left, right = self.data(0.25), self.data(0.95)
+        rows = [standing(line, marked, left, accent) for line in up]
+        rows += [hanging(line, marked, right, accent) for line in down]
         labels, muted = axis(values, parts), self.ink("muted")
         return [
             [Segment(pad(labels.get(n, ""), _AXIS - 1, True) + " ", muted), *row]
@@ -118,12 +120,22 @@ def columns(steps: int, cells: int) -> list[int]:
     return [column * steps // used for column in range(used)]
 
 
-def hung(char: str, ink: Style) -> Segment:
-    """A cell of an area that hangs from its zero line: where it is filled in part, ink and ground are exchanged."""
-    if char in " █":
-        return Segment(char, ink)
-    free = HEIGHTS[len(HEIGHTS) - 1 - HEIGHTS.index(char)]
-    return Segment(free, Style(color=ink.color, reverse=True))
+def standing(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
+    """A line of an area that stands on its zero line; marked columns have another colour."""
+    row = [Segment(char, accent if here else ink) for char, here in zip(line, marked, strict=True)]
+    return list(Segment.simplify(row))
+
+
+def hanging(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
+    """A line of an area that hangs from its zero line: in a cell filled in part, ink and ground are exchanged."""
+    turned = {here: Style(color=style.color, reverse=True) for here, style in ((False, ink), (True, accent))}
+    row = [
+        Segment(char, accent if here else ink)
+        if char in " █"
+        else Segment(char.translate(_FREE), turned[here])
+        for char, here in zip(line, marked, strict=True)
+    ]
+    return list(Segment.simplify(row))
 
 
 def axis(values: Sequence[float], parts: Halves) -> dict[int, str]:

@@ -114,7 +114,7 @@ class CompareScreen(Screen[Place]):
 
     def _look(self) -> None:
         """Compare anew where the tree has changed; leave where there is nothing to compare any more."""
-        if self._stamp() == self._seen:
+        if not self.is_current or self._stamp() == self._seen:
             return
         if self.other not in others(self.timeline):
             other = nearest(self.timeline)
