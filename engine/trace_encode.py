@@ -83,7 +83,10 @@ class Encoder:
             line = sealed(_bytes(self._line(entry)))
         except ValueError as error:
             kind = type(entry.value).__name__
-            raise TraceError(f"{kind} can't be written to a trace: {error}.") from error
+            raise TraceError(
+                f"{kind} can't be written to a trace: {error}.",
+                "This is a fault of the program; please report it.",
+            ) from error
         if len(line) > LINE_LIMIT:
             kind, size = type(entry.value).__name__, len(line) // 2**20
             raise TraceError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import threading
 import time
 from pathlib import Path
@@ -57,10 +58,10 @@ class Journal:
         path, encoder = Path(path), Encoder(program)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = _created(path, encoder.header())
         except OSError as error:
             raise unwritable(path, error) from error
-        return cls._begun(path, descriptor, encoder, 0, 0.0)
+        return cls._begun(path, descriptor, encoder, b"", 0.0)
 
     @classmethod
     def resume(cls, path: Path | str, program: str) -> tuple[list[Entry], Reader, Journal]:
@@ -90,14 +91,14 @@ class Journal:
                 raise unwritable(path, error) from error
             raise
         began = entries[-1].at if entries else 0.0
-        return entries, reader, cls._begun(path, descriptor, encoder, reader.complete, began)
+        return entries, reader, cls._begun(path, descriptor, encoder, encoder.header(), began)
 
     @classmethod
-    def _begun(cls, path: Path, descriptor: int, encoder: Encoder, size: int, began: float) -> Journal:
+    def _begun(cls, path: Path, descriptor: int, encoder: Encoder, begin: bytes, began: float) -> Journal:
         try:
             _lock(path, descriptor)
-            file = _File(path, descriptor, size)
-            file.write(encoder.header())
+            file = _File(path, descriptor, os.fstat(descriptor).st_size)
+            file.write(begin)
             file.sync()
         except BaseException as error:
             os.close(descriptor)
@@ -177,7 +178,9 @@ class Journal:
         except OSError as error:
             self._failure = unwritable(self.path, error)
         except Exception as error:  # a fault of the program must not end it in silence
-            self._failure = TraceError(f"The session is no longer saved to {self.path}: {error!r}.")
+            self._failure = TraceError(
+                f"The session is no longer saved to {self.path}: {error!r}.", "Please report it."
+            )
         self._file.close()
         self._release()
 
@@ -217,6 +220,21 @@ class Journal:
                 return
             if isinstance(each, threading.Event):
                 each.set()
+
+
+def _created(path: Path, begin: bytes) -> int:
+    """A new file that has its first line from the moment on at which it has its name; opened."""
+    aside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
+    descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, begin)
+        os.link(aside, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    finally:
+        aside.unlink()
+    return descriptor
 
 
 class _File:
