@@ -182,7 +182,7 @@ class CompareScreen(Screen[Place]):
         label = token_label(item.text, item.raw)
         if self.table.side == LEFT:
             return f"⏎ looks at {label}, token {item.position + 1} of this path"
-        return f"⏎ goes to this branch, and looks at {label}, its token {item.position + 1}"
+        return f"⏎ goes to {label}, token {item.position + 1} of this branch"
 
     def _say(self, words: str, answer: bool = False) -> None:
         self.status.update(Content(words))

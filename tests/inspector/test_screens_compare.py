@@ -63,7 +63,7 @@ def test_it_opens_at_the_parting_with_both_sides_told():
         assert "Logprob gap" in text
         assert "Since the parting" in text
         assert (screen.table.side, screen.table.pair.left, screen.table.pair.right) == (RIGHT, 8, 8)
-        assert status(screen).startswith("⏎ goes to this branch")
+        assert status(screen).endswith("token 9 of this branch")
         await rig.press("escape")
         assert rig.app.screen is rig.app.main
         assert rig.engine.sent == []
