@@ -6,6 +6,7 @@ calls `write` waits for neither.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -178,9 +179,8 @@ class Journal:
         except OSError as error:
             self._failure = unwritable(self.path, error)
         except Exception as error:  # a fault of the program must not end it in silence
-            self._failure = TraceError(
-                f"The session is no longer saved to {self.path}: {error!r}.", "Please report it."
-            )
+            message = f"The session is no longer saved to {self.path}: {error!r}."
+            self._failure = TraceError(message, "This is a fault of the program; please report it.")
         self._file.close()
         self._release()
 
@@ -228,13 +228,25 @@ def _created(path: Path, begin: bytes) -> int:
     descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.write(descriptor, begin)
-        os.link(aside, path)
+        _named(aside, path)
     except BaseException:
         os.close(descriptor)
         raise
     finally:
-        aside.unlink()
+        aside.unlink(missing_ok=True)
     return descriptor
+
+
+def _named(aside: Path, path: Path) -> None:
+    """Give a file its name, which nothing else may have."""
+    try:
+        os.link(aside, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
+            raise
+        if path.exists():  # a file system without links: nobody else makes a session's name meanwhile
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
+        aside.rename(path)
 
 
 class _File:

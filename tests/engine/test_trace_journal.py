@@ -38,6 +38,18 @@ def test_a_file_has_its_name_only_with_its_first_line(path: Path, monkeypatch: p
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
+def test_a_file_system_without_links_will_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", none)
+    Journal.create(path, PROGRAM).close()
+    with pytest.raises(TraceError, match="File exists"):
+        Journal.create(path, PROGRAM)
+    assert values_in(path) == []
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
 def until(holds: Any, seconds: float = 5.0) -> None:
     """Wait for what another thread does."""
     end = time.monotonic() + seconds
