@@ -17,9 +17,10 @@ from engine.settings import LoadSettings, Settings
 from inspector.display import visible
 from inspector.remembered import Remembered
 from inspector.screens.ahead import tells_ahead
-from inspector.screens.controller import Controller, Engine, Prompt
+from inspector.screens.controller import Controller, Engine
 from inspector.screens.main import MainScreen
 from inspector.screens.notices import notice
+from inspector.screens.prefilling import Prompt
 from inspector.screens.safety import ControlFilter
 from inspector.timeline import Phase
 
@@ -130,7 +131,7 @@ class InspectorApp(App[int]):
 
     def drain(self) -> None:
         """Bring everything that the engine handed out to the screen."""
-        looked_ahead = True
+        looked_ahead = bool(self.inbox)
         while self.inbox:
             record = self.inbox.popleft()
             self.controller.receive(record)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from engine import commands, records
@@ -13,6 +12,7 @@ from engine.commands import (
     Choose,
     Command,
     Configure,
+    GoOnPrefill,
     Load,
     MoveTo,
     Prefill,
@@ -24,6 +24,7 @@ from engine.commands import (
 )
 from engine.settings import LoadSettings, Settings
 from inspector.screens.breaks import Breaks
+from inspector.screens.prefilling import Prefilling, Prompt
 from inspector.screens.questions import Questions
 from inspector.timeline import Phase, Timeline
 
@@ -41,18 +42,6 @@ class Engine(Protocol):
     def send(self, command: Command) -> None: ...
 
     def close(self, timeout: float = 2.0) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt as a person gives it."""
-
-    text: str
-    chat: bool
-    """Through the chat template, where the model has one."""
-    system: str | None = None
-    echo: bool | None = None
-    """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
 
 
 class Controller:
@@ -74,6 +63,7 @@ class Controller:
         self.outstanding: deque[Command] = deque()
         """Sent and not ended, in the order in which the engine does them."""
         self.pace: float | None = None
+        self.prefilling = Prefilling(self._send, lambda: list(self.outstanding))
         self.questions = Questions(engine.send, settings)
         self.breaks = Breaks()
         self.listeners: list[Callable[[records.Record], None]] = [self.breaks.receive]
@@ -118,7 +108,7 @@ class Controller:
     def _prepare(self) -> None:
         self._send(Configure(self.settings))
         if self.prompt.text:
-            self._prefill()
+            self.prefilling.begin(self.prompt)
 
     def _end(self, ended: records.Ended) -> None:
         for command in self.outstanding:
@@ -164,11 +154,7 @@ class Controller:
         self.prompt = prompt
         if self.timeline.facts is not None and not self._out(Load):
             self._cancel_all()
-            self._prefill()
-
-    def _prefill(self) -> None:
-        prompt = self.prompt
-        self._send(Prefill(prompt.text, chat=prompt.chat, system=prompt.system, echo=prompt.echo))
+            self.prefilling.begin(prompt)
 
     def configure(self, settings: Settings) -> None:
         """Use other settings from here on; a run goes on with them."""
@@ -215,6 +201,8 @@ class Controller:
         """Pause a run, walk forward at an older token, or take one step at the tip."""
         if self.timeline.running:
             self.pause()
+        elif self.prefilling.waits(self.timeline):
+            self.prefilling.go_on()
         elif not self.timeline.following:
             self.walk(1)
         elif len(self._out(Step)) < MAX_QUEUED_STEPS:
@@ -225,6 +213,8 @@ class Controller:
         """Start a run at the tip, over sure tokens alone if that is asked for, or pause the one under way."""
         if self.timeline.running:
             self.pause()
+        elif self.prefilling.waits(self.timeline):
+            self.prefilling.go_on()
         else:
             self.timeline.select(None)
             self.breaks.begin(over_sure)
@@ -249,7 +239,17 @@ class Controller:
             Whether there was anything.
         """
         return self._cancel(
-            Run, Step, Prefill, Verify, Choose, MoveTo, Reroll, Recall, commands.Insert, commands.Take
+            Run,
+            Step,
+            Prefill,
+            GoOnPrefill,
+            Verify,
+            Choose,
+            MoveTo,
+            Reroll,
+            Recall,
+            commands.Insert,
+            commands.Take,
         )
 
     def change_pace(self, by: int) -> None:
@@ -272,7 +272,7 @@ class Controller:
         return bool(found)
 
     def _cancel_all(self) -> None:
-        kinds = (Load, Run, Step, Prefill, Verify, Choose, MoveTo, Reroll, Recall)
+        kinds = (Load, Run, Step, Prefill, GoOnPrefill, Verify, Choose, MoveTo, Reroll, Recall)
         self._cancel(*kinds, commands.Insert, commands.Take)
 
     # ---- look around ------------------------------------------------------------------------

@@ -59,8 +59,9 @@ KEYS: tuple[Key, ...] = (
     Key("stop", "escape", "esc", "stop", "Stop", STEP,
         "Pause the run, stop the prefill, or leave the enlarged panel; notices go too."),
     Key("faster", "plus,equals_sign", "+", "pace(1)", "Faster", STEP,
-        "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes."),
-    Key("slower", "minus", "-", "pace(-1)", "Slower", STEP, "Run at a slower pace."),
+        "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes; in a prefill, take larger "
+        "chunks."),
+    Key("slower", "minus", "-", "pace(-1)", "Slower", STEP, "Run at a slower pace; in a prefill, take smaller chunks."),
     Key("above", "up", "↑", "highlight(-1)", "Candidate above", BRANCH,
         "Highlight the candidate above.", needs_prompt=True),
     Key("below", "down", "↓", "highlight(1)", "Candidate below", BRANCH,
@@ -83,6 +84,9 @@ KEYS: tuple[Key, ...] = (
     Key("compare", "c", "c", "compare", "Compare", BRANCH,
         "Set the current path against another branch, token for token: where they part, where they meet "
         "again, and what each is worth.", needs_prompt=True),
+    Key("beams", "B", "B", "beams", "Beam search", BRANCH,
+        "Follow several continuations at once from the token that is looked at, step by step or to the end; a search that "
+        "waits goes on.", needs_prompt=True),
     Key("look_ahead", "l", "l", "look_ahead", "Look ahead", BRANCH,
         "Show behind each candidate what greedy decoding would bring after it, and the probability of all of it "
         "together; again to hide it.", needs_prompt=True),
@@ -199,6 +203,16 @@ def _lines() -> Iterator[str]:
     yield "| `[` `]` | Compare with the branch before or the next one. |"
     yield "| `⏎` | Go to the token under the cursor, on its branch. |"
     yield "| `esc` | Go back. |"
+    yield from ("", "## In a beam search", "", "| key | what it does |", "|---|---|")
+    yield "| `space` | Let every beam grow by a token; while the search runs, pause. |"
+    yield "| `r` | Search to the end; again to pause. |"
+    yield "| `↑` `↓` | Highlight another beam. |"
+    yield "| `⏎` | Go to the highlighted beam: it is a branch of the tree. |"
+    yield "| `←` `→` `pgup` `pgdn` | See the search as it was a step before or after, or ten of them. |"
+    yield "| `home` `end` | See it after its first step, or as it stands. |"
+    yield "| `tab` | Change between list and tree. |"
+    yield "| `n` | Set up another search; `⏎` starts it. |"
+    yield "| `esc` | Go back; the search waits, and `B` goes on with it. |"
     yield from ("", "## In dialogs", "")
     yield "`tab` goes from field to field, `ctrl+s` applies, `esc` leaves. A prompt that was typed is kept."
     yield from ("", "## While sampling settings are tried", "", "| key | what it does |", "|---|---|")

@@ -21,6 +21,7 @@ from inspector.panels.text import TextPanel
 from inspector.panels.timing import TimingPanel
 from inspector.panels.tree import TreePanel
 from inspector.screens.ahead import LookingAhead
+from inspector.screens.beam_actions import BeamActions
 from inspector.screens.break_actions import BreakActions
 from inspector.screens.compare_actions import Comparing
 from inspector.screens.controller import Controller
@@ -49,7 +50,7 @@ from inspector.screens.stepping import Stepping
 from inspector.screens.tree_actions import TreeActions
 
 
-class MainScreen(TreeActions, LookingAhead, Stepping, BreakActions, Comparing, Finding, SettingUp):
+class MainScreen(BeamActions, TreeActions, LookingAhead, Stepping, BreakActions, Comparing, Finding, SettingUp):
     """The panels around one timeline.
 
     Args:
@@ -123,7 +124,9 @@ class MainScreen(TreeActions, LookingAhead, Stepping, BreakActions, Comparing, F
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Grey the keys that mean nothing yet."""
-        if action in self.NEEDS_PROMPT and not self.controller.stepping:
+        controller = self.controller
+        goes_on = action in ("step", "run") and controller.prefilling.waits(controller.timeline)
+        if action in self.NEEDS_PROMPT and not controller.stepping and not goes_on:
             return None
         if action == "facts" and self.controller.timeline.facts is None:
             return None

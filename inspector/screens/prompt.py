@@ -12,8 +12,8 @@ from textual.widgets import Label, TextArea
 
 from engine.records import ModelFacts, PromptOpened
 from inspector.screens.choice import Choice
-from inspector.screens.controller import Prompt
 from inspector.screens.dialog import Dialog, Remark
+from inspector.screens.prefilling import Prompt
 from inspector.screens.safety import Area, Line
 
 MODES = ("raw", "through the chat template")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from engine.settings import LoadSettings
 from inspector.screens.acting import Acting
 from inspector.screens.attempt import Attempt
-from inspector.screens.controller import Controller, Prompt
+from inspector.screens.controller import Controller
 from inspector.screens.facts import FactsDialog
 from inspector.screens.model import ModelDialog
+from inspector.screens.prefilling import Prompt
 from inspector.screens.prompt import Draft, PromptDialog
 
 

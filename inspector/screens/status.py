@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
-from engine.commands import Choose, Insert, MoveTo, Prefill, Recall, Verify
+from engine.commands import Choose, Insert, MoveTo, Recall, Verify
 from engine.records import Step
 from inspector.display import token_label, visible
 from inspector.panels.tree import written
@@ -49,9 +49,12 @@ def _prefill(controller: Controller) -> str:
     timeline = controller.timeline
     done = timeline.chunks[-1].done if timeline.chunks else 0
     total = len(timeline.prompt.tokens) if timeline.prompt else 0
-    if isinstance(controller.doing, Prefill) and not controller.doing.cancel.is_set():
-        return f"Prefill {done:,} of {total:,} tokens. Press esc to stop it"
-    return f"Prefill stopped at {done:,} of {total:,} tokens. Press p to give a prompt"
+    where = f"{done:,} of {total:,} tokens"
+    if controller.prefilling.waits(timeline):
+        return f"Prefill stopped at {where}. Press space to go on, p for another prompt"
+    size = controller.prefilling.size
+    chunks = f" in chunks of {size:,}" if size else ""
+    return f"Prefill {where}{chunks}. Press esc to stop it, + or - for larger or smaller chunks"
 
 
 def _ready(controller: Controller, tree: bool) -> str:

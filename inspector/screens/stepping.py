@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspector.screens.acting import Acting
 from inspector.screens.status import pace_text
+from inspector.timeline import Phase
 
 
 class Stepping(Acting):
@@ -18,8 +19,12 @@ class Stepping(Acting):
         self.answer(self.controller.run())
 
     def action_pace(self, by: int) -> None:
-        """Change the pace of runs."""
-        self.controller.change_pace(by)
+        """Change the pace of runs; in a prefill, the size of its chunks."""
+        controller = self.controller
+        if controller.timeline.phase is Phase.PREFILL:
+            self.answer(controller.prefilling.resize(controller.timeline, by))
+            return
+        controller.change_pace(by)
         self.answer(
             "" if self.controller.timeline.running else f"Runs go at {pace_text(self.controller.pace)}"
         )

@@ -7,7 +7,8 @@ import pytest
 from engine import commands
 from engine.records import Ended, Failure, Loading
 from engine.settings import LoadSettings, Settings
-from inspector.screens.controller import MAX_QUEUED_STEPS, PACES, Controller, Prompt
+from inspector.screens.controller import MAX_QUEUED_STEPS, PACES, Controller
+from inspector.screens.prefilling import Prompt
 from inspector.timeline import Phase
 from tests.inspector.fakes import Session
 from tests.inspector.rig import FakeEngine

@@ -267,11 +267,24 @@ def test_prefill_is_told_and_can_be_stopped():
         opened = rig.session.begin()
         rig.session.chunk(opened, 3)
         await rig.push(rig.session.records[-2:])
-        assert rig.status == "Prefill 3 of 5 tokens. Press esc to stop it"
+        assert (
+            rig.status == "Prefill 3 of 5 tokens. Press esc to stop it, + or - for larger or smaller chunks"
+        )
         await rig.press("escape")
         assert rig.engine.last(commands.Prefill).cancel.is_set()
         await rig.end("Prefill", cancelled=True)
-        assert rig.status == "Prefill stopped at 3 of 5 tokens. Press p to give a prompt"
+        assert rig.status == "Prefill stopped at 3 of 5 tokens. Press space to go on, p for another prompt"
+        await rig.press("minus")
+        assert "GoOnPrefill" not in rig.engine.names
+        await rig.press("space")
+        assert rig.engine.last(commands.GoOnPrefill).step_size == 1
+        await rig.press("plus")
+        first, second = (each for each in rig.engine.sent if isinstance(each, commands.GoOnPrefill))
+        assert first.cancel.is_set()
+        assert (second.step_size, second.cancel.is_set()) == (2, False)
+        assert rig.app.main.status.left.startswith(
+            "Prefill 3 of 5 tokens in chunks of 2. Press esc to stop it"
+        )
 
     run(test)
 

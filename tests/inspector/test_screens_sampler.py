@@ -12,7 +12,8 @@ from engine.records import Ended, Failure, Recalled, Resampled
 from engine.settings import LoadSettings, Settings
 from inspector.presets import Presets
 from inspector.screens.choice import Choice
-from inspector.screens.controller import Controller, Prompt
+from inspector.screens.controller import Controller
+from inspector.screens.prefilling import Prompt
 from inspector.screens.questions import PATIENCE, Questions
 from inspector.screens.safety import Line
 from inspector.screens.sampling import GROUPS, SamplingDialog
