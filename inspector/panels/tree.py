@@ -17,7 +17,8 @@ from inspector.display import visible
 from inspector.marks import counted
 from inspector.panels.canvas import INKS, Canvas, Row, ink_css, panel_css, same, wrapped
 from inspector.panels.tree_columns import told
-from inspector.panels.tree_table import NOTE, STAR, TreeTable
+from inspector.panels.tree_notes import CAPTION, NOTE, STAR
+from inspector.panels.tree_table import TreeTable
 from inspector.panels.tree_view import TreeView
 from inspector.timeline import Timeline
 
@@ -78,7 +79,7 @@ def written(mark: Marked) -> str:
     """Marks on one line, printable: `★ ending A ✎ why this one? ❝ watch the entropy`."""
     parts = [STAR if mark.bookmarked else "", visible(mark.name)]
     parts += [f"{NOTE} {visible(mark.note)}" if mark.note else ""]
-    parts += [f"❝ {visible(mark.caption)}" if mark.caption else ""]
+    parts += [f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""]
     return " ".join(part for part in parts if part)
 
 

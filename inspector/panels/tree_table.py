@@ -16,17 +16,16 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from engine.records import Marked
-from inspector.beaming import BeamNode
 from inspector.branches import Branch
 from inspector.display import pad, token_label, truncate, visible
 from inspector.panels.canvas import INKS, Row, centred, ink_css, lay, waiting
 from inspector.panels.tree_columns import COLUMNS, Column, fitting
+from inspector.panels.tree_notes import beam_note, inner_note, signs_of
 from inspector.panels.tree_view import TreeView
 from inspector.timeline import Timeline
 
 _MARK, _LEAST_TEXT = 2, 30
 _CACHED_ROWS = 256
-STAR, NOTE = "★", "✎"
 TIP, ON_PATH, OFF_PATH = "◆", "●", "○"
 
 
@@ -43,8 +42,8 @@ class Look:
     reached: int
     """How many of the branch's tokens the current path goes through; -1 for one that doesn't end in it."""
     mark: Marked | None
-    inner: int
-    """Bookmarks and names further down in the branch."""
+    inner: str
+    """The marks further down in the branch, in short."""
     beam: str
     """What became of the beam that ends here, if one does."""
     grey: bool
@@ -89,7 +88,7 @@ class TreeTable(ScrollView, can_focus=False):
         self._strips: LRUCache[int, tuple[Look, Strip]] = LRUCache(_CACHED_ROWS)
         self._columns: tuple[Column, ...] = COLUMNS
         self._layout, self._row = -1, -1
-        self._inner: dict[int, int] = {}
+        self._inner: dict[int, list[Marked]] = {}
         self._marked: tuple[int, int] = (-1, -1)
 
     # ---- what is shown ----------------------------------------------------------------------
@@ -124,16 +123,16 @@ class TreeTable(ScrollView, can_focus=False):
                 self.refresh_line(self.scroll_offset.y + y)
 
     def _find_inner(self, timeline: Timeline) -> None:
-        """Count the marks that stand further down in each branch; costs the marks, where any changed."""
+        """Find the marks that stand further down in each branch; costs the marks, where any changed."""
         marks, branches = timeline.marks, timeline.branches
         if (marks.version, self.view.layout) == self._marked:
             return
         self._marked = marks.version, self.view.layout
         self._inner = {}
-        for node in marks.of:
+        for node, mark in marks.of.items():
             branch = branches.of(node)
             if branch is not None and branch.first != node:
-                self._inner[branch.first] = self._inner.get(branch.first, 0) + 1
+                self._inner.setdefault(branch.first, []).append(mark)
 
     def reveal(self) -> None:
         """Scroll the cursor into sight."""
@@ -211,8 +210,8 @@ class TreeTable(ScrollView, can_focus=False):
         beam, fell = beam_note(timeline.beams.nodes.get(branch.last))
         return Look(
             view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
-            row == view.row, reached, timeline.marks.of.get(branch.first), self._inner.get(branch.first, 0),
-            beam, fell and branch.first not in view.path,
+            row == view.row, reached, timeline.marks.of.get(branch.first),
+            inner_note(self._inner.get(branch.first, [])), beam, fell and branch.first not in view.path,
         )  # fmt: skip
 
     def _strip(self, look: Look, branch: Branch, width: int) -> Strip:
@@ -247,9 +246,9 @@ class TreeTable(ScrollView, can_focus=False):
         return [*row, Segment(" " * (left - cell_len(text)))]
 
     def _more(self, branch: Branch, look: Look) -> str:
-        """What is said behind the text: of a beam, of what is folded away, and where in the branch the path ends."""
+        """What is said behind the text: of marks, a beam, what is folded away, where in the branch the path ends."""
         folded = self.view.folded(branch)
-        texts = [look.beam] if look.beam else []
+        texts = [text for text in (look.inner, look.beam) if text]
         texts += [f"+{folded:,} branch{'es' * (folded != 1)}"] if folded else []
         if 0 <= look.reached < look.tokens:
             texts.append(f"at {look.reached:,} of {look.tokens:,}")
@@ -264,12 +263,10 @@ class TreeTable(ScrollView, can_focus=False):
         return (ON_PATH, "accent") if branch.first in self.view.path else (OFF_PATH, "muted")
 
     def _marks(self, look: Look, most: int) -> Row:
-        """Star, name and the sign of a note; and how many marks stand further down."""
+        """Star, name and the sign of a note."""
         mark = look.mark or Marked(look.first)
         name = truncate(visible(mark.name), max(0, most))
-        star = STAR * mark.bookmarked + f"+{look.inner}{STAR}" * bool(look.inner)
-        note = NOTE * bool(mark.note or mark.caption)
-        signs = " ".join(part for part in (star, note) if part)
+        signs = " ".join(signs_of(mark))
         row = [Segment(signs + " ", self._colour("warn"))] if signs else []
         return row + ([Segment(name + " ", self._colour("accent") + Style(bold=True))] if name else [])
 
@@ -284,19 +281,3 @@ class TreeTable(ScrollView, can_focus=False):
     def _colour(self, name: str) -> Style:
         """The colour of an ink alone, for a row that may have a ground of its own."""
         return Style(color=self._ink(name).color)
-
-
-def beam_note(beam: BeamNode | None) -> tuple[str, bool]:
-    """What became of a beam, and whether it fell out; nothing where it went on.
-
-    Args:
-        beam: The last token of a branch, where a beam reached it.
-    """
-    if beam is None:
-        return "", False
-    if beam.rank is not None:
-        return f"rank {beam.rank}" + ", greedy" * beam.greedy, False
-    if beam.fell is not None:
-        return f"fell out at step {beam.fell}", True
-    words = {"live": "live", "finished": "finished", "left": "left when the search ended", "beside": "greedy"}
-    return words.get(beam.state, ""), False

@@ -16,9 +16,9 @@ from inspector.screens.dialog import Dialog
 from inspector.screens.safety import Line
 
 FIELDS = (
-    ("name", "name: stands before the branch in the tree"),
+    ("name", "name: shown in the tree"),
     ("note", "note: for yourself"),
-    ("caption", "caption: for an audience, shown when a replay arrives here"),
+    ("caption", "caption: for an audience, in a replay"),
 )
 
 

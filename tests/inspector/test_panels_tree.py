@@ -88,7 +88,8 @@ async def test_names_bookmarks_and_notes_stand_in_the_row_and_below():
     async with shown(TreePanel(), (130, 20)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
-        assert "◆ ★+1★ ✎ [/]ending␛ " in rows(pilot)[-1]
+        assert "◆ ★ ✎ [/]ending␛ " in rows(pilot)[-1]
+        assert "· last in it " in rows(pilot)[-1]
         assert "★ [/]ending␛ ✎ why? ❝ look · at its token 3: last" in screen(pilot)
 
 
