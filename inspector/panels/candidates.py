@@ -311,19 +311,21 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             self.title(Content("Next token"))
             return
         item, distribution = timeline.selected, timeline.distribution
+        note = visible(self.ahead.note(timeline.before)) if self.ahead else ""
         if distribution is None:
             entropy = item.entropy_bits if isinstance(item, PromptToken) else None
             found = f" · {scales.bits(entropy)} bits expected" if entropy is not None else ""
-            self.title(Content(f"Prompt token {timeline.slot + 1}{found}"))
+            self.title(Content(f"Prompt token {timeline.slot + 1}{found}"), Content(note) if note else None)
             return
         name = (
             f"Step {item.index + 1}{_BY_HAND.get(item.origin, '')}"
             if isinstance(item, Step)
             else "Next token"
         )
+        before = note or f"{scales.bits(distribution.entropy_bits)} bits before the sampler"
         self.title(
             Content(f"{name} · {scales.bits(distribution.sampler_entropy_bits)} bits of choice"),
-            Content(f"{scales.bits(distribution.entropy_bits)} bits before the sampler{self._hidden()}"),
+            Content(before + self._hidden()),
         )
 
     def _hidden(self) -> str:

@@ -102,11 +102,11 @@ class MainScreen(BeamActions, TreeActions, LookingAhead, Stepping, BreakActions,
             self.opening.show(self.controller)
         for panel in (self.text, self.candidates, self.steps, self.forest, self.kv, self.timing):
             panel.show(timeline)
-        self.ask_ahead()
         self._show_sampler()
         self.status.show(self.controller, self._whereabouts(), self.at_tree)
         self.keyline.show(timeline.phase, self.at_tree)
         self._arrange()
+        self.ask_ahead()  # of what is on screen now
 
     def _show_sampler(self) -> None:
         """Show the sampler, where it is on screen, and ask what it lacks."""
