@@ -214,7 +214,7 @@ def test_hostile_tokens_stay_text():
     run(test, session=Session(story=HOSTILE))
 
 
-@pytest.mark.parametrize("size", [(40, 10), (40, 12), (60, 20), (80, 24), (200, 60)])
+@pytest.mark.parametrize("size", [(40, 10), (60, 20), (80, 24)])
 def test_every_size_shows_the_parting_and_how_to_go_back(size: tuple[int, int]):
     async def test(rig: Rig) -> None:
         await forked(rig, steps=30, fork=10, more=20)
