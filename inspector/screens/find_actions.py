@@ -36,7 +36,11 @@ class Finding(Acting):
         self.controller.pause()
         facts = self.controller.timeline.facts
         dialog = FindDialog(
-            self.query_text, self.finder, self._asked_place, facts.vocabulary if facts else 0, self._compute_logits
+            self.query_text,
+            self.finder,
+            self._asked_place,
+            facts.vocabulary if facts else 0,
+            self._compute_logits,
         )
         self.app.push_screen(dialog, self._token_found)
         self.answer()
@@ -71,7 +75,8 @@ class Finding(Acting):
             )
             return
         self.app.push_screen(
-            OwnTextDialog(self.own_text, self.cutter, where), lambda typed: self._insert_own(where.node, typed)
+            OwnTextDialog(self.own_text, self.cutter, where),
+            lambda typed: self._insert_own(where.node, typed),
         )
         self.answer()
 
