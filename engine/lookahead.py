@@ -173,7 +173,7 @@ def _again(there: Beside) -> str:
     if not there.recomputed:
         return ""
     tokens = "1 token" if there.recomputed == 1 else f"{there.recomputed:,} tokens"
-    return f"{tokens} of the path went through the model again{f': {there.why}' if there.why else ''}."
+    return f"{tokens} of the path went through the model again{f' ({there.why})' if there.why else ''}."
 
 
 def _within_window(session: Session, node: int, tokens: int) -> tuple[int, str]:

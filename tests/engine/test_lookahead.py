@@ -142,7 +142,9 @@ def test_on_another_branch_what_is_not_shared_is_computed_beside(zoo: Zoo) -> No
     session.move(fork)
     session.choose(600)
     *_, told = look_ahead(session, left, (300, 400), COUNT)
-    assert told.note == "3 tokens of the path went through the model again."
+    assert told.note == (
+        "3 tokens of the path went through the model again (no KV of branches is kept: the budget is 0)."
+    )
     other = begun(loaded, 2)
     other.choose(500)
     [other.step() for _ in range(2)]
@@ -168,7 +170,7 @@ def test_what_can_not_be_taken_off_is_said(zoo: Zoo) -> None:
     node = session.tree[session.node].parent
     *_, told = look_ahead(session, node, (300,), 2)
     depth = session.tree[node].depth
-    assert told.note.startswith(f"{depth} tokens of the path went through the model again: ")
+    assert told.note.startswith(f"{depth} tokens of the path went through the model again (")
     assert "can't be trimmed" in told.note
 
 
