@@ -62,7 +62,7 @@ def run(session: Session, stopped: Stopped, breaking: Breaking | None = None) ->
     """
     breaking = breaking or Breaking(session)
     while not stopped():
-        if session.kv.can_step_back():
+        if session.overlaps:
             yield from _back_to_back(session, stopped, breaking)
         else:
             step = session.step()
@@ -92,7 +92,7 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: Breaking) -> Ite
         ahead.prepare()
         flight: _Flight | None = _launch(session, ahead, before.look)
         while flight is not None:
-            more = not stopped() and finish(session, flight.node) is None and session.kv.can_step_back()
+            more = not stopped() and finish(session, flight.node) is None and session.overlaps
             if more:
                 ahead.prepare()
             row = ahead.collect()
