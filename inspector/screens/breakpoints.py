@@ -98,7 +98,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         )
 
     def extra(self) -> Iterable[Button]:
-        yield Button(Content("Clear all  ctrl+d"), id="clear", compact=True)
+        yield Button(Content("Clear  ctrl+d"), id="clear", compact=True)
 
     def on_mount(self) -> None:
         """Begin in the first field."""
