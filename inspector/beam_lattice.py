@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from rich.cells import cell_len
 
+from inspector.beam_text import number
 from inspector.beam_view import Entry
 from inspector.beaming import Beaming, BeamNode
 from inspector.display import SPACE, truncate, visible
@@ -187,12 +188,15 @@ class _Drawing:
         found: dict[int, tuple[str, Ink]] = {}
         families: dict[int, list[int]] = defaultdict(list)
         for token in self._tokens.values():
-            if token.length == step:
-                families[token.parent].append(token.node)
+            if (
+                token.length == step
+            ):  # those that the window begins with stand each by itself, unless all is in it
+                families[token.parent if step > self._first or step == 1 else token.node].append(token.node)
         for children in families.values():
             rows = sorted(self._rows[child] for child in children)
+            chosen = {self._rows[child] for child in children if child in self._chosen}
             for row in range(rows[0], rows[-1] + 1):
-                found[row] = (_join(row, rows), "faint")
+                found[row] = (_join(row, rows), "accent" if row in chosen else "faint")
         return found
 
     def _cell(self, node: int) -> Bit:
@@ -255,7 +259,7 @@ def _end(entry: Entry) -> Iterator[Bit]:
         return
     if entry.place is not None:
         yield Bit(f"{entry.place}", "strong")
-        yield Bit(f" {entry.last.score:.3f}", "")
+        yield Bit(f" {number(entry.last.score)}", "")
     if entry.kind == "left":
         yield Bit("left live", "muted")
     if entry.greedy or entry.kind == "greedy":

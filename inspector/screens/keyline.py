@@ -55,6 +55,7 @@ HINTS: tuple[Hint, ...] = (
     Hint(("take_back",), "take back", 2),
     Hint(("why",), "why", 6),
     Hint(("tree",), "tree", 5),
+    Hint(("beams",), "beams", 2),
     Hint(("metric",), "colour", 3),
     Hint(("sampling",), "sampling", 4),
     Hint(("prompt",), "prompt", 9),

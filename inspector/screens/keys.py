@@ -210,7 +210,7 @@ def _lines() -> Iterator[str]:
     yield "| `⏎` | Go to the highlighted beam: it is a branch of the tree. |"
     yield "| `←` `→` `pgup` `pgdn` | See the search as it was a step before or after, or ten of them. |"
     yield "| `home` `end` | See it after its first step, or as it stands. |"
-    yield "| `tab` | Change between list and tree. |"
+    yield "| `tab` | Change between list, tree and text. |"
     yield "| `n` | Set up another search; `⏎` starts it. |"
     yield "| `esc` | Go back; the search waits, and `B` goes on with it. |"
     yield from ("", "## In dialogs", "")

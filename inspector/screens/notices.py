@@ -26,6 +26,8 @@ def notice(record: Record) -> Notice | None:
     match record:
         case Failure(command="Explain" | "WhatIf" | "FindTokens" | "Tokenize", expected=True):
             return None  # it is said in the place where the answer would stand
+        case Failure(command="SearchBeams" | "GoOnBeams", expected=True):
+            return None  # the beam screen says so
         case Failure():
             return _failure(record)
         case Verified():

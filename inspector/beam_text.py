@@ -1,0 +1,148 @@
+"""The words and texts of a beam search on the screen; all of them printable."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from inspector.beam_view import Against, Entry
+from inspector.beaming import BeamNode, BeamSearch
+from inspector.display import token_label, truncate, visible
+
+Piece = tuple[str, bool]
+"""Text, and whether it tells this beam from the others."""
+CONTEXT = 10
+"""Cells of what is shared that are shown before what is not, where there isn't room for all."""
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with a true minus."""
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def pieces(entry: Entry, passing: Counter[int]) -> list[Piece]:
+    """The text of a beam, token by token.
+
+    Args:
+        entry: The beam.
+        passing: How many beams go through each node; what only one goes through stands out.
+    """
+    return [(visible(token.text), passing[token.node] <= 1) for token in entry.path if not token.ends]
+
+
+def window(text: Sequence[Piece], cells: int) -> list[Piece]:
+    """As much of a text as fits: its end, or else the place from which it stands out."""
+    widths = [cell_len(piece) for piece, _ in text]
+    if sum(widths) <= cells:
+        return list(text)
+    parting = next((place for place, (_, own) in enumerate(text) if own), len(text))
+    start, room = len(text), cells - 1
+    while start > 0 and widths[start - 1] <= room:
+        start -= 1
+        room -= widths[start]
+    if start > parting:
+        start = _before(widths, parting)
+    shown = list(text[start:])
+    return _cut([("…", False), *shown] if start else shown, cells)
+
+
+def _before(widths: Sequence[int], parting: int) -> int:
+    """A place a few cells before another."""
+    room = CONTEXT
+    while parting > 0 and widths[parting - 1] <= room:
+        parting -= 1
+        room -= widths[parting]
+    return parting
+
+
+def _cut(text: Sequence[Piece], cells: int) -> list[Piece]:
+    """Cut a text at its end; `…` tells that something is missing."""
+    kept: list[Piece] = []
+    for place, (piece, own) in enumerate(text):
+        width = cell_len(piece)
+        if width > cells or (width == cells and place < len(text) - 1):
+            return [*kept, (truncate(piece + "…", cells) if cells else "", own)]
+        kept.append((piece, own))
+        cells -= width
+    return kept
+
+
+def standing(entry: Entry, short: bool = False) -> str:
+    """How a beam stands, in a few words."""
+    match entry.kind:
+        case "fell":
+            return f"out at {entry.fell}" if short else f"fell out at step {entry.fell}"
+        case "live":
+            word = "live"
+        case "left":
+            return "left" if short else "not finished"
+        case _:
+            word = entry.ended or "live"
+    if not (entry.greedy or entry.kind == "greedy"):
+        return word
+    return "greedy" if short else f"greedy, {word}"
+
+
+def counts(found: Sequence[Entry]) -> str:
+    """How many of a kind there are."""
+    numbers = Counter(entry.kind for entry in found)
+    words = {"live": "live", "finished": "finished", "left": "not finished"}
+    return " · ".join(f"{numbers[kind]} {words[kind]}" for kind in numbers if kind in words)
+
+
+def asked(search: BeamSearch) -> str:
+    """The settings of a search."""
+    opened = search.opened
+    return (
+        f"width {opened.width} · {opened.max_tokens} tokens at most · length penalty {opened.length_penalty:g} · "
+        f"early stopping {'on' if opened.early_stopping else 'off'}"
+    )
+
+
+def called(entry: Entry) -> str:
+    """What a beam is called."""
+    if entry.place is None:
+        return "greedy decoding" if entry.kind == "greedy" else "this beam"
+    return f"{'beam' if entry.kind == 'live' else 'hypothesis'} {entry.place}"
+
+
+def beside_greedy(entry: Entry, against: Against | None) -> str:
+    """Where a beam parts from greedy decoding, and by how much logprob."""
+    if against is None:
+        return ""
+    name = called(entry).capitalize()
+    if against.mine is None or against.greedy is None:
+        return _alike(entry, name, against)
+    return f"{name} parts from greedy at token {against.shared + 1}: {_parting(against)}; {_gap(against)}"
+
+
+def _alike(entry: Entry, name: str, against: Against) -> str:
+    if entry.kind == "greedy":
+        return "This is greedy decoding: always the most probable token"
+    if against.longer == 0:
+        return f"{name} is what greedy decoding says, token for token"
+    if against.longer < 0:
+        return f"{name} is how greedy decoding begins; that goes on for {_tokens(-against.longer)}"
+    return f"{name} begins with all that greedy decoding says, and goes on for {_tokens(against.longer)}"
+
+
+def _parting(against: Against) -> str:
+    assert against.mine is not None
+    assert against.greedy is not None
+    mine, greedy = number(against.mine.logprob, 2), number(against.greedy.logprob, 2)
+    return f"{_token(against.mine)} {mine}, greedy {_token(against.greedy)} {greedy}"
+
+
+def _gap(against: Against) -> str:
+    sign = "+" if against.gap >= 0 else ""
+    return f"logprob {sign}{number(against.gap)} after {_tokens(against.tokens)}"
+
+
+def _token(token: BeamNode) -> str:
+    return token_label(token.text) if token.text else "an unfinished character"
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} token{'' if count == 1 else 's'}"
