@@ -17,6 +17,7 @@ from engine.beside import stand
 from engine.errors import Cancelled, PromptError, StepError
 from engine.lookahead import Line, look_ahead
 from engine.model import Loaded
+from engine.nocache import open_session
 from engine.records import AheadLine, LookedAhead
 from engine.rows import OneByOne, rows
 from engine.runner import Runner
@@ -184,6 +185,16 @@ def test_a_copy_beside_can_be_written_and_the_session_is_not(zoo: Zoo, kind: str
     for token in (300, 400, 500):
         there.runner.forward(token)
     assert all(np.array_equal(one, two) for one, two in zip(before, state(session), strict=True))
+
+
+def test_without_a_kv_cache_the_path_goes_into_one_beside(zoo: Zoo) -> None:
+    session = open_session(zoo.load("llama", no_kv_cache=True), Settings())
+    list(session.prefill(PROMPT, session.tokens.encode(PROMPT), echo=False))
+    depth = session.tree[session.node].depth
+    *_, told = look_ahead(session, session.node, best(session), COUNT)
+    assert told.note.startswith(f"{depth} tokens of the path went through the model again")
+    assert session.kv.offset == 0
+    assert_lines(told, begun(zoo.load("llama")), COUNT)
 
 
 def test_caches_of_an_unknown_kind_run_one_after_another(zoo: Zoo) -> None:
