@@ -13,14 +13,15 @@ from pathlib import Path
 
 from engine.errors import TraceError
 from engine.records import Loading, LookedAhead, ModelFacts, PromptOpened
+from engine.trace_bounds import LINES_LIMIT, TOTAL_LIMIT
 from engine.trace_entry import VERSION, Entry, Header, Unknown
-from engine.trace_file import ENTRIES_LIMIT, TOTAL_LIMIT, Reader, uncollected
+from engine.trace_file import Reader, uncollected
 from engine.trace_journal import Journal, in_use
 from engine.trace_save import save_as
 from engine.trace_shapes import Kept
 
 __all__ = [
-    "ENTRIES_LIMIT",
+    "LINES_LIMIT",
     "TOTAL_LIMIT",
     "VERSION",
     "Entry",

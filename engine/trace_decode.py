@@ -57,6 +57,10 @@ class Decoder:
             return Entry(Unknown(kinds[0], found | self._rows.rest.all(), self._fields), at)
         return self._entry(cls, found, at)
 
+    def forget(self) -> None:
+        """No more lines come: let go of what they might have referred to."""
+        self._rows.forget()
+
     def _entry(self, cls: type, found: dict[str, Any], at: float) -> Entry:
         more = self._rows.more = []
         value = self._rows.row(cls)(found.pop(cls.__name__))

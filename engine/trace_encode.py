@@ -11,6 +11,7 @@ from typing import Any
 from engine import trace_candidates, trace_layers
 from engine.errors import TraceError
 from engine.records import Candidate, Distribution, KVGroup, KVReading, PromptToken
+from engine.trace_bounds import excess, too_long
 from engine.trace_entry import END, MAGIC, VERSION, Entry, Fields, Unknown
 from engine.trace_lazy import PRESENT
 from engine.trace_lines import sealed
@@ -25,8 +26,6 @@ REFERRED = (Distribution, PromptToken)
 """What a later line refers to by its node rather than telling it again."""
 PARTS = (Distribution, KVReading)
 """What stands at the end of its line, so that it need not be read before it is looked at."""
-LINE_LIMIT = 32 * 2**20
-"""Bytes of a line at most."""
 _dump = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
 ).encode
@@ -42,7 +41,8 @@ class Encoder:
 
     def __init__(self, program: str, ends: bool = False) -> None:
         self._program, self._ends = program, ends
-        self._lines = 0
+        self.size = self.lines = 0
+        """Of the trace so far, in bytes and in lines."""
         self._rows: dict[type, Write] = {}
         self._told: dict[tuple[type, int], Any] = {}
         self._parts: list[Any] = []
@@ -64,18 +64,19 @@ class Encoder:
             "ends": self._ends,
             "fields": fields,
         }
-        self._lines += 1
-        return sealed(_bytes(_dump(head)[:-1]))
+        line = sealed(_bytes(_dump(head)[:-1]))
+        self.size, self.lines = self.size + len(line), self.lines + 1
+        return line
 
     def end(self) -> bytes:
         """The last line of a file that is written whole."""
-        return sealed(_bytes(_dump({END: self._lines})[:-1]))
+        return sealed(_bytes(_dump({END: self.lines})[:-1]))
 
     def entry(self, entry: Entry) -> bytes:
         """The line of an entry, after a header line where it needs another.
 
         Raises:
-            TraceError: It holds a number that is none, or is longer than a line may be.
+            TraceError: It holds a number that is none, or would make a trace that is too long to be read.
         """
         fields = entry.value.fields if isinstance(entry.value, Unknown) else FIELDS
         before = self.header(fields) if fields != self._fields else b""
@@ -85,16 +86,18 @@ class Encoder:
             kind = type(entry.value).__name__
             raise TraceError(
                 f"{kind} can't be written to a trace: {error}.",
-                "This is a fault of the program; please report it.",
+                "Begin another session; if this comes back, please report it.",
             ) from error
-        if len(line) > LINE_LIMIT:
-            kind, size = type(entry.value).__name__, len(line) // 2**20
-            raise TraceError(
-                f"{kind} takes {size} MiB; a line of a trace holds {LINE_LIMIT // 2**20}.",
-                "Use a shorter prompt, or fewer candidates.",
-            )
-        self._lines += 1
+        self._bound(type(entry.value).__name__, line)
         return before + line
+
+    def _bound(self, kind: str, line: bytes) -> None:
+        """Count a line, and refuse it where it would make a trace that can't be read."""
+        self.size, self.lines = self.size + len(line), self.lines + 1
+        if too_much := excess(line):
+            raise TraceError(f"{kind} can't be saved: its line {too_much}.", "Record fewer candidates.")
+        if too_much := too_long(self.size, self.lines):
+            raise TraceError(f"The session {too_much}.", "Begin another one.")
 
     def _line(self, entry: Entry) -> str:
         """The line's JSON without its last brace."""

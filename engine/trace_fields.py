@@ -13,7 +13,7 @@ from engine.trace_encode import PARTS, REFERRED
 from engine.trace_entry import Fields
 from engine.trace_lazy import PRESENT, WITHOUT_CANDIDATES, waiting, waiting_candidates
 from engine.trace_lines import Rest
-from engine.trace_rows import ABSENT, Builder, Read, absent
+from engine.trace_rows import ABSENT, Read, absent, builder
 from engine.trace_shapes import CLASSES, Column, Misfit, columns, items, optional, words
 from engine.trace_values import (
     brief,
@@ -82,6 +82,10 @@ class Rows:
             raise Misfit(f"has no {cls.__name__} in place {place} of its parts")
         return value
 
+    def forget(self) -> None:
+        """Let go of what lines may refer to."""
+        self._told.clear()
+
     # ---- rows -------------------------------------------------------------------------------
 
     def _made(self, cls: type) -> Read:
@@ -93,7 +97,7 @@ class Rows:
             self._reader(column.hint, column, cls) if column.name in listed else absent(column)
             for column in columns(cls)
         ]
-        build: Read = Builder(cls, reads).build
+        build = builder(cls, reads)
         read = self._whole(
             cls, len(listed), build if list(listed) == own else self._mapped(listed, own, build)
         )

@@ -16,21 +16,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from engine.errors import TraceError
+from engine.trace_bounds import FIRST_LIMIT, LINE_LIMIT, excess, too_long
 from engine.trace_decode import Decoder
-from engine.trace_encode import LINE_LIMIT
 from engine.trace_entry import END, MAGIC, VERSION, Entry, Header
 from engine.trace_lines import unsealed, whole
 from engine.trace_shapes import Misfit
 from engine.trace_tree import Nodes
 from engine.trace_values import brief, read_text
 
-TOTAL_LIMIT = 512 * 2**20
-"""Bytes of a trace at most, uncompressed: some 350,000 steps with 20 candidates."""
-ENTRIES_LIMIT = 1_000_000
-VALUES_LIMIT = 4_000_000
-"""Values of one line at most: in memory each takes many times its bytes in the file."""
-_FIRST_LIMIT = 2**20
-"""Bytes of a header at most."""
 _WINDOW = 2**25
 """Bytes that Zstandard may ask for to look back."""
 _BEGIN = b'{"%b":' % MAGIC.encode()
@@ -62,10 +55,12 @@ class Reader(Iterator[Entry]):
         """What was found wrong in parts that were decoded later, once they were looked at."""
         self._torn_ok = torn_ok
         self._nodes = Nodes()
+        self._decoder: Decoder | None = None
         self._raw = self._opened()
         try:
             self._file = self._plain()
-            self.header, self._decoder = self._head(self._next_line(_FIRST_LIMIT))
+            self.header, self._decoder = self._head(self._next_line(FIRST_LIMIT))
+            """The first line's, of a session that was gone on with too."""
         except BaseException:
             self.close()
             raise
@@ -81,6 +76,8 @@ class Reader(Iterator[Entry]):
     def close(self) -> None:
         """Close the file; what was read stays good."""
         self._raw.close()
+        if self._decoder is not None:
+            self._decoder.forget()
 
     @property
     def progress(self) -> float:
@@ -134,7 +131,10 @@ class Reader(Iterator[Entry]):
 
     def _plain(self) -> Any:
         """The file without its compression."""
-        begin: bytes = self._guarded(lambda: self._raw.peek(4))[:4]
+        try:
+            begin = self._raw.peek(4)[:4]
+        except OSError as error:
+            raise self._unreadable(error) from error
         if begin[:2] == b"\x1f\x8b":
             self.compressed = True
             return io.BufferedReader(gzip.GzipFile(fileobj=self._raw), 2**17)
@@ -142,34 +142,31 @@ class Reader(Iterator[Entry]):
             self.compressed = True
             return io.BufferedReader(_zstandard(self._raw), 2**17)
         self.compressed = False
-        if self._size > TOTAL_LIMIT:
-            raise self._too_long()
+        self._bound(self._size)
         return self._raw
 
     def _next_line(self, limit: int) -> bytes:
         """A line with its end, nothing at the end of the file."""
-        line: bytes = self._guarded(lambda: self._file.readline(limit + 1))
+        try:
+            line: bytes = self._file.readline(limit + 1)
+        except Exception as error:
+            raise self._unreadable(error) from error
         if not line:
             return line
         self.line += 1
-        if len(line) > limit:
-            raise self._wrong(f"is longer than the {limit // 2**20} MiB that a line may have")
-        if len(line) > _FIRST_LIMIT and sum(map(line.count, (b",", b"[", b"{"))) > VALUES_LIMIT:
-            raise self._wrong(f"has more than {VALUES_LIMIT} values")
-        if self.complete + len(line) > TOTAL_LIMIT or self.entries >= ENTRIES_LIMIT:
-            raise self._too_long()
+        if too_much := excess(line, limit):
+            raise self._wrong(too_much)
+        self._bound(self.complete + len(line))
         self.complete += len(line)
         return line
 
-    def _guarded(self, read: Any) -> Any:
-        """Read, with what a damaged file makes the libraries raise in words."""
-        try:
-            return read()
-        except EOFError as error:
-            raise self._wrong("is cut short: the compressed data end in it", next_line=True) from error
-        except (OSError, zlib.error, _zstandard_error()) as error:
-            why = getattr(error, "strerror", None) or error
-            raise self._wrong(f"can't be read: {why}", next_line=True) from error
+    def _unreadable(self, error: Exception) -> TraceError:
+        """What a damaged file makes the libraries raise, in words."""
+        if isinstance(error, EOFError):
+            return self._wrong("is cut short: the compressed data end in it", next_line=True)
+        if isinstance(error, (OSError, zlib.error, _zstandard_error())):
+            return self._wrong(f"can't be read: {getattr(error, 'strerror', None) or error}", next_line=True)
+        raise error
 
     # ---- lines ------------------------------------------------------------------------------
 
@@ -182,23 +179,23 @@ class Reader(Iterator[Entry]):
             header = _header(whole(unsealed(line)[0]))
         except Misfit as error:
             raise self._wrong(str(error)) from error
-        self._lacks_end = header.ends
+        self._ends = self._lacks_end = header.ends
         return header, Decoder(header, self.problems.append)
 
     def _entry(self, line: bytes) -> Entry | None:
         """What a line holds; None for a header and for an incomplete end."""
         whole_line = line.endswith(b"\n")
-        if self._torn_ok and not whole_line and not self.compressed and not self.header.ends:
+        if self._torn_ok and not whole_line and not self.compressed and not self._ends:
             self.torn, self.complete = len(line), self.complete - len(line)
             return None
         if line.startswith(_BEGIN):
-            self.header, self._decoder = self._head(line)
+            _, self._decoder = self._head(line)
             return None
         try:
             if line.startswith(_END):
                 self._end(line)
                 return None
-            entry = self._decoder.entry(line, self.line)
+            entry = self._decoder.entry(line, self.line)  # type: ignore[union-attr]
             self._nodes.check(entry.value)
         except Misfit as error:
             raise self._wrong(str(error) if whole_line else f"is cut short: it {error}") from error
@@ -217,23 +214,27 @@ class Reader(Iterator[Entry]):
         self.close()
         return TraceError(f"Line {line} of {self.path} {what}.", _MEND, line)
 
-    def _too_long(self) -> TraceError:
-        self.close()
-        return TraceError(
-            f"{self.path} is too long: {TOTAL_LIMIT // 2**20} MiB and {ENTRIES_LIMIT} lines of a trace are read.",
-            "Record fewer candidates, or shorter sessions.",
-            self.line,
-        )
+    def _bound(self, size: int) -> None:
+        """Refuse a file that is too long."""
+        if too_much := too_long(size, self.line):
+            self.close()
+            raise TraceError(
+                f"{self.path} {too_much}.", "Record fewer candidates, or shorter sessions.", self.line
+            )
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage is collected meanwhile: nothing of a trace is any, and looking takes as long as reading it."""
+    """No garbage is collected meanwhile, nor looked for later in what was made: a trace stays as long as its program.
+
+    Looking through it takes as long as reading it, and would stop a screen for 0.3 s ever so often.
+    """
     before = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if before:
             gc.enable()
 

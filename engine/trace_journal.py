@@ -86,6 +86,7 @@ class Journal:
             if reader.compressed:
                 raise TraceError(f"{path} is compressed: it can't be gone on with.", "Save it without.")
             os.ftruncate(descriptor, reader.complete)
+            encoder.size, encoder.lines = reader.complete, reader.line
         except BaseException as error:
             os.close(descriptor)
             if isinstance(error, OSError):

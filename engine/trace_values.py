@@ -44,7 +44,13 @@ def read_bytes(value: Any) -> bytes:
 
 
 def write_text(text: str) -> Any:
-    """Text as it is; with halves of surrogate pairs, which UTF-8 can't hold, as `{"hex": ...}`."""
+    """Text as it is; with halves of surrogate pairs, which UTF-8 can't hold, as `{"hex": ...}`.
+
+    Raises:
+        ValueError: It is longer than what is read.
+    """
+    if len(text) > TEXT_LIMIT:
+        raise ValueError(f"a text has more than {TEXT_LIMIT} characters")
     try:
         text.encode()
     except UnicodeEncodeError:

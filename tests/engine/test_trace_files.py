@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
@@ -17,9 +19,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import trace_file
+from engine import trace_bounds
 from engine.errors import TraceError
-from engine.records import Distribution, Failure, Step
+from engine.records import Distribution, Failure, Recalled, Step
 from engine.trace import Entry, Reader, Trace, load, peek, save_as
 from engine.trace_encode import Encoder
 from engine.trace_lines import sealed
@@ -230,7 +232,7 @@ def test_a_file_of_two_gigabytes_is_refused_at_once(plain: bytes, tmp_path: Path
         file.write(plain)
         file.truncate(2 * 2**30)
     with bounded(8, 1):
-        assert "is too long: 512 MiB and 1000000 lines of a trace are read" in refused(path).message
+        assert "is too long: a trace has at most 512 MiB and 1000000 lines" in refused(path).message
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
@@ -250,10 +252,10 @@ def test_a_bomb_of_many_lines_is_refused(
     line = b'{"Undeleted":[1],"at":0}\n'
     path = tmp_path / "a.trace"
     path.write_bytes(gzip.compress(after_header(plain) + line * 30_000, 1))
-    monkeypatch.setattr(trace_file, "ENTRIES_LIMIT", 20_000)
-    assert "lines of a trace are read" in refused(path).message
-    monkeypatch.setattr(trace_file, "ENTRIES_LIMIT", 10**6)
-    monkeypatch.setattr(trace_file, "TOTAL_LIMIT", 2**19)
+    monkeypatch.setattr(trace_bounds, "LINES_LIMIT", 20_000)
+    assert "20000 lines" in refused(path).message
+    monkeypatch.setattr(trace_bounds, "LINES_LIMIT", 10**6)
+    monkeypatch.setattr(trace_bounds, "TOTAL_LIMIT", 2**19)
     assert "is too long" in refused(path).message
 
 
@@ -280,6 +282,7 @@ def test_a_window_of_gigabytes_is_refused(tmp_path: Path) -> None:
         (b'{"Undeleted":[1],"Undeleted":[2]}', "has the name 'Undeleted' twice"),
         (b'{"Undeleted":[1],"Deleted":[2]}', "must be of one kind, not 'Undeleted', 'Deleted'"),
         (b'{"at":1}', "must be of one kind, not of none"),
+        (b'{"undeleted":[1]}', "must be of one kind, not of none"),
         (b'{"Undeleted":[1],"at":-1}', "must not have a time below 0"),
         (b'{"Undeleted":[1],"at":1e999}', "must be a finite number, not inf"),
         (b'{"Recalled":[[],1e999]}', "Recalled.ms must be a finite number, not inf"),
@@ -410,6 +413,18 @@ def test_saving_replaces_the_file_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["a.trace"]
 
 
+def test_what_could_not_be_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.trace"
+    with pytest.raises(TraceError, match="Failure can't be written to a trace: a text has more than 4194304"):
+        save_as(path, [Entry(Failure("Step", "a" * 5 * MIB, ""))], PROGRAM)
+    with pytest.raises(TraceError, match="Recalled can't be saved: its line is longer than the 32 MiB"):
+        save_as(path, [Entry(Recalled((2**60,) * 2_000_000, 1.0))], PROGRAM)
+    monkeypatch.setattr(trace_bounds, "LINES_LIMIT", 20)
+    with pytest.raises(TraceError, match="The session is too long"):
+        save_as(path, entries(), PROGRAM)
+    assert not list(tmp_path.iterdir())
+
+
 def test_saving_keeps_a_link_a_link(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to(tmp_path / "a.trace")
     save_as(tmp_path / "b", entries(), PROGRAM)
@@ -434,3 +449,18 @@ def test_a_number_that_is_none_is_refused_when_it_is_written(tmp_path: Path) -> 
     with pytest.raises(TraceError, match="Step can't be written to a trace"):
         save_as(tmp_path / "a.trace", [Entry(step)], PROGRAM)
     assert load(tmp_path / "a.trace").entries == [Entry(bad)]
+
+
+def test_traces_need_the_standard_library_alone(plain: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    path.write_bytes(plain)
+    code = f"""
+import sys
+for name in ("mlx", "mlx_lm", "numpy", "transformers", "textual", "rich", "zstandard", "safetensors"):
+    sys.modules[name] = None
+from engine.trace import load, save_as
+found = load({str(path)!r})
+save_as({str(tmp_path / "b.trace.gz")!r}, found.entries, "test 1")
+assert load({str(tmp_path / "b.trace.gz")!r}).entries == found.entries
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

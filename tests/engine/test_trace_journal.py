@@ -134,6 +134,7 @@ def test_a_session_is_gone_on_with(path: Path) -> None:
         journal.write(value)
     journal.close()
     assert values_in(path) == values
+    assert load(path).header.program == PROGRAM
     times = [entry.at for entry in load(path).entries]
     assert times == sorted(times)
 
