@@ -232,11 +232,14 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         """A candidate's text, and dim behind it what might come, in so many cells and one blank."""
         cut = candidate.cut_by is not None
         label, blanks = fitted(token_label(candidate.text, candidate.raw), cells)
-        words = Segment(label, self.ink("special") if candidate.special and not cut else ink)
+        words = self.ink("special") if candidate.special and not cut else ink
         if not line:
-            return [words, Segment(blanks + " ", ink)]
+            return [Segment(label, words), Segment(blanks + " ", ink)]
         behind, blanks = fitted(line, len(blanks))
-        return [words, Segment(f"{behind}{blanks} ", (ink if cut else self.ink("muted")) + DIM)]
+        return [
+            Segment(label, self.ink("muted") if cut else words),  # so that one is told from the other
+            Segment(f"{behind}{blanks} ", (ink if cut else self.ink("muted")) + DIM),
+        ]
 
     def _under(self, line: Ghost, width: int, ink: Style) -> Row:
         """What might come after a candidate, in a row of its own."""
