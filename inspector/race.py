@@ -33,6 +33,8 @@ CHART_ROWS = 10
 LEFT, RIGHT = 10, 26
 """Cells beside the chart: the scale, and what each curve is."""
 LEAST_CHART, MOST_CHART = 24, 90
+ROOM = 1.1
+"""Height of the chart over the highest median of a window: single steps beyond it stand at its edge."""
 FIGURES = ("model", "seed")
 COLUMNS = ("tokens", "cache", "no cache", "times", "cache so far", "no cache so far", "KV held", "KV dropped")
 
@@ -188,7 +190,7 @@ def chart(steps: Sequence[RaceStep], columns: int) -> list[str]:
     width = max(LEAST_CHART, min(MOST_CHART, columns - LEFT - RIGHT))
     lanes = [step.uncached_ms for step in steps], [step.cached_ms for step in steps]
     ends = [statistics.median(lane[-max(1, len(lane) // 12) :]) for lane in lanes]
-    top = round_top(max(max(_smooth(lane)) for lane in lanes))
+    top = round_top(ROOM * max(max(medians(window)) for window in windows(steps, 2 * WINDOWS)))
     lines = ["".join(cell.char for cell in line) for line in curves(lanes, width, CHART_ROWS, top)]
     names = {
         _line_of(ends[1], top): f" with a cache {ms(ends[1])} ms",
@@ -204,11 +206,6 @@ def chart(steps: Sequence[RaceStep], columns: int) -> list[str]:
     first, last = str(steps[0].tokens), str(steps[-1].tokens)
     foot = f"{first}{'tokens':^{max(0, width - len(first) - len(last))}}{last}"
     return ["  ms a step", *rows, " " * (LEFT - 1) + "└" + "─" * width, " " * LEFT + foot]
-
-
-def _smooth(lane: Sequence[float]) -> list[float]:
-    """Medians of neighbours, so that one outlier doesn't set the scale."""
-    return [statistics.median(lane[max(0, n - 2) : n + 3]) for n in range(len(lane))]
 
 
 def _line_of(value: float, top: float) -> int:

@@ -146,9 +146,9 @@ def test_the_chart_fits_and_names_both_curves(monkeypatch: pytest.MonkeyPatch) -
     for columns in (60, 80, 200):
         lines = race.chart(steps(), columns)
         assert max(map(len, lines)) <= max(columns, race.LEFT + race.LEAST_CHART + race.RIGHT)
-        assert "without one 74.0 ms" in lines[1]
+        assert any("without one 74.0 ms" in line for line in lines[1:6])
         assert any("with a cache 10.0 ms" in line for line in lines[8:])
-        assert lines[1].split("┤")[0].strip() == "80.0"
+        assert lines[1].split("┤")[0].strip() == "100"
         assert lines[-1].split() == ["17", "tokens", "76"]
 
 
