@@ -92,11 +92,14 @@ def counts(found: Sequence[Entry]) -> str:
     return " · ".join(f"{numbers[kind]} {words[kind]}" for kind in numbers if kind in words)
 
 
-def asked(search: BeamSearch) -> str:
+def asked(search: BeamSearch, short: bool = False) -> str:
     """The settings of a search."""
     opened = search.opened
+    if short:
+        early = "early stop" if opened.early_stopping else "no early stop"
+        return f"width {opened.width} · max {opened.max_tokens} · penalty {opened.length_penalty:g} · {early}"
     return (
-        f"width {opened.width} · {opened.max_tokens} tokens at most · length penalty {opened.length_penalty:g} · "
+        f"width {opened.width} · max tokens {opened.max_tokens} · length penalty {opened.length_penalty:g} · "
         f"early stopping {'on' if opened.early_stopping else 'off'}"
     )
 

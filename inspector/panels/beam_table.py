@@ -37,8 +37,8 @@ class _Columns:
     """Whether it is said in one or two words."""
 
 
-_WIDE = _Columns(3, 9, _BAR + 2, 10, 8, 21)
-_NORMAL = _Columns(3, 9, 0, 10, 0, 21)
+_WIDE = _Columns(4, 9, _BAR + 2, 10, 8, 21)
+_NORMAL = _Columns(4, 9, 0, 10, 0, 21)
 _NARROW = _Columns(3, 8, 0, 0, 0, 10)
 
 
@@ -124,11 +124,12 @@ class BeamTable(Canvas):
         if not chosen:
             return row
         rest = Segment(" " * (width - _cells(row)))
-        return list(Segment.apply_style([*row, rest], Style(bgcolor=self.ink("row").bgcolor)))
+        ground = Style(bgcolor=self.ink("row").bgcolor)
+        return list(Segment.apply_style([*row, rest], post_style=ground))
 
     def _figures(self, entry: Entry, columns: _Columns) -> Iterator[Segment]:
         out = self.ink("faint") if entry.kind == "fell" else Style()
-        yield Segment(pad(_place(entry), columns.place, right=True), out or self.ink("strong"))
+        yield Segment(pad(self._numbered(entry), columns.place, right=True), out or self.ink("strong"))
         yield Segment(pad(number(entry.last.score, 4), columns.score, right=True), out)
         if columns.bar:
             share = math.exp(min(0.0, entry.last.total - self._best))
@@ -138,6 +139,13 @@ class BeamTable(Canvas):
             yield Segment(pad(number(entry.last.total), columns.logprob, right=True), out)
         if columns.tokens:
             yield Segment(pad(str(entry.length), columns.tokens, right=True), out)
+
+    def _numbered(self, entry: Entry) -> str:
+        """Its place; a hypothesis is marked while it stands below beams that have places of their own."""
+        if entry.place is None:
+            return "✗" if entry.kind == "fell" else "·"
+        mixed = entry.kind == "finished" and self.entries[0].kind == "live"
+        return f"■{entry.place}" if mixed else str(entry.place)
 
     def _text(self, entry: Entry, room: int) -> Iterator[Segment]:
         out = entry.kind == "fell"
@@ -155,9 +163,3 @@ class BeamTable(Canvas):
 
 def _cells(row: Row) -> int:
     return sum(segment.cell_length for segment in row)
-
-
-def _place(entry: Entry) -> str:
-    if entry.kind == "fell":
-        return "✗"
-    return "·" if entry.place is None else str(entry.place)

@@ -20,7 +20,6 @@ SETTING: tuple[Hint, ...] = (
     ("⏎", "start", 9),
     ("↑↓", "field", 7),
     ("←→", "on or off", 4),
-    ("?", "", 0),
     ("esc", "back", 8),
 )
 VIEWING: tuple[Hint, ...] = (
@@ -90,7 +89,8 @@ def _under_way(control: BeamControl, search: BeamSearch) -> str:
         return "Beginning"
     alone = "" if search.step.live else " Only greedy decoding goes on."
     note = f" {visible(search.opened.note)}" if search.opened.note else ""
-    return f"Step {step} of at most {most}, {milliseconds(search.step.ms)}.{alone} space one step, r to the end.{note}"
+    cost = milliseconds(search.step.ms)
+    return f"Step {step} of at most {most}, {cost}.{alone} space steps, r runs to the end.{note}"
 
 
 # ---- where beams begin --------------------------------------------------------------------------

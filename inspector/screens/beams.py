@@ -25,11 +25,11 @@ from inspector.screens.compare import keys
 from inspector.screens.help import HelpDialog
 
 ABOUT = (
-    "Several continuations at once, and the best of them kept.",
+    "Several continuations at once, the best of them kept",
     "",
-    "At every step each beam grows by every token there is.",
-    "The most probable of all these stay, as many as the width; the others fall out.",
-    "What comes of it is ranked, with greedy decoding beside it.",
+    "At each step every beam grows by every token.",
+    "As many as the width stay, and the others fall out.",
+    "What comes of it is ranked beside greedy decoding.",
     "",
 )
 LOW, TALL = 22, 32
@@ -196,7 +196,7 @@ class BeamScreen(Screen[int]):
         width, entry = self.size.width - 2, self.entry
         search, beams = self.control.search, self.control.controller.timeline.beams
         self.query_one("#beam-place", Static).update(begun_after(self.control, self.setting, width))
-        self.query_one("#beam-asked", Static).update(Content(asked(search) if search else ""))
+        self.query_one("#beam-asked", Static).update(Content(asked(search, width < 64) if search else ""))
         beside = beside_greedy(entry, against(beams, entry, self.step)) if entry else ""
         self.query_one("#beam-against", Static).update(Content(beside))
         said = situation(self.control, self.setting, self.at)
@@ -226,7 +226,7 @@ class BeamScreen(Screen[int]):
         self._rows = max(0 if over else self._rows, len(self.listed))
         most = max(6, self.app.size.height // 2 - 2)
         self.table.styles.height = min(self._rows + 3, most) if len(view) > 1 else "1fr"
-        self.reading.styles.height = 8 if len(view) > 1 else "1fr"
+        self.reading.styles.height = 6 if len(view) > 1 else "1fr"
 
     def _say(self, answer: str = "") -> None:
         self.answer = answer
