@@ -79,7 +79,7 @@ def standing(entry: Entry, short: bool = False) -> str:
         case "left":
             return "left" if short else "not finished"
         case _:
-            word = entry.ended or "live"
+            word = entry.ended.removeprefix("eos ") or "live"
     if not (entry.greedy or entry.kind == "greedy"):
         return word
     return "greedy" if short else f"greedy, {word}"

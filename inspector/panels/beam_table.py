@@ -37,8 +37,8 @@ class _Columns:
     """Whether it is said in one or two words."""
 
 
-_WIDE = _Columns(4, 9, _BAR + 2, 10, 8, 21)
-_NORMAL = _Columns(4, 9, 0, 10, 0, 21)
+_WIDE = _Columns(4, 9, _BAR + 2, 10, 8, 32)
+_NORMAL = _Columns(4, 9, 0, 10, 0, 24)
 _NARROW = _Columns(3, 8, 0, 0, 0, 10)
 
 
@@ -118,8 +118,9 @@ class BeamTable(Canvas):
         chosen, out = entry is self.entries[self.place], entry.kind == "fell"
         row = [Segment("▶ " if chosen else "  ", self.ink("accent"))]
         row += self._figures(entry, columns)
+        words = standing(entry, columns.short)
         style = self.ink("faint" if out else "good" if entry.kind == "finished" else "muted")
-        row.append(Segment("  " + pad(standing(entry, columns.short), columns.standing), style))
+        row.append(Segment(f"  {pad(words, columns.standing - 2)}  ", style))
         row += self._text(entry, width - _cells(row))
         if not chosen:
             return row

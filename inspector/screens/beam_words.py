@@ -13,7 +13,7 @@ from inspector.branches import ROOT
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds
 from inspector.screens.beam_control import BeamControl
-from inspector.timeline import Item, Timeline
+from inspector.timeline import Timeline
 
 Hint = tuple[str, str, int]
 SETTING: tuple[Hint, ...] = (
@@ -102,7 +102,7 @@ def begun_after(control: BeamControl, setting: bool, width: int) -> Content:
     node = control.start if setting or search is None else search.opened.node
     head, tail = ("Beams begin after ", _instead(timeline)) if setting else ("Beams began after ", "")
     room = width - cell_len(head) - cell_len(tail) - 1
-    text = _end_of(_path(timeline, node), room)
+    text = _end_of(timeline, node, room)
     return (
         Content.styled(head, "bold")
         + Content(text)
@@ -120,15 +120,12 @@ def _instead(timeline: Timeline) -> str:
     return f" in place of {token_label(item.text, item.raw)}, {what}"
 
 
-def _path(timeline: Timeline, node: int) -> list[Item]:
-    return timeline.path(node) if node in timeline.nodes else []
-
-
-def _end_of(items: list[Item], cells: int) -> str:
+def _end_of(timeline: Timeline, node: int, cells: int) -> str:
+    """As much of the end of a path's text as fits, whole tokens."""
     found, room = "", cells - 1
-    for item in reversed(items):
+    while (item := timeline.nodes.get(node)) is not None:
         text = visible(item.text)
         if cell_len(text) > room:
             return "…" + found
-        found, room = text + found, room - cell_len(text)
+        found, room, node = text + found, room - cell_len(text), timeline.parent[node]
     return found

@@ -98,6 +98,7 @@ class BeamScreen(Screen[int]):
     def on_mount(self) -> None:
         """Take in what the engine tells from now on."""
         self.control.controller.listeners.append(self._receive)
+        self.control.controller.timeline.beams.refused = None  # it was said then
         self.call_after_refresh(self.show)
         if self.setting:
             self.call_after_refresh(self.form.begin)

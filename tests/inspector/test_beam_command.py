@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -157,6 +158,21 @@ def test_greedy_is_marked_where_the_ranking_has_it() -> None:
     run = Run(greedy=BEST)
     run.go()
     assert [row[:8].strip() for row in run.out.getvalue().splitlines()[1:]] == ["1 greedy", "2"]
+
+
+def test_equal_texts_are_told_apart_by_the_token_that_ended_them() -> None:
+    best, greedy = replace(BEST, end="<|im_end|>"), replace(BEST, node=11, end="<|end\x1b|>")
+    run = Run(greedy=greedy)
+    run.answers = {
+        commands.SearchBeams: answer(
+            [OPENED, *STEPS, records.BeamEnded((best, WORSE), greedy, (), 2, "length", 6.0)]
+        )
+    }
+    run.go()
+    lines = run.out.getvalue().splitlines()
+    place = lines[0].index("ends")
+    assert [line[place:].split("  ")[0] for line in lines[1:]] == ["eos <|im_end|>", "length", "eos <|end␛|>"]
+    assert {line.index("text") for line in lines[:1]} == {line.index(" one↵day") for line in lines[1::2]}
 
 
 def test_json_lines_hold_every_step_and_the_ranking() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from engine.records import Ended, Failure, Record
+from engine.records import BeamEnded, BeamStep, Ended, Failure, Record
 from inspector.beam_lattice import lattice
 from inspector.beam_text import asked, beside_greedy, pieces, standing, window
 from inspector.beam_view import against, endings, entries, passing
@@ -152,6 +152,9 @@ def test_equal_texts_tell_the_token_that_ended_them():
     one, two = made.grow(made.root, 1, "<a>", -1.0, -1), made.grow(made.root, 2, "[b]\x1b", -2.0, -1)
     alike = [made.hypothesis(one, "<a>"), made.hypothesis(two, "[b]\x1b")]
     assert endings(alike) == ["eos <a>", "eos [b]␛"]
+    beams = known([search(START)[0], BeamStep(1, (), (), tuple(alike), one, 0, 1.0, True),
+                   BeamEnded(tuple(alike), alike[0], (), 1, "length", 1.0)])  # fmt: skip
+    assert [standing(entry) for entry in entries(beams, 1)] == ["greedy, <a>", "[b]␛"]
     assert endings([alike[0], replace(alike[1], text="other")]) == ["eos", "eos"]
 
 
