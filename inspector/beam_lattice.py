@@ -261,6 +261,6 @@ def _end(entry: Entry) -> Iterator[Bit]:
         yield Bit(f"{entry.place}", "strong")
         yield Bit(f" {number(entry.last.score)}", "")
     if entry.kind == "left":
-        yield Bit("left live", "muted")
+        yield Bit("not finished", "muted")
     if entry.greedy or entry.kind == "greedy":
         yield Bit(" greedy", "primary")

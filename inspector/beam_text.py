@@ -139,8 +139,8 @@ def _parting(against: Against) -> str:
 
 
 def _gap(against: Against) -> str:
-    sign = "+" if against.gap >= 0 else ""
-    return f"logprob {sign}{number(against.gap)} after {_tokens(against.tokens)}"
+    word = "ahead" if against.gap >= 0 else "behind"
+    return f"{number(abs(against.gap))} {word} in logprob after {_tokens(against.tokens)}"
 
 
 def _token(token: BeamNode) -> str:

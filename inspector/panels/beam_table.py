@@ -78,7 +78,7 @@ class BeamTable(Canvas):
         """
         self.entries, self.place = entries, place
         self._passing = passing([entry for entry in entries if entry.kind != "fell"])
-        self._best = max((entry.last.total for entry in entries), default=0.0)
+        self._best = max((entry.last.score for entry in entries), default=0.0)
         self.title(Content(title), Content(note) if note else None)
         self.redraw()
 
@@ -133,9 +133,8 @@ class BeamTable(Canvas):
         yield Segment(pad(self._numbered(entry), columns.place, right=True), out or self.ink("strong"))
         yield Segment(pad(number(entry.last.score, 4), columns.score, right=True), out)
         if columns.bar:
-            share = math.exp(min(0.0, entry.last.total - self._best))
             ink = out or (self.ink("good") if entry.greedy else self.ink("primary"))
-            yield Segment("  " + bar(share, _BAR), ink)
+            yield Segment("  " + bar(likelihood(entry, self._best), _BAR), ink)
         if columns.logprob:
             yield Segment(pad(number(entry.last.total), columns.logprob, right=True), out)
         if columns.tokens:
@@ -164,3 +163,14 @@ class BeamTable(Canvas):
 
 def _cells(row: Row) -> int:
     return sum(segment.cell_length for segment in row)
+
+
+def likelihood(entry: Entry, best: float) -> float:
+    """The probability of a beam, set against one as long with the best score there is: 0 to 1.
+
+    Of beams of one length it is the ratio of their probabilities; of others those of a lower score have less.
+    """
+    total, score = entry.last.total, entry.last.score
+    if score == 0:
+        return 1.0
+    return math.exp(min(0.0, total - best * total / score))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from inspector.beam_text import asked, beside_greedy, pieces, standing, window
 from inspector.beam_view import against, endings, entries, passing
 from inspector.beaming import Beaming
 from inspector.panels.beam_reading import wrapped
+from inspector.panels.beam_table import likelihood
 from tests.inspector.fake_beams import Maker, search
 from tests.inspector.fakes import session
 
@@ -175,13 +177,22 @@ def test_beside_greedy_tells_the_parting_and_the_gap(beams: Beaming):
     # -0.2 -0.7 -0.1 -1.0 = -2.0 against -0.2 -0.6 -0.15 -0.2 = -1.15
     assert (
         told
-        == "Beam 2 parts from greedy at token 2: ␣cat −0.70, greedy ␣dog −0.60; logprob −0.850 after 4 tokens"
+        == "Beam 2 parts from greedy at token 2: ␣cat −0.70, greedy ␣dog −0.60; 0.850 behind in logprob after 4 tokens"
     )
     best = entries(beams, 6)[0]
     # " too" -0.5 against "<eos>" -0.3, after five tokens each
     assert beside_greedy(best, against(beams, best, 6)) == (
-        "Hypothesis 1 parts from greedy at token 5: ␣too −0.50, greedy <eos> −0.30; logprob −0.200 after 5 tokens"
+        "Hypothesis 1 parts from greedy at token 5: ␣too −0.50, greedy <eos> −0.30; 0.200 behind in logprob after 5 tokens"
     )
+
+
+def test_the_bar_compares_probabilities_of_one_length_and_scores_of_others(beams: Beaming):
+    live = entries(beams, 4)
+    best = max(entry.last.score for entry in live)
+    assert likelihood(live[0], best) == 1.0
+    assert likelihood(live[1], best) == pytest.approx(math.exp(-2.0 + 1.15))
+    shares = [likelihood(entry, best) for entry in sorted(live, key=lambda each: -each.last.score)]
+    assert all(0 < share <= 1 for share in shares)
 
 
 # ---- what stands out ----------------------------------------------------------------------------------
