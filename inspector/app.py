@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from time import perf_counter
 
 from rich.text import Text
@@ -15,6 +16,8 @@ from engine.breakpoints import Breakpoints
 from engine.records import Record
 from engine.settings import LoadSettings, Settings
 from inspector.display import visible
+from inspector.flags import version
+from inspector.recording import Recording
 from inspector.remembered import Remembered
 from inspector.screens.ahead import tells_ahead
 from inspector.screens.controller import Controller, Engine
@@ -29,6 +32,8 @@ FRAME = 1 / 30
 SHARE = 6
 """A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""
 CLOSE_SECONDS = 2.0
+PROGRAM = f"mlx-inspector {version()}"
+"""As traces name what wrote them."""
 
 
 class InspectorApp(App[int]):
@@ -43,6 +48,7 @@ class InspectorApp(App[int]):
         echo: Prompt logprobs: None for up to 2,048 tokens, True always, False never.
         engine: Takes commands and hands its records to `emit`; None for the thread that owns MLX.
         breakpoints: Where runs stop; None for those that are remembered.
+        save: Directory in which the session is saved as it goes; None keeps it in memory alone.
     """
 
     TITLE = "inspector"
@@ -70,6 +76,7 @@ class InspectorApp(App[int]):
         echo: bool | None = None,
         engine: Engine | None = None,
         breakpoints: Breakpoints | None = None,
+        save: Path | None = None,
     ) -> None:
         super().__init__()
         self.inbox: deque[Record] = deque()
@@ -78,6 +85,8 @@ class InspectorApp(App[int]):
         self.controller = Controller(self.engine, load, settings, Prompt(prompt, chat, system, echo))
         self._remembered = Remembered().read()
         self.controller.breaks.points = self._remembered.points if breakpoints is None else breakpoints
+        self.recording = self._recording(save)
+        self.controller.listeners.append(self.recording.receive)
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was told to end."""
         self._started = False
@@ -88,6 +97,15 @@ class InspectorApp(App[int]):
         from engine.thread import EngineThread  # standard library alone: MLX is imported in its thread
 
         return EngineThread(self.emit)
+
+    def _recording(self, save: Path | None) -> Recording:
+        controller = self.controller
+        return Recording(
+            save, PROGRAM, lambda: controller.load, lambda: controller.questions.in_force, self._unsaved
+        )
+
+    def _unsaved(self, why: str) -> None:
+        self.notify(visible(why), title="Not saved any more", severity="warning", timeout=12, markup=False)
 
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
@@ -153,6 +171,7 @@ class InspectorApp(App[int]):
         """End the engine's thread; MLX must not outlive it."""
         if self._started:
             self.closed_in_time = self.engine.close(CLOSE_SECONDS)
+        self.recording.close()
 
     # ---- leaving ----------------------------------------------------------------------------
 

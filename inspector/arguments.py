@@ -22,6 +22,7 @@ from inspector.flags import (
     add_breakpoints,
     add_load,
     add_prompt,
+    add_session,
     add_settings,
     named,
     parsed,
@@ -68,6 +69,7 @@ def screen_parser(others: Mapping[str, str] | None = None) -> Parser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     asked = "breakpoints", "where runs stop, in the place of those that are remembered"
     add_breakpoints(parser.add_argument_group(*asked))
+    add_session(parser.add_argument_group("session"))
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and leave")
     parser.add_argument("stray", nargs="*", help=argparse.SUPPRESS)
     return parser

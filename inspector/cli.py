@@ -69,6 +69,7 @@ def _run(given: Sequence[str]) -> int:
 def _screen(args: Namespace) -> int:
     _check_terminal(args.prompt == "-")
     request = arguments.request(args, headless=False)
+    from inspector import sessions
     from inspector.app import InspectorApp
 
     app = InspectorApp(
@@ -80,6 +81,7 @@ def _screen(args: Namespace) -> int:
         echo=request.echo,
         engine=None,
         breakpoints=request.breakpoints,
+        save=None if args.no_save else sessions.folder(),
     )
     app.run()
     code = app.return_code or 0

@@ -83,6 +83,14 @@ def add_prompt(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_session(group: argparse._ArgumentGroup) -> None:
+    """The flags of what is kept of a session."""
+    resume = "go on with the last session, or with FILE: a path, or a name that `inspector sessions` lists"
+    group.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
+    no_save = "don't save the session as it goes (by default the last 50 are kept; `inspector sessions`)"
+    group.add_argument("--no-save", action="store_true", help=no_save)
+
+
 def add_settings(group: argparse._ArgumentGroup) -> None:
     """The flags of the sampler and the stops, made from `engine.settings.FIELDS`."""
     group.add_argument(

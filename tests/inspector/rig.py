@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 
 from textual.pilot import Pilot
 
@@ -98,10 +99,13 @@ def run(
     settings: Settings | None = None,
     session: Session | None = None,
     load: LoadSettings | None = None,
+    save: Path | None = None,
 ) -> InspectorApp:
     """Run a test inside the application; returns it ended."""
     engine = FakeEngine()
-    app = InspectorApp(load or LoadSettings(), settings or Settings(temp=0.8), prompt, False, engine=engine)
+    app = InspectorApp(
+        load or LoadSettings(), settings or Settings(temp=0.8), prompt, False, engine=engine, save=save
+    )
 
     async def body() -> None:
         async with app.run_test(size=size) as pilot:

@@ -1,0 +1,181 @@
+"""The sessions of a person, one file each in the state directory: where they are, which there are, which may go.
+
+The last 50 are kept, within 500 MiB; the oldest go first. A session that somebody marked (a name, a bookmark, a note, a
+caption), one that runs, and one whose file was renamed never go by themselves. Without Textual: the command line lists
+sessions too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from engine.errors import EngineError, TraceError
+from engine.trace import Peek, in_use, peek
+
+MOST = 50
+"""Sessions that are kept."""
+MOST_BYTES = 500 * 2**20
+ENDING = ".jsonl"
+_OWN = re.compile(r"\d{8}-\d{6}-.*\.jsonl")
+"""Names that the program gave."""
+_BLOCK = 2**20
+_STEP, _MARK = b'\n{"Step":', b'\n{"Marked":'
+
+
+def folder() -> Path:
+    """Where sessions are kept: in the person's own place for what programs remember."""
+    from platformdirs import user_state_path  # not needed by what only asks for --help
+
+    return user_state_path("mlx-inspector", appauthor=False) / "sessions"
+
+
+def new_path(directory: Path, model: str, now: datetime | None = None) -> Path:
+    """A name for a session that begins now, which no file has yet.
+
+    Args:
+        directory: Where.
+        model: Its name; what file systems may not like in it is left out.
+        now: When; None for now.
+    """
+    stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S")
+    stem = f"{stamp}-{re.sub('[^A-Za-z0-9._-]+', '-', model.rstrip('/').rsplit('/', 1)[-1])[:40] or 'model'}"
+    path, number = directory / f"{stem}{ENDING}", 1
+    while path.exists():
+        number += 1
+        path = directory / f"{stem}-{number}{ENDING}"
+    return path
+
+
+# ---- which there are --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One session of a list."""
+
+    path: Path
+    changed: float
+    """When something was last written, in seconds since 1970."""
+    size: int
+    """Bytes of its file."""
+    peek: Peek | None
+    """What its first lines tell; None where they can't be read."""
+    tokens: int
+    """Steps that were taken."""
+    problem: str = ""
+    """Why it can't be read, if so."""
+
+    @property
+    def name(self) -> str:
+        """What `--resume` and `replay` find it by."""
+        return self.path.name.removesuffix(ENDING)
+
+
+def listed(directory: Path | None = None) -> list[Listed]:
+    """Every session, the one last written to first. Reads all files: a moment for hundreds of MiB."""
+    return [_look(path, changed) for changed, path in _newest(directory or folder())]
+
+
+def _newest(directory: Path) -> list[tuple[float, Path]]:
+    found = []
+    try:
+        for path in directory.iterdir():
+            if path.suffix == ENDING and not path.name.startswith("."):
+                found.append((path.stat().st_mtime, path))
+    except OSError:  # there is no such directory yet, or a file went meanwhile
+        pass
+    return sorted(found, reverse=True)
+
+
+def _look(path: Path, changed: float) -> Listed:
+    size = path.stat().st_size if path.exists() else 0
+    try:
+        return Listed(path, changed, size, peek(path), count(path, _STEP))
+    except TraceError as error:
+        return Listed(path, changed, size, None, 0, error.message)
+    except OSError as error:
+        return Listed(path, changed, size, None, 0, error.strerror or str(error))
+
+
+def count(path: Path, begin: bytes) -> int:
+    """How often some bytes stand in a file."""
+    found, kept = 0, b""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found += (kept + block).count(begin)
+            kept = (kept + block)[-len(begin) + 1 :]
+    return found
+
+
+def find(name: str, directory: Path | None = None) -> Path:
+    """The file that a person means.
+
+    Args:
+        name: A path, or the name of a session in the state directory; empty for the last session.
+        directory: Where sessions are kept; None for their usual place.
+
+    Raises:
+        EngineError: There is none.
+    """
+    directory = directory or folder()
+    if not name:
+        return _last(directory)
+    places = (Path(name).expanduser(), directory / name, directory / f"{name}{ENDING}")
+    found = next((path for path in places if path.is_file()), None)
+    if found is None:
+        raise EngineError(f"There is no session {name!r}.", "See `inspector sessions`, or give a file.")
+    return found
+
+
+def _last(directory: Path) -> Path:
+    """The session last written to, of those that no other program has."""
+    newest = [path for _, path in _newest(directory)]
+    free = next((path for path in newest if not in_use(path)), None)
+    if free is not None:
+        return free
+    if newest:
+        raise EngineError("The only session is in use: another inspector runs it.", "End that one first.")
+    raise EngineError(f"No session is saved in {directory}.", "Begin one: inspector.")
+
+
+# ---- which may go -----------------------------------------------------------------------------
+
+
+def prune(directory: Path, most: int = MOST, most_bytes: int = MOST_BYTES) -> list[Path]:
+    """Remove the oldest sessions beyond what is kept.
+
+    Returns:
+        Those that were removed.
+    """
+    return [path for path in _beyond(_newest(directory), most, most_bytes) if _removed(path)]
+
+
+def _beyond(newest: Iterable[tuple[float, Path]], most: int, most_bytes: int) -> Iterator[Path]:
+    """Those that don't fit any more, from the newest on, so that a large old one doesn't take newer ones along."""
+    number = size = 0
+    for _, path in newest:
+        number, size = number + 1, size + _size(path)
+        if number > most or size > most_bytes:
+            size -= _size(path)
+            yield path
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _removed(path: Path) -> bool:
+    try:
+        if _OWN.fullmatch(path.name) is None or in_use(path) or count(path, _MARK):
+            return False
+        path.unlink()
+    except OSError:
+        return False
+    return True
