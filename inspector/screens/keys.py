@@ -85,8 +85,8 @@ KEYS: tuple[Key, ...] = (
         "Set the current path against another branch, token for token: where they part, where they meet "
         "again, and what each is worth.", needs_prompt=True),
     Key("beams", "B", "B", "beams", "Beam search", BRANCH,
-        "Follow several continuations at once from the token that is looked at, step by step or to the end; a search that "
-        "waits goes on.", needs_prompt=True),
+        "Follow several continuations at once from the token that is looked at, step by step or to the end; a search "
+        "that waits goes on.", needs_prompt=True),
     Key("look_ahead", "l", "l", "look_ahead", "Look ahead", BRANCH,
         "Show behind each candidate what greedy decoding would bring after it, and the probability of all of it "
         "together; again to hide it.", needs_prompt=True),

@@ -182,7 +182,8 @@ def test_beside_greedy_tells_the_parting_and_the_gap(beams: Beaming):
     best = entries(beams, 6)[0]
     # " too" -0.5 against "<eos>" -0.3, after five tokens each
     assert beside_greedy(best, against(beams, best, 6)) == (
-        "Hypothesis 1 parts from greedy at token 5: ␣too −0.50, greedy <eos> −0.30; 0.200 behind in logprob after 5 tokens"
+        "Hypothesis 1 parts from greedy at token 5: ␣too −0.50, greedy <eos> −0.30; "
+        "0.200 behind in logprob after 5 tokens"
     )
 
 
