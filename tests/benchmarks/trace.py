@@ -19,7 +19,7 @@ from engine.records import Distribution, Prefilled, PromptOpened, Record, Step
 from engine.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Journal, Reader, load, save_as
-from engine.trace_encode import Encoder
+from engine.trace.encode import Encoder
 from inspector.timeline import Timeline
 
 STEPS, LONG = 300, 50_000

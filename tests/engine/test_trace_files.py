@@ -19,12 +19,12 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import trace_bounds
 from engine.errors import TraceError
 from engine.records import Distribution, Failure, Recalled, Step
 from engine.trace import Entry, Reader, Trace, load, peek, save_as
-from engine.trace_encode import Encoder
-from engine.trace_lines import sealed
+from engine.trace import bounds as trace_bounds
+from engine.trace.encode import Encoder
+from engine.trace.lines import sealed
 from tests.engine.trace_records import entries
 
 PROGRAM = "test 1"

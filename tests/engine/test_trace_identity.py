@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from engine.records import Beam, BeamStep, Candidate, Distribution, KVReading, PrefillChunk, Prefilled, Step
 from engine.trace import Entry, Header, Reader, load, save_as
-from engine.trace_candidates import NAMES
-from engine.trace_decode import Decoder
-from engine.trace_encode import FIELDS, Encoder
-from engine.trace_numbers import restored, shortened, steady_exp
-from engine.trace_shapes import KINDS, columns
+from engine.trace.candidates import NAMES
+from engine.trace.decode import Decoder
+from engine.trace.encode import FIELDS, Encoder
+from engine.trace.numbers import restored, shortened, steady_exp
+from engine.trace.shapes import KINDS, columns
 from inspector.timeline import Timeline
 from tests.engine.trace_records import ANY, FLOAT32, entries, made, session
 
@@ -144,7 +144,7 @@ def test_a_prompt_token_is_told_with_its_readings_once() -> None:
 
 
 def test_candidates_know_every_field_of_theirs() -> None:
-    """A field that is added to `Candidate` needs a column in engine/trace_candidates.py."""
+    """A field that is added to `Candidate` needs a column in engine/trace/candidates.py."""
     assert {column.name for column in columns(Candidate)} == {*NAMES} - {"logprob32"}
 
 

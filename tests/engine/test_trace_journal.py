@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from engine import trace_journal
 from engine.errors import TraceError
 from engine.records import Loading, LookedAhead, Marked, Step
 from engine.trace import Entry, Journal, in_use, load, peek, worth_keeping
+from engine.trace import journal as trace_journal
 from tests.engine.trace_records import session
 
 PROGRAM = "test 1"

@@ -13,7 +13,7 @@ from engine.records import ModelFacts, Record, Resampled, Step
 from engine.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, load, save_as
-from engine.trace_encode import Encoder
+from engine.trace.encode import Encoder
 from inspector.timeline import Timeline
 
 PROGRAM = "test 1"

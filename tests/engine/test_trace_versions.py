@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import MISSING
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import TraceError
-from engine.records import Candidate, Distribution, KVReading, Step
+from engine.records import Candidate, Distribution, KVReading, Step, StepTimes
 from engine.trace import Entry, Unknown, load, save_as
-from engine.trace_entry import MAGIC
-from engine.trace_lines import sealed
-from engine.trace_shapes import CLASSES, KINDS, columns, items, optional
+from engine.trace.entry import MAGIC
+from engine.trace.lines import sealed
+from engine.trace.shapes import CLASSES, KINDS, columns, items, optional
 from tests.engine.trace_records import entries
 
 PROGRAM = "test 1"
@@ -250,7 +250,7 @@ def step_line(lines: list[dict[str, Any]]) -> int:
         ("prob", "0.5", "Step.prob must be a finite number, not '0.5'"),
         ("logprob", "many", "Step.logprob must be a finite number, not 'many'"),
         ("prob", "inf", "Step.prob must be a finite number"),
-        ("ms", [1, 2, 3], "Step.ms must have the 5 fields of StepTimes, not 3"),
+        ("ms", [1, 2, 3], f"Step.ms must have the {len(fields(StepTimes))} fields of StepTimes, not 3"),
         ("ms", 7, "Step.ms must be a list of the fields of StepTimes, not 7"),
         ("choice", 999, "Step.choice refers to the Distribution of node 999, which no line before it tells"),
         ("choice", [0], "Step.choice must have 5 items, not 1"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.records import KVGroup, Marked, Record
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.trace import Entry
-from engine.trace_shapes import CLASSES, INT_LIMIT, KINDS, Column, columns, items, optional, words
+from engine.trace.shapes import CLASSES, INT_LIMIT, KINDS, Column, columns, items, optional, words
 from tests.inspector import fakes
 
 INTS = st.integers(0, 4) | st.integers(-1, INT_LIMIT - 1)

@@ -1,0 +1,113 @@
+"""Save, load and go on with traces: everything that happened in a session, as data.
+
+A trace is lines of JSON: a header, then one line for each record as the engine handed it out, settings in force among
+them, with its time. Feeding them to the screen's timeline in order gives the same screen. The format is documented in
+`inspector/help/trace-format.md`. Standard library alone (and `zstandard` for files that end in `.zst`), so that a
+replay needs no MLX.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.errors import TraceError
+from engine.records import Loading, LookedAhead, ModelFacts, PromptOpened, Restoring
+from engine.trace.bounds import LINES_LIMIT, TOTAL_LIMIT
+from engine.trace.entry import VERSION, Entry, Header, Unknown
+from engine.trace.file import Reader, uncollected
+from engine.trace.journal import Journal, in_use
+from engine.trace.save import save_as
+from engine.trace.shapes import Kept
+
+__all__ = [
+    "LINES_LIMIT",
+    "TOTAL_LIMIT",
+    "VERSION",
+    "Entry",
+    "Header",
+    "Journal",
+    "Kept",
+    "Peek",
+    "Reader",
+    "Trace",
+    "TraceError",
+    "Unknown",
+    "in_use",
+    "load",
+    "peek",
+    "save_as",
+    "worth_keeping",
+]
+
+
+@dataclass(slots=True)
+class Trace:
+    """A whole trace in memory."""
+
+    header: Header
+    entries: list[Entry]
+    torn: int
+    """Bytes of an incomplete last line that were left out."""
+    problems: list[TraceError]
+    """Grows when something that was decoded late turns out not to fit; only a file made to mislead has such."""
+
+
+def load(path: Path | str, torn_ok: bool = False) -> Trace:
+    """Read a whole trace. `Reader` gives the same one entry at a time, so that a screen need not wait.
+
+    Args:
+        path: The file.
+        torn_ok: Whether the last line may be incomplete.
+
+    Raises:
+        TraceError: With the line, where it is about one.
+    """
+    reader = Reader(path, torn_ok)
+    with uncollected():
+        entries = list(reader)
+    return Trace(reader.header, entries, reader.torn, reader.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """What a list of sessions shows of one, read from the first lines of its file."""
+
+    path: Path
+    created: str
+    model: str
+    """Its name, empty where no model was loaded."""
+    prompt: str
+    """The first prompt, empty where there is none."""
+    size: int
+    """Bytes of the file."""
+    in_use: bool
+
+
+def peek(path: Path | str, lines: int = 50) -> Peek:
+    """Look at the beginning of a trace.
+
+    Args:
+        path: The file.
+        lines: Entries to look at, at most.
+
+    Raises:
+        TraceError: It can't be read.
+    """
+    model = prompt = ""
+    with Reader(path, torn_ok=True) as reader:
+        for _, entry in zip(range(lines), reader, strict=False):
+            if isinstance(entry.value, ModelFacts):
+                model = entry.value.name
+            if isinstance(entry.value, PromptOpened):
+                prompt = entry.value.text
+                break
+        size = reader.path.stat().st_size
+    return Peek(reader.path, reader.header.created, model, prompt, size, in_use(path))
+
+
+def worth_keeping(record: object) -> bool:
+    """Whether a record belongs in a journal: how far something has come does not, once it is over."""
+    return not isinstance(record, Loading | Restoring) and not (
+        isinstance(record, LookedAhead) and not record.last
+    )

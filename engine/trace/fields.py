@@ -1,0 +1,240 @@
+"""The fields of each class as a file has them: what reads a row of it, by the names in the header."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.errors import SettingsError
+from engine.records import Candidate, KVGroup
+from engine.settings import LoadSettings, Settings, check, check_load
+from engine.trace import candidates, layers
+from engine.trace.encode import PARTS, REFERRED
+from engine.trace.entry import Fields
+from engine.trace.lazy import PRESENT, WITHOUT_CANDIDATES, waiting, waiting_candidates
+from engine.trace.lines import Rest
+from engine.trace.rows import ABSENT, Read, absent, builder
+from engine.trace.shapes import CLASSES, Column, Misfit, columns, items, optional, words
+from engine.trace.values import (
+    brief,
+    read_bool,
+    read_bytes,
+    read_endless,
+    read_float,
+    read_int,
+    read_list,
+    read_text,
+)
+
+_SCALARS: dict[Any, Read] = {
+    int: read_int,
+    float: read_float,
+    str: read_text,
+    bytes: read_bytes,
+    bool: read_bool,
+}
+
+
+class Rows:
+    """Reads rows of one file's classes.
+
+    Args:
+        fields: The fields of each class, as the header names them.
+    """
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+        self._rows: dict[type, Read] = {}
+        self._bare: dict[type, Read] = {}
+        """Of parts: the row itself, where `_rows` has what refers to it."""
+        self._told: dict[tuple[type, int], Any] = {}
+        self.more: list[tuple[object, dict[str, Any]]] = []
+        """What this version doesn't know, with the objects that have it."""
+        self.rest: Rest
+        """The end of the line that is being read."""
+
+    def row(self, cls: type) -> Read:
+        """What reads a class where it stands in a row, or as a line's own.
+
+        Raises:
+            Misfit: The header doesn't name its fields.
+        """
+        if cls not in self._rows:
+            self._rows[cls] = self._made(cls)
+        return self._rows[cls]
+
+    def taken(self, cls: type, place: int) -> Any:
+        """What stands at the end of the line, decoded.
+
+        Raises:
+            Misfit: It isn't there, or doesn't fit.
+        """
+        if cls is Candidate:
+            found, more = candidates.read(self.rest.columns(place))
+            self._keep(found, more)
+            return found
+        value = self.rest.part(place)
+        if type(value) is list:
+            self.row(cls)
+            value = self._bare[cls](value)
+            self.rest.made(place, value)
+        if not isinstance(value, cls):
+            raise Misfit(f"has no {cls.__name__} in place {place} of its parts")
+        return value
+
+    def forget(self) -> None:
+        """Let go of what lines may refer to."""
+        self._told.clear()
+
+    # ---- rows -------------------------------------------------------------------------------
+
+    def _made(self, cls: type) -> Read:
+        listed = self._fields.get(cls.__name__)
+        if listed is None:
+            raise Misfit(f"has a {cls.__name__}, whose fields the header does not name")
+        own = [column.name for column in columns(cls)]
+        reads = [
+            self._reader(column.hint, column, cls) if column.name in listed else absent(column)
+            for column in columns(cls)
+        ]
+        build = builder(cls, reads)
+        read = self._whole(
+            cls, len(listed), build if list(listed) == own else self._mapped(listed, own, build)
+        )
+        if cls in PARTS:
+            self._bare[cls] = read
+            read = self._part(cls)
+        return self._referring(cls, read) if cls in REFERRED else read
+
+    def _mapped(self, listed: Sequence[str], own: Sequence[str], build: Read) -> Read:
+        """Bring a row of other fields, or in another order, into that of this version."""
+
+        def read(row: list[Any]) -> Any:
+            named = dict(zip(listed, row, strict=True))
+            value = build([named.pop(name, ABSENT) for name in own])
+            self._keep(value, named)
+            return value
+
+        return read
+
+    def _whole(self, cls: type, width: int, build: Read) -> Read:
+        """Check a row's length; one object too many holds what this version doesn't know."""
+
+        def read(row: Any) -> Any:
+            if type(row) is not list:
+                raise Misfit(f"must be a list of the fields of {cls.__name__}, not {brief(row)}")
+            if len(row) == width:
+                return build(row)
+            if len(row) != width + 1 or type(row[-1]) is not dict:
+                raise Misfit(f"must have the {width} fields of {cls.__name__}, not {len(row)}")
+            more = row.pop()
+            value = build(row)
+            self._keep(value, more)
+            return value
+
+        return read
+
+    def _part(self, cls: type) -> Read:
+        """The place of a part, followed by what is wanted before it is decoded."""
+        hints = {column.name: column.hint for column in columns(cls)}
+        reads = [_SCALARS[hints[name]] for name in PRESENT.get(cls, ())]
+        width = 1 + len(reads)
+
+        def read(value: Any) -> Any:
+            found = read_list(value, width)
+            place = read_int(found[0])
+            if not self.rest.waits:
+                return self.taken(cls, place)
+            present = [read(each) for read, each in zip(reads, found[1:], strict=True)] if reads else ()
+            return waiting(self.rest, cls, place, present)
+
+        return read
+
+    def _referring(self, cls: type, read: Read) -> Read:
+        """What was told of a node, for its number."""
+        told, name = self._told, cls.__name__
+        waits = cls in PARTS
+
+        def refer(value: Any) -> Any:
+            if type(value) is int:
+                if (cls, value) not in told:
+                    raise Misfit(f"refers to the {name} of node {value}, which no line before it tells")
+                return told[cls, value]
+            made = read(value)
+            told[cls, read_int(value[1]) if waits else made.node] = made
+            return made
+
+        return refer
+
+    def _keep(self, owner: object, names: dict[str, Any]) -> None:
+        if names:
+            self.more.append((owner, names))
+
+    # ---- fields -----------------------------------------------------------------------------
+
+    def _reader(self, hint: Any, column: Column, cls: type) -> Read:
+        if (cls, column.name) == (KVGroup, "layers"):
+            return layers.read
+        hint, may_lack = optional(hint)
+        if hint == tuple[Candidate, ...]:
+            return self._candidates(cls in WITHOUT_CANDIDATES)
+        read = self._inner(hint, column, cls)
+        return _or_none(read) if may_lack else read
+
+    def _inner(self, hint: Any, column: Column, cls: type) -> Read:
+        if hint is float and column.endless:
+            return read_endless
+        if (parts := items(hint)) is not None:
+            return self._items(parts, column, cls)
+        if (allowed := words(hint)) is not None:
+            return _one_of(allowed)
+        if hint in CLASSES.values():
+            return self.row(hint)
+        return _SCALARS[hint]
+
+    def _items(self, parts: tuple[Any, ...], column: Column, cls: type) -> Read:
+        reads = [self._reader(part, column, cls) for part in parts if part is not ...]
+        if parts[-1] is ...:
+            each = reads[0]
+            return lambda value: tuple([each(item) for item in read_list(value)])
+        return lambda value: tuple(
+            [read(item) for read, item in zip(reads, read_list(value, len(reads)), strict=True)]
+        )
+
+    def _candidates(self, may_wait: bool) -> Read:
+        def read(place: Any) -> Any:
+            if place is None:
+                return ()
+            if may_wait and self.rest.waits:
+                return waiting_candidates(self.rest, read_int(place))
+            return self.taken(Candidate, place)
+
+        return read
+
+
+def _or_none(read: Read) -> Read:
+    return lambda value: None if value is None else read(value)
+
+
+def _one_of(allowed: Sequence[str]) -> Read:
+    def read(value: Any) -> Any:
+        if type(value) is str and value in allowed:
+            return value
+        raise Misfit(f"must be one of {', '.join(allowed)}, not {brief(value)}")
+
+    return read
+
+
+def in_range(value: object) -> None:
+    """Refuse settings that the program could not run with.
+
+    Raises:
+        Misfit: One is out of its range.
+    """
+    try:
+        if isinstance(value, Settings):
+            check(value)
+        elif isinstance(value, LoadSettings):
+            check_load(value)
+    except SettingsError as error:
+        raise Misfit(f"{type(value).__name__}.{error.field} is out of range: {error}") from None

@@ -1,0 +1,271 @@
+"""Read a trace file: plain, gzip or Zstandard, line by line, within bounds that no file can pass."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import io
+import os
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from engine.errors import TraceError
+from engine.trace.bounds import FIRST_LIMIT, LINE_LIMIT, excess, too_long
+from engine.trace.decode import Decoder
+from engine.trace.entry import END, MAGIC, VERSION, Entry, Header
+from engine.trace.lines import unsealed, whole
+from engine.trace.shapes import Misfit
+from engine.trace.tree import Nodes
+from engine.trace.values import brief, read_text
+
+_WINDOW = 2**25
+"""Bytes that Zstandard may ask for to look back."""
+_BEGIN = b'{"%b":' % MAGIC.encode()
+_END = b'{"%b":' % END.encode()
+_MEND = "The file was damaged or edited; take another copy of it."
+
+
+class Reader(Iterator[Entry]):
+    """The entries of a trace, one after another. Closes the file at the end, or as a context manager.
+
+    Args:
+        path: The file; what it is compressed with is told from its first bytes.
+        torn_ok: Whether the last line may be incomplete, as the program leaves it when it is killed: it is left out.
+
+    Raises:
+        TraceError: There is no such file, or it is no trace that this version reads.
+    """
+
+    def __init__(self, path: Path | str, torn_ok: bool = False) -> None:
+        self.path = Path(path)
+        self.torn = 0
+        """Bytes of an incomplete last line, known at the end."""
+        self.complete = 0
+        """Bytes up to the end of the last complete line, uncompressed."""
+        self.line = 0
+        """Of the last entry, from 1."""
+        self.entries = 0
+        self.problems: list[TraceError] = []
+        """What was found wrong in parts that were decoded later, once they were looked at."""
+        self._torn_ok = torn_ok
+        self._nodes = Nodes()
+        self._decoder: Decoder | None = None
+        self._raw = self._opened()
+        try:
+            self._file = self._plain()
+            self.header, self._decoder = self._head(self._next_line(FIRST_LIMIT))
+            """The first line's, of a session that was gone on with too."""
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; what was read stays good."""
+        self._raw.close()
+        if self._decoder is not None:
+            self._decoder.forget()
+
+    @property
+    def progress(self) -> float:
+        """How much of the file was read, 0 to 1."""
+        if self._raw.closed:
+            return 1.0
+        return min(1.0, self._raw.tell() / max(1, self._size))
+
+    def __next__(self) -> Entry:
+        while not self._raw.closed and (line := self._next_line(LINE_LIMIT)):
+            entry = self._entry(line)
+            if entry is not None:
+                return entry
+        if self._lacks_end and not self._raw.closed:
+            raise self._wrong("lacks: the file is cut short before it", next_line=True)
+        self.close()
+        raise StopIteration
+
+    def slice(self, seconds: float) -> list[Entry]:
+        """The next entries, for a screen that reads a long trace between its frames.
+
+        Args:
+            seconds: After this time it returns; the one entry under way is still read.
+
+        Returns:
+            Those read; empty at the end alone.
+
+        Raises:
+            TraceError: As iterating does.
+        """
+        end = time.perf_counter() + seconds
+        found: list[Entry] = []
+        with uncollected():
+            for entry in self:
+                found.append(entry)
+                if time.perf_counter() >= end:
+                    break
+        return found
+
+    # ---- bytes ------------------------------------------------------------------------------
+
+    def _opened(self) -> io.BufferedReader:
+        try:
+            file = self.path.open("rb")
+        except OSError as error:
+            raise TraceError(
+                f"{self.path} can't be read: {error.strerror or error}.", "Check its name."
+            ) from error
+        self._size = os.fstat(file.fileno()).st_size
+        return file
+
+    def _plain(self) -> Any:
+        """The file without its compression."""
+        try:
+            begin = self._raw.peek(4)[:4]
+        except OSError as error:
+            raise self._unreadable(error) from error
+        if begin[:2] == b"\x1f\x8b":
+            self.compressed = True
+            return io.BufferedReader(gzip.GzipFile(fileobj=self._raw), 2**17)
+        if begin == b"\x28\xb5\x2f\xfd":
+            self.compressed = True
+            return io.BufferedReader(_zstandard(self._raw), 2**17)
+        self.compressed = False
+        self._bound(self._size)
+        return self._raw
+
+    def _next_line(self, limit: int) -> bytes:
+        """A line with its end, nothing at the end of the file."""
+        try:
+            line: bytes = self._file.readline(limit + 1)
+        except Exception as error:
+            raise self._unreadable(error) from error
+        if not line:
+            return line
+        self.line += 1
+        if too_much := excess(line, limit):
+            raise self._wrong(too_much)
+        self._bound(self.complete + len(line))
+        self.complete += len(line)
+        return line
+
+    def _unreadable(self, error: Exception) -> TraceError:
+        """What a damaged file makes the libraries raise, in words."""
+        if isinstance(error, EOFError):
+            return self._wrong("is cut short: the compressed data end in it", next_line=True)
+        if isinstance(error, (OSError, zlib.error, _zstandard_error())):
+            return self._wrong(f"can't be read: {getattr(error, 'strerror', None) or error}", next_line=True)
+        raise error
+
+    # ---- lines ------------------------------------------------------------------------------
+
+    def _head(self, line: bytes) -> tuple[Header, Decoder]:
+        """A header line."""
+        if not line.startswith(_BEGIN):
+            what = "is empty" if not line else "is no trace of this program"
+            raise TraceError(f"{self.path} {what}.", "Give a file that inspector saved.", self.line)
+        try:
+            header = _header(whole(unsealed(line)[0]))
+        except Misfit as error:
+            raise self._wrong(str(error)) from error
+        self._ends = self._lacks_end = header.ends
+        return header, Decoder(header, self.problems.append)
+
+    def _entry(self, line: bytes) -> Entry | None:
+        """What a line holds; None for a header and for an incomplete end."""
+        whole_line = line.endswith(b"\n")
+        if self._torn_ok and not whole_line and not self.compressed and not self._ends:
+            self.torn, self.complete = len(line), self.complete - len(line)
+            return None
+        if line.startswith(_BEGIN):
+            _, self._decoder = self._head(line)
+            return None
+        try:
+            if line.startswith(_END):
+                self._end(line)
+                return None
+            entry = self._decoder.entry(line, self.line)  # type: ignore[union-attr]
+            self._nodes.check(entry.value)
+        except Misfit as error:
+            raise self._wrong(str(error) if whole_line else f"is cut short: it {error}") from error
+        self.entries += 1
+        return entry
+
+    def _end(self, line: bytes) -> None:
+        """The last line of a file that was written whole."""
+        count = whole(unsealed(line)[0]).get(END)
+        if count != self.line - 1:
+            raise Misfit(f"counts {brief(count)} lines before it, and there are {self.line - 1}")
+        self._lacks_end = False
+
+    def _wrong(self, what: str, next_line: bool = False) -> TraceError:
+        line = self.line + next_line
+        self.close()
+        return TraceError(f"Line {line} of {self.path} {what}.", _MEND, line)
+
+    def _bound(self, size: int) -> None:
+        """Refuse a file that is too long."""
+        if too_much := too_long(size, self.line):
+            self.close()
+            raise TraceError(
+                f"{self.path} {too_much}.", "Record fewer candidates, or shorter sessions.", self.line
+            )
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected meanwhile, nor looked for later in what was made: a trace stays as long as its program.
+
+    Looking through it takes as long as reading it, and would stop a screen for 0.3 s ever so often.
+    """
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if before:
+            gc.enable()
+
+
+def _header(found: dict[str, Any]) -> Header:
+    version, fields = found.get(MAGIC), found.get("fields")
+    if type(version) is not int or version < 1:
+        raise Misfit(f"has no format number but {brief(version)}")
+    if version > VERSION:
+        raise Misfit(
+            f"is of format {version}, and this program reads up to {VERSION}: a newer version wrote it"
+        )
+    if type(fields) is not dict or not all(_names(names) for names in fields.values()):
+        raise Misfit("must have the fields of each class as a list of names")
+    program, created = read_text(found.get("program", "")), read_text(found.get("created", ""))
+    return Header(program, created, fields, found.get("ends") is True)
+
+
+def _names(names: Any) -> bool:
+    return type(names) is list and all(type(name) is str for name in names) and len(set(names)) == len(names)
+
+
+def _zstandard(file: io.BufferedReader) -> Any:
+    try:
+        import zstandard  # only such traces need it
+    except ImportError as error:
+        raise TraceError("Reading a .zst trace needs the package zstandard.", "Install it.") from error
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
+    return decompressor.stream_reader(file, read_across_frames=True, closefd=False)
+
+
+def _zstandard_error() -> type[Exception]:
+    loaded: Any = sys.modules.get("zstandard")
+    return zlib.error if loaded is None else loaded.ZstdError

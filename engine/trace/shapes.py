@@ -1,0 +1,116 @@
+"""Which records a trace holds and which fields each has: read off the dataclasses, once per class.
+
+Nothing here names a record's fields: a record or a field that is added is in the next trace, by its definition.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
+
+from engine.records import Record
+from engine.settings import LoadSettings, Settings
+
+Kept = Record | Settings | LoadSettings
+"""What has a line of its own: a record, or settings from the moment on at which they are in force."""
+INT_LIMIT = 2**64
+"""Whole numbers go from -1 up to this: a seed may be one less."""
+TEXT_LIMIT = 4 * 2**20
+"""Characters of one text at most."""
+_ENDLESS = ("logprob", "surprisal", "score", "logits", "values", "difference", "change")
+"""Parts of names of numbers that may be infinite, or none, where a model gives a token no probability at all."""
+
+
+class Misfit(Exception):
+    """A value is not what its field holds; says so without the place, which only the file knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One field of a class."""
+
+    name: str
+    hint: Any
+    default: Any
+    """MISSING where it has none, so that it must be there."""
+
+    @property
+    def endless(self) -> bool:
+        """Whether its numbers may be infinite."""
+        return any(part in self.name for part in _ENDLESS)
+
+
+@cache
+def columns(cls: type) -> tuple[Column, ...]:
+    """The fields of a dataclass in their order, with their types resolved."""
+    hints = typing.get_type_hints(cls)
+    return tuple(Column(field.name, hints[field.name], _default(field)) for field in fields(cls))
+
+
+def _default(field: Any) -> Any:
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
+def optional(hint: Any) -> tuple[Any, bool]:
+    """A type without `None`, and whether `None` was part of it."""
+    if get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint, False
+    inner = [each for each in get_args(hint) if each is not types.NoneType]
+    if len(inner) != 1:
+        raise TypeError(f"a trace has no form for {hint}")
+    return inner[0], True
+
+
+def items(hint: Any) -> tuple[Any, ...] | None:
+    """The types of a tuple's items, `(type, ...)` for any number of one type; None where it is no tuple."""
+    return get_args(hint) if get_origin(hint) is tuple else None
+
+
+def words(hint: Any) -> tuple[str, ...] | None:
+    """The words that a `Literal` allows, None for another type."""
+    return get_args(hint) if get_origin(hint) is Literal else None
+
+
+def _within(hint: Any) -> Iterator[type]:
+    """The dataclasses that a type is made of."""
+    if is_dataclass(hint):
+        yield typing.cast(type, hint)
+    for part in get_args(hint):
+        yield from _within(part)
+
+
+def _all(classes: tuple[type, ...]) -> dict[str, type]:
+    found: dict[str, type] = {}
+    waiting = list(classes)
+    while waiting:
+        cls = waiting.pop(0)
+        if cls.__name__ not in found:
+            found[cls.__name__] = cls
+            waiting += [each for column in columns(cls) for each in _within(column.hint)]
+    return found
+
+
+KINDS: Mapping[str, type] = {cls.__name__: cls for cls in get_args(Kept)}
+"""What has a line of its own, by name."""
+CLASSES: Mapping[str, type] = _all(tuple(KINDS.values()))
+"""These and what stands inside them."""
+
+
+def blank(cls: type) -> Any:
+    """An instance of a class with nothing in it: zeros, empty texts, None where that may be."""
+    return cls(*(_nothing(column.hint) for column in columns(cls)))
+
+
+def _nothing(hint: Any) -> Any:
+    hint, may_lack = optional(hint)
+    if may_lack:
+        return None
+    if (allowed := words(hint)) is not None:
+        return allowed[0]
+    if items(hint) is not None:
+        return ()
+    return blank(hint) if hint in CLASSES.values() else hint()
