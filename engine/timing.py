@@ -14,6 +14,7 @@ class Tpot:
     mean: float
     p50: float
     p95: float
+    p99: float = 0.0
 
     @property
     def tps(self) -> float:
@@ -37,4 +38,15 @@ def tpot(ms: Sequence[float]) -> Tpot | None:
     if not ms:
         return None
     ordered = sorted(ms)
-    return Tpot(len(ms), sum(ms) / len(ms), percentile(ordered, 0.5), percentile(ordered, 0.95))
+    return summary(ordered, sum(ms))
+
+
+def summary(ordered: Sequence[float], total: float) -> Tpot:
+    """The same of milliseconds that are ordered and added up already.
+
+    Args:
+        ordered: In rising order, at least one.
+        total: Their sum.
+    """
+    late = [percentile(ordered, share) for share in (0.5, 0.95, 0.99)]
+    return Tpot(len(ordered), total / len(ordered), *late)

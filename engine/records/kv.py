@@ -45,7 +45,11 @@ class KVReading:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of the framework, as `mlx.core` reports it."""
+    """Memory of the framework, as `mlx.core` reports it, and of the process."""
 
     active_bytes: int
     peak_bytes: int
+    cache_bytes: int = 0
+    """Freed by arrays and kept by the framework for the next ones."""
+    rss_bytes: int = 0
+    """Of the process, resident; on macOS the most so far, 0 where the system doesn't tell."""

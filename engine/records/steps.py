@@ -27,6 +27,8 @@ class StepTimes:
     """Candidates, entropy, ranks and readings; in a pipelined step they run beside the next forward."""
     pipelined: bool = False
     """True in a run without a pace: then `total` goes from launch to the next token known, without `inspect`."""
+    collecting: float = 0.0
+    """Of the time from its begin to its end, what Python's garbage collector took."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,18 @@ from engine.records import KVGroup, KVReading, Moved, Step
 from inspector import scales
 from inspector.display import visible
 from inspector.panels.canvas import Canvas, Row, centred, panel_css, waiting
-from inspector.panels.charts import FREE, sample, stairs
+from inspector.panels.charts import FREE, bar, sample, stairs
+from inspector.panels.facts import NAME, fact_rows
+from inspector.panels.kv_depth import layers_of, machine_memory, told
 from inspector.timeline import Timeline
 
 _MOST_CHART = 6
 """Lines that the chart of the growth takes at most."""
+_DEEP = (56, 15)
+"""Cells and lines from which on the panel tells all that it knows."""
+_LEAST_CHART = 3
+_WIDEST = 4
+"""Columns that a token takes at most in a large chart."""
 
 
 class KVPanel(Canvas, can_focus=True):
@@ -35,7 +42,15 @@ The keys and values that the model keeps for every token, so that a step compute
 - **branches**: the KV of branches that were left, kept within a budget (`--kept-kv-mib`) so that going back costs no
   forward; the least recently used goes first
 - after a move: how many tokens were **kept**, **restored** from memory, or **recomputed** by the model
+
+With room (`f`) it tells more: the bytes of a token as a formula, what grouped heads save, what fell out of a window,
+how large the cache is when the context window is full, and what branches share. `Q` compares it with quantized ones,
+`z` races with it against without.
 """
+
+    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._machine = machine_memory()
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
@@ -44,6 +59,8 @@ The keys and values that the model keeps for every token, so that a step compute
         if timeline is None or kv is None or not kv.offset:
             reason, advice = _without(kv) or waiting(timeline, "Tokens, bytes and their growth appear here.")
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+        if width >= _DEEP[0] and height >= _DEEP[1]:
+            return self._deep(timeline, kv, width, height)
         below = self._below(timeline, kv, width, height)
         chart = max(0, min(_MOST_CHART, height - 1 - len(below)))
         return [self._summary(timeline, kv), *self._chart(timeline, width, chart), *below]
@@ -67,12 +84,54 @@ The keys and values that the model keeps for every token, so that a step compute
         each = timeline.facts.kv_bytes_per_token if timeline.facts else None
         return [*row, Segment(f"  {scales.size(each)} a token", muted)] if each else row
 
+    # ---- with room --------------------------------------------------------------------------
+
+    def _deep(self, timeline: Timeline, kv: KVReading, width: int, height: int) -> list[Row]:
+        """Everything: a chart with what room is left, the groups, and the facts."""
+        muted = self.ink("muted")
+        groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
+        bill = self._bill(timeline.moved, width) if timeline.moved and timeline.following else []
+        facts = fact_rows(told(timeline, kv, self._machine), width, muted, self.rich_style)
+        more = fact_rows(
+            [("", "Q compares 16, 8 and 4 bits · z races against no cache")], width, muted, muted
+        )
+        below: list[Row] = [[], *groups, *self._kept(kv, NAME), *bill, [], *facts, *more]
+        chart = max(_LEAST_CHART, min(2 * _MOST_CHART, height - 1 - len(below)))
+        return [self._summary(timeline, kv), *self._chart(timeline, width, chart, _WIDEST), *below][:height]
+
+    def _group_in_depth(self, group: KVGroup, width: int) -> list[Row]:
+        """A kind with its layers, how full each of them is, and all of them together."""
+        layers = len(group.layers)
+        muted, share = self.ink("muted"), group.used_bytes / max(1, group.allocated_bytes)
+        each = f"{scales.size(group.used_bytes)} of {scales.size(group.allocated_bytes)}"
+        every = f" × {layers} = {scales.size(layers * group.used_bytes)}" if layers > 1 else ""
+        return [
+            [
+                Segment(group.kind.ljust(NAME)), Segment(bar(share, 12), self.ink("track") + self.data()),
+                Segment(f"  {each}{every}", self.rich_style), Segment(f"  {self._held(group)}", muted),
+            ],
+            [Segment(" " * NAME), Segment(layers_of(group), muted)],
+        ][: 2 if layers > 1 or width < 80 else 1]  # fmt: skip
+
+    def _held(self, group: KVGroup) -> str:
+        if group.kind == "recurrent":
+            return "one state"
+        return f"{scales.count(group.held)}{f' of {scales.count(group.limit)}' if group.limit else ''} tokens"
+
     # ---- growth -----------------------------------------------------------------------------
 
-    def _chart(self, timeline: Timeline, width: int, height: int) -> list[Row]:
-        """Used bytes over the tokens of the path, on the stairs of what was allocated."""
-        held = timeline.kv.offset if timeline.kv else 0
-        slots = sample(min(len(timeline.items), held), width)
+    def _chart(self, timeline: Timeline, width: int, height: int, widest: int = 1) -> list[Row]:
+        """Used bytes over the tokens of the path, on the stairs of what was allocated.
+
+        Args:
+            timeline: What is on show.
+            width: Cells.
+            height: Lines.
+            widest: Columns that a token takes at most, where there is room.
+        """
+        held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
+        wide = max(1, min(widest, width // max(1, held)))
+        slots = [slot for slot in sample(held, width) for _ in range(wide)]
         read = [(slot, reading) for slot in slots if (reading := reading_of(timeline, slot))]
         slots = [slot for slot, _ in read]
         used = [float(reading.used_bytes) for _, reading in read]
@@ -80,7 +139,8 @@ The keys and values that the model keeps for every token, so that a step compute
         prompt = bisect_left(slots, timeline.boundary)
         inks = [self.data(0.0 if column < prompt else 0.5) for column in range(len(slots))]
         if not timeline.following and slots:
-            inks[min(bisect_left(slots, timeline.slot), len(slots) - 1)] = self.ink("accent")
+            at = min(bisect_left(slots, timeline.slot), len(slots) - 1)
+            inks[at : at + wide] = [self.ink("accent")] * min(wide, len(inks) - at)
         free = self.ink("track")
         return [_coloured(line, inks, free) for line in stairs(used, allocated, height)]
 
@@ -100,18 +160,17 @@ The keys and values that the model keeps for every token, so that a step compute
         return groups[:room] + bill
 
     def _group(self, group: KVGroup) -> Row:
-        held = scales.count(group.held) + (f" of {scales.count(group.limit)}" if group.limit else "")
         layers = f"{len(group.layers)} layer" + ("s" if len(group.layers) != 1 else "")
-        each = f"{layers} × {'one state' if group.kind == 'recurrent' else f'{held} tokens'}"
+        each = f"{layers} × {self._held(group)}"
         sizes = f"{scales.size(group.used_bytes)} / {scales.size(group.allocated_bytes)}"
         return [Segment(group.kind.ljust(10)), Segment(f"{each:<24}  {sizes}", self.ink("muted"))]
 
-    def _kept(self, kv: KVReading) -> list[Row]:
+    def _kept(self, kv: KVReading, wide: int = 10) -> list[Row]:
         """The KV of branches that were left, and the budget that it is kept within."""
         if not kv.kept_bytes:
             return []
         text = f"{scales.size(kv.kept_bytes)} of {scales.size(kv.kept_budget)}"
-        return [[Segment("branches  "), Segment(f"{text} kept for going back", self.ink("muted"))]]
+        return [[Segment("branches".ljust(wide)), Segment(f"{text} kept for going back", self.ink("muted"))]]
 
     def _bill(self, moved: Moved, width: int) -> list[Row]:
         """What the last move cost, and why."""

@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Callable
 
 from engine.records import Step
-from engine.timing import Tpot, percentile
+from engine.timing import Tpot, summary
 from inspector.timeline import Timeline
 
 
@@ -49,10 +49,7 @@ class StepMs(Series):
 
     def tpot(self) -> Tpot | None:
         """Time per output token, None where there is no step."""
-        if not self.values:
-            return None
-        median, late = percentile(self._ordered, 0.5), percentile(self._ordered, 0.95)
-        return Tpot(len(self.values), self._sum / len(self.values), median, late)
+        return summary(self._ordered, self._sum) if self.values else None
 
     def _clear(self) -> None:
         super()._clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
@@ -9,14 +11,23 @@ from textual.content import Content
 from engine.records import Memory, Step, StepTimes
 from engine.timing import Tpot
 from inspector import scales
+from inspector.outliers import Outlier, outliers
 from inspector.panels.canvas import Canvas, Row, centred, panel_css, waiting
 from inspector.panels.charts import area, shares, window
+from inspector.panels.facts import fact_rows
 from inspector.panels.series import StepMs
+from inspector.panels.time_depth import held, slow_steps
 from inspector.timeline import Timeline
 
 PARTS = (("forward", "━", 0.45), ("sample", "╍", 0.95), ("inspect", "┅", 0.0), ("other", "┄", 0.7))
 """The parts of a step: name, line and heat of its colour."""
 _MOST_CHART = 6
+_DEEP = (56, 15)
+"""Cells and lines from which on the panel tells all that it knows."""
+_LEAST_CHART = 3
+_WIDEST = 4
+"""Columns that a step takes at most in a large chart."""
+SLOW = "▲"
 
 
 class TimingPanel(Canvas, can_focus=True):
@@ -32,11 +43,17 @@ class TimingPanel(Canvas, can_focus=True):
 - the chart: ms of each step, from zero; the bar: what the selected step spent on the model (**forward**), on the
   sampler (**sample**) and on what you see here (**inspect**)
 - memory as the framework reports it: now, and the most so far
+
+With room (`f`) it tells more: the slowest in a hundred (p99), the steps that took more than twice the median (`▲`) and
+why, where that is known, and what the framework, the process and the inspector itself hold. `P` takes one step apart,
+`y` measures over lengths.
 """
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._ms = StepMs()
+        self.kept_bytes: int | None = None
+        """What kept logits may take, None where it isn't known."""
 
     def show(self, timeline: Timeline) -> None:
         """Show the timing of the path, and of the step looked at."""
@@ -50,6 +67,8 @@ class TimingPanel(Canvas, can_focus=True):
         if timeline is None or not timeline.chunks:
             reason, advice = waiting(timeline, "Time to first token, and for each token, appear here.")
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+        if width >= _DEEP[0] and height >= _DEEP[1]:
+            return self._deep(timeline, step, width, height)
         above = [self._latency(timeline), self._throughput(timeline)]
         below = self._split(step, width) if step else []
         if height < 5:
@@ -57,13 +76,29 @@ class TimingPanel(Canvas, can_focus=True):
         chart = max(0, min(_MOST_CHART, height - len(above) - len(below)))
         return [*above, *self._chart(timeline, width, chart), *below]
 
+    def _deep(self, timeline: Timeline, step: Step | None, width: int, height: int) -> list[Row]:
+        """Everything: a chart with what room is left, the slow steps, and who holds how much memory."""
+        muted, tpot = self.ink("muted"), self._ms.tpot()
+        slow = outliers(timeline, tpot.p50) if tpot else []
+        memory = step.memory if step else timeline.memory
+        facts = [*slow_steps(slow, len(self._ms.values)), *held(timeline, memory, self.kept_bytes)]
+        more = [("", "P takes one step apart · y measures over lengths and batches")]
+        below: list[Row] = [
+            *(self._split(step, width) if step else []), [],
+            *fact_rows(facts, width, muted, self.rich_style), *fact_rows(more, width, muted, muted),
+        ]  # fmt: skip
+        above = [self._latency(timeline, deep=True), self._throughput(timeline), []]
+        chart = max(_LEAST_CHART, min(2 * _MOST_CHART, height - 1 - len(above) - len(below)))
+        marked = self._chart(timeline, width, chart, _WIDEST, slow)
+        return [*above, *marked, *below][:height]
+
     def _entitle(self, memory: Memory | None) -> None:
         text = ""
         if memory is not None:
             text = f"memory {scales.size(memory.active_bytes)} · peak {scales.size(memory.peak_bytes)}"
         self.title(Content("Time"), Content(text))
 
-    def _latency(self, timeline: Timeline) -> Row:
+    def _latency(self, timeline: Timeline, deep: bool = False) -> Row:
         prefilled, tpot = timeline.prefilled, self._ms.tpot()
         if prefilled is None:
             done, total = timeline.chunks[-1].done, timeline.chunks[-1].total
@@ -75,11 +110,12 @@ class TimingPanel(Canvas, can_focus=True):
                 )
             )
         row = self._pairs(("first token", scales.milliseconds(prefilled.ttft_ms)))
-        return row + (self._tpot(tpot) if tpot else [])
+        return row + (self._tpot(tpot, deep) if tpot else [])
 
-    def _tpot(self, tpot: Tpot) -> Row:
+    def _tpot(self, tpot: Tpot, deep: bool) -> Row:
         row = self._pairs(("then", scales.milliseconds(tpot.mean)))
-        return row + self._pairs(("p50", scales.ms(tpot.p50)), ("p95", scales.ms(tpot.p95)))
+        late = (("p99", scales.ms(tpot.p99)),) if deep else ()
+        return row + self._pairs(("p50", scales.ms(tpot.p50)), ("p95", scales.ms(tpot.p95)), *late)
 
     def _throughput(self, timeline: Timeline) -> Row:
         prefilled, tpot = timeline.prefilled, self._ms.tpot()
@@ -101,11 +137,24 @@ class TimingPanel(Canvas, can_focus=True):
 
     # ---- steps ------------------------------------------------------------------------------
 
-    def _chart(self, timeline: Timeline, width: int, height: int) -> list[Row]:
-        """Milliseconds of the last steps, a column each; the selected one stands out."""
+    def _chart(
+        self, timeline: Timeline, width: int, height: int, widest: int = 1, slow: Sequence[Outlier] = ()
+    ) -> list[Row]:
+        """Milliseconds of the last steps; the selected one stands out.
+
+        Args:
+            timeline: What is on show.
+            width: Cells.
+            height: Lines.
+            widest: Columns that a step takes at most, where there is room.
+            slow: Steps that are marked, on a line more.
+        """
         values = self._ms.values
         label = f"{scales.ms(max(values))} ms" if values else ""
-        shown = window(len(values), max(1, width - len(label) - 1), timeline.slot - timeline.boundary)
+        room = max(1, width - len(label) - 1)
+        wide = max(1, min(widest, room // max(1, len(values))))
+        seen = window(len(values), room, timeline.slot - timeline.boundary)
+        shown = [index for index in seen for _ in range(wide)]
         part = [values[index] for index in shown]
         current = timeline.step.index if timeline.step else -1
         plain, chosen = self.data(0.2), self.ink("accent")
@@ -113,7 +162,13 @@ class TimingPanel(Canvas, can_focus=True):
         rows = [_columns(line, inks) for line in area(part, height, max(values, default=0.0))]
         if rows and part:
             rows[0] += [Segment(" " * (width - len(label) - len(part))), Segment(label, self.ink("faint"))]
-        return rows
+        return [*rows, self._marks(seen, wide, slow)] if slow else rows
+
+    def _marks(self, seen: range, wide: int, slow: Sequence[Outlier]) -> Row:
+        """A mark under each slow step."""
+        places = {each.place for each in slow}
+        line = "".join((SLOW if index in places else " ").center(wide) for index in seen)
+        return [Segment(line, self.ink("warn"))]
 
     def _split(self, step: Step, width: int) -> list[Row]:
         """The parts of one step as a bar, and in numbers."""

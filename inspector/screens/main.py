@@ -100,6 +100,7 @@ class MainScreen(BeamActions, TreeActions, LookingAhead, Stepping, BreakActions,
         self.header.show(timeline, self.controller.settings)
         if stands(self.controller):
             self.opening.show(self.controller)
+        self.timing.kept_bytes = self.controller.load.kept_logits_mib * 2**20
         for panel in (self.text, self.candidates, self.steps, self.forest, self.kv, self.timing):
             panel.show(timeline)
         self._show_sampler()

@@ -1,0 +1,30 @@
+"""Names and sentences in two columns: the sentences wrapped, the names once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.segment import Segment
+from rich.style import Style
+
+from inspector.display import visible
+from inspector.panels.canvas import Row, wrapped
+
+NAME = 13
+"""Cells of the names."""
+
+
+def fact_rows(facts: Iterable[tuple[str, str]], width: int, name: Style, text: Style) -> list[Row]:
+    """Each fact on as many lines as it takes.
+
+    Args:
+        facts: Names and sentences.
+        width: Cells of a line.
+        name: Ink of the names.
+        text: Ink of the sentences.
+    """
+    rows: list[Row] = []
+    for label, sentence in facts:
+        for n, line in enumerate(wrapped(visible(sentence), max(10, width - NAME))):
+            rows.append([Segment((label if n == 0 else "").ljust(NAME), name), Segment(line, text)])
+    return rows
