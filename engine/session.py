@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from engine import records
+from engine.collecting import collected_ms
 from engine.errors import Cancelled, PromptError, StepError
 from engine.kv import KV
 from engine.logits import KeptLogits
@@ -238,7 +239,7 @@ class Session:
             yield self._take(token, origin)
 
     def _take(self, token: int, origin: Origin) -> Step:
-        before = self.here
+        before, collected = self.here, collected_ms()
         begun = time.perf_counter()
         self.make_ready()
         forward_begun = time.perf_counter()
@@ -259,6 +260,7 @@ class Session:
             forward=(forward_ended - forward_begun) * 1000,
             sample=sample_ms,
             inspect=(ended - forward_ended) * 1000 - sample_ms,
+            collecting=collected_ms() - collected,
         )
         return self.looker.tell(before, self.here, origin, kv, ms, used)
 
