@@ -45,6 +45,36 @@ class Prefill(Command):
     """Tokens a chunk, None for as many as take about 100 ms."""
 
 
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A node of a tree that is to be built anew, behind the prompt."""
+
+    node: int
+    parent: int
+    id: int
+    origin: Origin
+    told: bool
+    """Whether its step was told; beams' nodes may not have been stepped."""
+
+
+@dataclass(slots=True)
+class Restore(Command):
+    """Build a recorded session's tree anew and stand at one of its nodes.
+
+    Nodes keep their numbers. Only the path to the node goes through the model; answered by `Restoring` records and one
+    `Restored`.
+    """
+
+    prompt: tuple[int, ...]
+    """Token ids, nodes 1 and on."""
+    nodes: tuple[Grown, ...]
+    """In the order of their numbers."""
+    node: int
+    """Where to stand."""
+    rerolls: tuple[tuple[int, int], ...] = ()
+    """Nodes after which was drawn more than once, and how often again."""
+
+
 @dataclass(slots=True)
 class GoOnPrefill(Command):
     """Go on with a prefill that was cancelled; answered by `PrefillChunk` and `Prefilled`."""

@@ -69,7 +69,7 @@ class UncachedSession(Session):
             StepError: There is no such node, or it is the root.
             Cancelled: `stopped` said so; the session stands where it stood.
         """
-        self._check_node(node)
+        self.check_node(node)
         begun = time.perf_counter()
         row, recomputed = self.kept.get(node), 0
         if row is None:
@@ -88,7 +88,7 @@ class UncachedSession(Session):
             Cancelled: `stopped` said so; what was computed is kept.
         """
         for node in nodes:
-            self._check_node(node)
+            self.check_node(node)
             self.kept.put(node, self._whole(node, stopped))
 
     def _whole(self, node: int, stopped: Stopped) -> Row:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from engine import records
-from engine.collecting import collected_ms
 from engine.errors import Cancelled, PromptError, StepError
 from engine.kv import KV
 from engine.logits import KeptLogits
@@ -44,10 +43,10 @@ class Session:
         self.settings = settings
         self._load = loaded.settings
         self.runner = Runner(loaded.model, loaded.settings)
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
-        """Begin a new tree."""
+    def forget(self) -> None:
+        """Begin a new tree, with nothing in the cache."""
         self.tree = TokenTree()
         self.node = ROOT
         self.kv.clear()
@@ -141,7 +140,7 @@ class Session:
             Cancelled: `stopped` said so; `go_on_prefill` goes on.
         """
         self._check_prompt(ids)
-        self._forget()
+        self.forget()
         self.tree.extend(ROOT, ids, "prompt")
         run = Prefill(self.runner, self.looker.reader, self.tokens, self.settings.candidates, ids, echo, text)
         self.pending.update(run.pending)
@@ -175,7 +174,7 @@ class Session:
         except (Cancelled, GeneratorExit):
             raise
         except BaseException:
-            self._forget()  # the caches may be anywhere
+            self.forget()  # the caches may be anywhere
             raise
         self._reading = None
         forward_ms = (time.perf_counter() - begun) * 1000
@@ -239,7 +238,7 @@ class Session:
             yield self._take(token, origin)
 
     def _take(self, token: int, origin: Origin) -> Step:
-        before, collected = self.here, collected_ms()
+        before = self.here
         begun = time.perf_counter()
         self.make_ready()
         forward_begun = time.perf_counter()
@@ -260,7 +259,6 @@ class Session:
             forward=(forward_ended - forward_begun) * 1000,
             sample=sample_ms,
             inspect=(ended - forward_ended) * 1000 - sample_ms,
-            collecting=collected_ms() - collected,
         )
         return self.looker.tell(before, self.here, origin, kv, ms, used)
 
@@ -301,8 +299,13 @@ class Session:
                 "Go back, or begin with a new prompt.",
             )
 
-    def _check_node(self, node: int) -> None:
-        if node not in self.tree or node == ROOT:
+    def check_node(self, node: int) -> None:
+        """See that a node can be stood on.
+
+        Raises:
+            StepError: There is none of that number, or it stands for no token.
+        """
+        if node not in self.tree or self.tree[node].token < 0:
             raise StepError(f"There is no token number {node} to go to.", "Begin with a prompt.")
 
     def configure(self, settings: Settings) -> Distribution | None:
@@ -347,7 +350,7 @@ class Session:
             StepError: There is no such node, or it is the root.
             Cancelled: `stopped` said so; the session stands where it stood.
         """
-        self._check_node(node)
+        self.check_node(node)
         begun = time.perf_counter()
         row, depth = self.kept.get(node), self.tree[node].depth
         shared = self.tree[self.tree.common(self.node, node)].depth
@@ -397,7 +400,7 @@ class Session:
         """
         runner = self.runner.fresh()
         for node in nodes:
-            self._check_node(node)
+            self.check_node(node)
             self.kept.put(node, runner.path(self.tree.tokens(node), self.tree[node].start, stopped))
 
     def _rewind(self, depth: int) -> None:

@@ -77,6 +77,10 @@ class TokenTree:
         self._nodes[node].drawn = above.reroll
         return node
 
+    def skip(self) -> None:
+        """Let the next number stand for no token: one that was given in a session which is built anew, and not told."""
+        self._nodes.append(Node(token=-1, parent=-1, depth=0, origin="prompt", start=0))
+
     def extend(self, parent: int, tokens: Iterable[int], origin: Origin) -> int:
         """Add a run of tokens, each the child of the one before; returns the last node."""
         for token in tokens:

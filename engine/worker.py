@@ -20,6 +20,7 @@ from engine.measure import measure
 from engine.model import Loaded, load
 from engine.nocache import open_session
 from engine.records import Record
+from engine.restore import restore
 from engine.run import steps
 from engine.session import Session
 from engine.settings import Settings, check
@@ -85,6 +86,9 @@ class Worker:
             case commands.GoOnPrefill():
                 for record in self._ready.go_on_prefill(command.step_size, stopped):
                     self._emit(record)
+            case commands.Restore():
+                self._breaking = self._beams = None
+                self._emit(restore(self._ready, command, self._emit, stopped))
             case commands.Step():
                 self._took(self._ready.step())
             case commands.Run():

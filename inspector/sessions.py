@@ -81,14 +81,18 @@ def listed(directory: Path | None = None) -> list[Listed]:
 
 
 def _newest(directory: Path) -> list[tuple[float, Path]]:
-    found = []
     try:
-        for path in directory.iterdir():
-            if path.suffix == ENDING and not path.name.startswith("."):
-                found.append((path.stat().st_mtime, path))
-    except OSError:  # there is no such directory yet, or a file went meanwhile
-        pass
-    return sorted(found, reverse=True)
+        names = [path for path in directory.iterdir() if path.suffix == ENDING and path.name[0] != "."]
+    except OSError:  # there is no such directory yet
+        return []
+    return sorted(((_changed(path), path) for path in names), reverse=True)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # it went meanwhile
+        return 0.0
 
 
 def _look(path: Path, changed: float) -> Listed:

@@ -242,6 +242,16 @@ class Timeline:
             node = self.parent[node]
         return found[::-1]
 
+    def visit(self, node: int) -> None:
+        """Show the path to a token as it was told when it came; for what was recorded, where nothing moves."""
+        item, self.moved, self.next, self.kv = self.nodes[node], None, None, None
+        if isinstance(item, Step):
+            self.next, self.kv, self.memory = item.next, item.kv, item.memory
+        elif self.prefilled is not None and self.prefilled.next.node == node:
+            self.next, self.kv, self.memory = self.prefilled.next, self.prefilled.kv, self.prefilled.memory
+        if node != self.tip:
+            self._rebuild(node)
+
     # ---- records as they come ---------------------------------------------------------------
 
     def apply(self, record: records.Record) -> None:
@@ -267,6 +277,8 @@ class Timeline:
                 self.next = record.next
             case records.Moved():
                 self._move(record)
+            case records.Restored():
+                self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
             case records.BeamStep(live=live, finished=finished, greedy=greedy):
                 self._grow([each.node for each in (*live, *finished, greedy) if each is not None])
             case records.BeamEnded(ranking=ranking, greedy=greedy):

@@ -26,6 +26,7 @@ from engine.records.kv import KVGroup, KVReading, Memory
 from engine.records.marks import Deleted, Marked, Undeleted
 from engine.records.model import CacheKind, Loading, ModelFacts
 from engine.records.moves import Moved, Verified
+from engine.records.restores import Restored, Restoring
 from engine.records.sampler import Explained, Recalled, StageColumn, WhatIfAnswered, WhatIfStep
 from engine.records.steps import (
     Candidate,
@@ -86,6 +87,8 @@ __all__ = [
     "Recalled",
     "Record",
     "Resampled",
+    "Restored",
+    "Restoring",
     "Role",
     "RooflineMeasured",
     "StageColumn",
@@ -112,6 +115,8 @@ Record = (
     | Prefilled
     | Step
     | Resampled
+    | Restoring
+    | Restored
     | Explained
     | WhatIfAnswered
     | Recalled
