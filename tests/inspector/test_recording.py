@@ -126,7 +126,7 @@ def test_a_full_disk_is_told_once(tmp_path, monkeypatch):
     def full(*rest: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("engine.trace_journal.os.write", full)
+    monkeypatch.setattr("engine.trace.journal.os.write", full)
     end = time.monotonic() + 5
     while not told and time.monotonic() < end:
         kept.receive(session.steps(1)[0])
