@@ -13,7 +13,7 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 
 from engine.breakpoints import Breakpoints
-from engine.records import Record
+from engine.records import LookedAhead, Record
 from engine.settings import LoadSettings, Settings
 from inspector.display import visible
 from inspector.flags import version
@@ -139,6 +139,13 @@ class InspectorApp(App[int]):
     def emit(self, record: Record) -> None:
         """Take one record; called in the engine's thread."""
         self.inbox.append(record)
+        if isinstance(record, LookedAhead) and record.last:
+            self.call_later(self._hurry)
+
+    def _hurry(self) -> None:
+        """Drain now: the last of a look ahead is waited for, and the next tick is up to a frame away."""
+        if self.inbox:
+            self.drain()
 
     def _tick(self) -> None:
         """Drain, unless the last frame was so dear that the engine should have the time."""
