@@ -21,10 +21,10 @@ from engine.records import Ended, Failure, Marked, ModelFacts, Record
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from engine.trace import Entry, save_as, worth_keeping
-from engine.trace_shapes import Kept
+from engine.trace.shapes import Kept
 from inspector.demo import DEMONSTRATION
 from inspector.display import token_label
-from inspector.scales import bits, count, milliseconds, percent, size
+from inspector.scales import bits, milliseconds, percent, size
 from inspector.timeline import Timeline
 
 PROMPT = "Once upon a time"
@@ -162,7 +162,7 @@ def wide(to: Recorder, step: records.Step) -> str | None:
     if entropy < 4:
         return None
     return (
-        f"A wide choice: {bits(entropy)} bits of entropy, as if {count(round(2**entropy))} tokens were equally "
+        f"A wide choice: {bits(entropy)} bits of entropy, as if {round(2**entropy):,} tokens were equally "
         f"likely. {label(step)} was rank {step.rank}. Another seed tells another story from here."
     )
 
@@ -174,8 +174,8 @@ def cut(to: Recorder, step: records.Step) -> str | None:
         return None
     assert to.timeline.facts is not None
     return (
-        f"Top-p {SETTINGS.top_p} left {stage.kept} of {count(to.timeline.facts.vocabulary)} tokens in: the fewest that "
-        f"hold {SETTINGS.top_p:.0%} together. The grey candidates were cut and can't be drawn."
+        f"Top-p {SETTINGS.top_p} left {stage.kept} of {to.timeline.facts.vocabulary:,} tokens in: the fewest that "
+        "hold 95 % of the probability. The grey candidates were cut and can't be drawn."
     )
 
 
@@ -260,7 +260,7 @@ def beams(to: Recorder, start: int, steps: Sequence[records.Step]) -> None:
     to.caption(
         apart.node,
         f"Beam search: four continuations at once for {best.length} tokens. The best is "
-        f"{count(round(math.exp(best.logprob - sampled)))} times as probable as the story that "
+        f"{round(math.exp(best.logprob - sampled)):,} times as probable as the story that "
         "was drawn; safe, and duller.",
         name="beam search",
     )
@@ -313,4 +313,4 @@ def version() -> str:
 
 if __name__ == "__main__":
     written = save_as(DEMONSTRATION, record(), f"mlx-inspector {version()}")
-    print(f"{DEMONSTRATION.name}: {count(written)} bytes")
+    print(f"{DEMONSTRATION.name}: {written:,} bytes")
