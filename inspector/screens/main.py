@@ -25,6 +25,7 @@ from inspector.screens.beam_actions import BeamActions
 from inspector.screens.break_actions import BreakActions
 from inspector.screens.compare_actions import Comparing
 from inspector.screens.controller import Controller
+from inspector.screens.cost_actions import CostActions
 from inspector.screens.find_actions import Finding
 from inspector.screens.help import HelpDialog
 from inspector.screens.keyline import KeyLine
@@ -50,7 +51,9 @@ from inspector.screens.stepping import Stepping
 from inspector.screens.tree_actions import TreeActions
 
 
-class MainScreen(BeamActions, TreeActions, LookingAhead, Stepping, BreakActions, Comparing, Finding, SettingUp):
+class MainScreen(
+    BeamActions, TreeActions, LookingAhead, Stepping, CostActions, BreakActions, Comparing, Finding, SettingUp
+):
     """The panels around one timeline.
 
     Args:
