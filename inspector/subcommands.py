@@ -80,6 +80,20 @@ def run_score(args: Namespace) -> int:
     return score.run(args)
 
 
+def export_parser() -> Parser:
+    """The parser of `inspector export`."""
+    from inspector import export_command
+
+    return export_command.parser()
+
+
+def run_export(args: Namespace) -> int:
+    """Run `inspector export`."""
+    from inspector import export_command
+
+    return export_command.run(args)
+
+
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "generate": Subcommand(arguments.generate_parser, generate, "one completion: its text or JSON lines"),
     "bench": Subcommand(bench_parser, measure, "measure a model: tables of speed and memory"),
@@ -89,5 +103,8 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     ),
     "beam": Subcommand(arguments.beam_parser, beam, "beam search: the ranking or JSON lines"),
     "score": Subcommand(score_parser, run_score, "a text's logprobs, ranks, perplexity and bits per byte"),
+    "export": Subcommand(
+        export_parser, run_export, "a recorded session as a web page, Markdown, CSV, text or SVG"
+    ),
 }
 """By name, in the order of the help."""

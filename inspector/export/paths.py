@@ -1,0 +1,79 @@
+"""The paths of a recording's tree: where each leaves the ones before it, and what it is worth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from engine.records import Step
+from inspector.branches import PROMPT, ROOT, made
+from inspector.display import truncate, visible
+from inspector.export.recording import Recording
+from inspector.timeline import Item
+
+_TEXT = 60
+"""Cells of how a branch goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One way through the tree, from the root to where nobody went on. Texts are printable."""
+
+    items: list[Item]
+    name: str
+    """Of the branch that it ends with; empty where it has none."""
+    made: str
+    """How its first token of its own came to stand there; `current` for the one that is told."""
+    fork: int
+    """The step at which it leaves those before it, from 1; 0 where it begins with the prompt."""
+    text: str
+    """How it goes on from there."""
+
+    @property
+    def tokens(self) -> int:
+        """Of the completion."""
+        return sum(1 for item in self.items if isinstance(item, Step))
+
+    @property
+    def perplexity(self) -> str:
+        """Of the completion; empty where it has none."""
+        known = [
+            item.logprob for item in self.items if isinstance(item, Step) and math.isfinite(item.logprob)
+        ]
+        return f"{math.exp(min(700.0, -sum(known) / len(known))):.2f}" if known else ""
+
+
+def paths(recording: Recording) -> list[Path]:
+    """All paths that were stepped and are not deleted: the one that is told first, then by age."""
+    timeline, told = recording.timeline, recording.items
+    ends = [
+        node
+        for node in sorted(timeline.nodes)
+        if node in timeline.branches and not timeline.children.get(node)
+    ]
+    others = [timeline.path(node) for node in ends if not told or node != told[-1].node]
+    met = {item.node for item in told}
+    found = [_path(recording, told, 0, "current")]
+    for items in others:
+        own = next((place for place, item in enumerate(items) if item.node not in met), len(items) - 1)
+        met.update(item.node for item in items)
+        if made(items[own]) != PROMPT:
+            found.append(_path(recording, items, own, made(items[own])))
+    return found
+
+
+def _path(recording: Recording, items: list[Item], own: int, how: str) -> Path:
+    marks = recording.timeline.marks
+    begins = (
+        own if how != "current" else next((n for n, each in enumerate(items) if isinstance(each, Step)), 0)
+    )
+    names = [marks.at(item.node).name for item in items[begins:]]
+    first = items[own] if items else None
+    text = visible("".join(item.text for item in items[begins : begins + _TEXT])).strip(" ")
+    return Path(
+        items,
+        visible(next(filter(None, reversed(names)), "")),
+        how,
+        first.index + 1 if isinstance(first, Step) else ROOT,
+        truncate(text, _TEXT),
+    )
