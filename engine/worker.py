@@ -16,7 +16,7 @@ from engine.errors import Cancelled, EngineError, StepError
 from engine.explain import explain, what_if
 from engine.finish import finish, window_full
 from engine.lookahead import look_ahead
-from engine.measure import measure
+from engine.measuring.measure import measure
 from engine.model import Loaded, load
 from engine.nocache import open_session
 from engine.records import Record
@@ -224,7 +224,7 @@ class Worker:
     def _sweep(self, command: commands.Sweep, stopped: Stopped) -> None:
         if self._loaded is None:
             raise StepError("No model is loaded.", "Wait for it, or open one.")
-        from engine.sweeps import sweep  # wanted rarely, and start-up shouldn't pay for it
+        from engine.measuring.sweeps import sweep  # wanted rarely, and start-up shouldn't pay for it
 
         for record in sweep(self._loaded, command.settings, stopped):
             self._emit(record)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, StepError
-from engine.fenced import profile
-from engine.fences import Fences, layers, places
 from engine.kv import arrays
+from engine.measuring.fenced import profile
+from engine.measuring.fences import Fences, layers, places
 from engine.nocache import open_session
 from engine.records import Measuring, Profiled
 from engine.session import Session

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, SettingsError, StepError
-from engine.kv_costs import compare
+from engine.measuring.kv_costs import compare
 from engine.records import KVCompared, Measuring
 from engine.session import Session
 from engine.settings import Settings

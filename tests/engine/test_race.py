@@ -10,8 +10,8 @@ import pytest
 
 from engine import commands, records
 from engine.errors import Cancelled, StepError
+from engine.measuring.race import race
 from engine.nocache import open_session
-from engine.race import race
 from engine.records import RaceEnded, RaceOpened, RaceStep
 from engine.runner import Runner
 from engine.session import Session

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, SettingsError
+from engine.measuring.sweeps import sweep
 from engine.records import Measuring, Swept
 from engine.session import Session
 from engine.settings import Settings
 from engine.sweep_settings import SweepSettings
-from engine.sweeps import sweep
 from tests.zoo import Zoo
 
 SMALL = SweepSettings(rounds=2, steps=3, longest=40, largest_batch=4)

@@ -204,7 +204,7 @@ def test_importing_the_thread_imports_no_mlx() -> None:
 
 def test_the_engine_imports_no_screen() -> None:
     code = (
-        "import sys, engine.worker, engine.bench\n"
+        "import sys, engine.worker, engine.measuring.bench\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('inspector', 'textual')])"
     )
     assert (

@@ -8,11 +8,11 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-from engine import machine_rates, work
 from engine.errors import Cancelled, StepError
+from engine.measuring import machine_rates, work
+from engine.measuring.roofline import roofline
 from engine.nocache import open_session
 from engine.records import KVGroup, Measuring, ModelFacts, RooflineMeasured
-from engine.roofline import roofline
 from engine.runner import never
 from engine.session import Session
 from engine.settings import Settings

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from engine import machine_rates, work
 from engine.errors import Cancelled
+from engine.measuring import machine_rates, work
+from engine.measuring.trial import Trial
 from engine.model import Loaded
 from engine.records import Measuring, RooflineMeasured, Work
 from engine.runner import Runner, Stopped, never
 from engine.session import Session
-from engine.trial import Trial
 
 REPEATS = 7
 LEAST_TOKENS, MOST_TOKENS = 16, 256

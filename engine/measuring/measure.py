@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine import commands, kv_costs
-from engine.fenced import profile
+from engine import commands
+from engine.measuring import kv_costs
+from engine.measuring.fenced import profile
+from engine.measuring.race import race
+from engine.measuring.roofline import roofline
 from engine.model import Loaded
-from engine.race import race
 from engine.records import Record
-from engine.roofline import roofline
 from engine.runner import Stopped
 from engine.session import Session
 

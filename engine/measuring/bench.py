@@ -1,8 +1,8 @@
 """What inspection costs: steps a second with all readings against mlx_lm's own loop, on one model in one run.
 
-    python -m engine.bench                 the bundled model
-    python -m engine.bench --model 100m    a llama of 103 million random weights, written to a temporary directory
-    python -m engine.bench --model DIR     any model
+    python -m engine.measuring.bench                 the bundled model
+    python -m engine.measuring.bench --model 100m    a llama of 103 million random weights, made for it
+    python -m engine.measuring.bench --model DIR     any model
 
 The loops take turns, so that a machine that slows down slows all of them; the ratio of a run is printed last.
 """
@@ -109,7 +109,9 @@ def _ratio(theirs: Sequence[float], mine: Sequence[float]) -> float:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark; the ratio is the last line."""
-    parser = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m engine.measuring.bench", description=__doc__.split("\n\n")[0]
+    )
     parser.add_argument("--model", default="pocket", help="pocket, 100m, a directory or a hub id")
     parser.add_argument("--rounds", type=int, default=15, help="counted rounds of each loop")
     parser.add_argument("--steps", type=int, default=50, help="steps a round")

@@ -17,8 +17,8 @@ from itertools import islice
 import mlx.core as mx
 from mlx_lm.generate import BatchGenerator
 
-from engine import bench
 from engine.errors import Cancelled
+from engine.measuring import bench
 from engine.model import Loaded
 from engine.records import Figure, Machine, Measuring, ModelFacts, SweepName, SweepPoint, Swept
 from engine.runner import Stopped
