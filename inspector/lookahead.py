@@ -41,7 +41,7 @@ class Ahead:
     def switch(self) -> None:
         """Show it, or don't any more; what failed is tried again."""
         self.on = not self.on
-        self._whole = {(node, id) for node, id in self._whole if id in self._lines.get(node, ())}
+        self._try_again()
 
     # ---- what is known ----------------------------------------------------------------------
 
@@ -78,12 +78,20 @@ class Ahead:
                 self._forget()
             case records.LookedAhead():
                 self._take(record)
-            case records.Failure(command="LookAhead") if self._asked is not None:
-                self._whole |= {(self._asked.node, id) for id in self._asked.ids}
+            case records.ModelFacts():
+                self._try_again()
             case records.Ended(command="LookAhead"):
+                if (
+                    self._asked is not None and not record.cancelled
+                ):  # with an answer, without one or in failure
+                    self._whole |= {(self._asked.node, id) for id in self._asked.ids}
                 self._asked = None
             case _:
                 pass
+
+    def _try_again(self) -> None:
+        """Ask anew for what had no answer."""
+        self._whole = {(node, id) for node, id in self._whole if id in self._lines.get(node, ())}
 
     def _forget(self) -> None:
         """Another tree: its nodes have the same numbers."""

@@ -58,7 +58,7 @@ class Asker:
         """Take a candidate of the selected slot and the tokens after it, as far as they are known.
 
         Returns:
-            What to tell the person.
+            What to tell the person; nothing where the tokens are on their way.
         """
         node = self._controller.timeline.before
         line = self.ahead.lines(node).get(id)
@@ -69,7 +69,7 @@ class Asker:
                 else "Look-ahead is off. Press l for it, then L takes what stands at a candidate"
             )
         self._controller.do(Take(node, (id, *line.ids)))
-        return f"Took the candidate and {len(line.ids)} tokens after it. [ and ] go between branches"
+        return ""
 
 
 class LookingAhead(Acting):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from engine.commands import LookAhead
 from engine.records import AheadLine, Candidate, Ended, Failure, LookedAhead
 from inspector.lookahead import TOKENS, Ahead, wanted
-from tests.inspector.fakes import Session
+from tests.inspector.fakes import Session, facts
 
 
 def told(node: int, *lines: AheadLine, last: bool = True, note: str = "") -> LookedAhead:
@@ -74,6 +74,16 @@ def test_a_failure_is_not_asked_for_again_until_it_is_switched_on_anew() -> None
     assert ahead.question(3, (1,)) is None
     ahead.switch()
     ahead.switch()
+    assert ahead.question(3, (1,)) is not None
+
+
+def test_a_question_that_is_left_unanswered_is_asked_again_of_another_model_only() -> None:
+    """As where a recording is on show: nothing behind it can answer."""
+    ahead = switched_on()
+    ahead.question(3, (1,))
+    ahead.receive(Ended("LookAhead"))
+    assert ahead.question(3, (1,)) is None
+    ahead.receive(facts())
     assert ahead.question(3, (1,)) is not None
 
 
