@@ -107,6 +107,10 @@ class BeamScreen(Screen[int]):
         """Listen no more."""
         self.control.controller.listeners.remove(self._receive)
 
+    def on_screen_resume(self) -> None:
+        """Catch up with what happened under another screen."""
+        self.changed()
+
     def on_resize(self, event: events.Resize) -> None:
         """Another size may have room for both list and tree."""
         self.changed()
@@ -136,7 +140,9 @@ class BeamScreen(Screen[int]):
     def show(self) -> None:
         """Show everything anew, now."""
         self._stale = False
-        if not self.is_attached:
+        if not (
+            self.is_current and self.query("#beam-keys")
+        ):  # left, or not there yet: records come all the time
             return
         beams = self.control.controller.timeline.beams
         self.listed = entries(beams, self.step) if self.step else []

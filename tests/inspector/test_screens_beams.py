@@ -243,6 +243,22 @@ def test_enter_goes_to_the_highlighted_beam():
     run(test)
 
 
+def test_a_record_that_comes_while_the_screen_is_taken_down_is_no_harm():
+    async def test(rig: Rig) -> None:
+        screen = await begun(rig, 2)
+        await (
+            screen.remove_children()
+        )  # as the toolkit does it when a screen is left, before it takes out the screen
+        await rig.push(search(rig.timeline.tip)[3:4])
+        assert rig.app._exception is None
+        screen.dismiss(None)
+        await rig.pilot.pause()
+        assert isinstance(rig.app.screen, MainScreen)
+        assert len(rig.timeline.beams.search.steps) == 3
+
+    run(test)
+
+
 def test_a_click_highlights_and_a_second_one_goes():
     async def test(rig: Rig) -> None:
         screen = await begun(rig, 2)
