@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -164,7 +167,21 @@ def picture(recording: Recording, size: tuple[int, int] = SIZE, light: bool = Fa
         size: Columns and rows of the terminal.
         light: In the light theme.
     """
-    return asyncio.run(_picture(recording, size, light))
+    with _full_colour():
+        return asyncio.run(_picture(recording, size, light))
+
+
+@contextmanager
+def _full_colour() -> Iterator[None]:
+    """A picture has all colours, whatever the terminal can show that it is asked for in."""
+    before = dict(os.environ)
+    os.environ.update(COLORTERM="truecolor", TERM="xterm-256color")
+    os.environ.pop("NO_COLOR", None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> str:

@@ -137,7 +137,7 @@ class _Tokens:
         return self._timeline.parent.get(item.node, ROOT)
 
     def _candidates(self, item: Item) -> list[Any] | None:
-        """Words, probabilities, what the sampler draws with, cuts, others, their share, ranks that are no places."""
+        """Words, probabilities, the sampler's where they differ, cuts, others and their share, ranks unlike places."""
         told: Sequence[Candidate] = (
             item.candidates if isinstance(item, PromptToken) else item.choice.candidates
         )
@@ -145,14 +145,20 @@ class _Tokens:
             return None
         kept = [each for place, each in enumerate(told) if place < self._most or each.id == item.id]
         others, mass = self._others(item, [each for each in told if each not in kept])
+        probs = [_millionths(each.prob) for each in kept]
+        drawn = [_millionths(each.sampler_prob) for each in kept if each.cut_by is None]
         return [
-            [self._words.setdefault((each.id, token_label(each.text, each.raw)), len(self._words)) for each in kept],
-            [_millionths(each.prob) for each in kept],
-            0 if all(each.sampler_prob == each.prob for each in kept)
-            else [_millionths(each.sampler_prob) for each in kept if each.cut_by is None],
-            self._cuts(kept), others, _millionths(mass),
+            [
+                self._words.setdefault((each.id, token_label(each.text, each.raw)), len(self._words))
+                for each in kept
+            ],
+            probs,
+            0 if drawn == probs else drawn,
+            self._cuts(kept),
+            others,
+            _millionths(mass),
             [[place, each.rank] for place, each in enumerate(kept) if each.rank != place + 1],
-        ]  # fmt: skip
+        ]
 
     def _others(self, item: Item, left: Sequence[Candidate]) -> tuple[int, float]:
         """How many tokens are not among the candidates, and what they have together."""
@@ -204,10 +210,11 @@ def _times(step: Step | None) -> list[Any] | None:
 
 
 def _millionths(share: float | None) -> float | int | None:
-    """About four digits of a probability; closer to 1 as many as tell it from certainty."""
+    """As many digits of a probability as are shown of it in percent, and one more; two where it is next to nothing."""
     if share is None or not math.isfinite(share):
         return None
-    return _number(float(f"{share * 1e6:.4g}") if share < 0.1 else share * 1e6, 0 if share >= 1e-3 else 6)
+    digits = 6 if share >= 0.1 else 4 if share >= 0.01 else 3 if share >= 1e-4 else 2
+    return _number(float(f"{share * 1e6:.{digits}g}"), 6)
 
 
 def _number(value: float | None, digits: int) -> float | int | None:

@@ -135,7 +135,7 @@ function recall() {
   if (metric) state.metric = metric;
   const row = told.has("node") ? tokens.node.indexOf(Number(told.get("node"))) : data.chosen;
   const begins = tokens.step.findIndex((step) => step > 0);
-  return row >= 0 ? row : Math.max(0, begins);
+  return row >= 0 ? row : begins >= 0 ? begins : data.paths[0].tip;
 }
 
 // ---- charts, branches, figures --------------------------------------------------------------
