@@ -15,23 +15,21 @@ import time
 from engine.commands import Command, LookAhead
 from engine.records import LookedAhead
 from engine.settings import LoadSettings, Settings
+from engine.thread import EngineThread
 from inspector.app import InspectorApp
 
 ROUNDS = 50
 PROMPT = "Once upon a time, there was a little girl named Lily."
 
 
-class Watch:
-    """Times the looks ahead of an application.
+class Watch(EngineThread):
+    """The engine's thread, and an application on it whose looks ahead are timed."""
 
-    Args:
-        app: Not running yet.
-    """
-
-    def __init__(self, app: InspectorApp) -> None:
-        self._app = app
-        self._send, self._drain = app.engine.send, app.drain
-        app.engine.send, app.drain = self.send, self.drain  # type: ignore[method-assign]
+    def __init__(self) -> None:
+        super().__init__(lambda record: self.app.emit(record))
+        self.app = InspectorApp(LoadSettings(), Settings(), PROMPT, chat=False, engine=self)
+        self._drain = self.app.drain
+        self.app.drain = self.drain  # type: ignore[method-assign]
         self.asked: LookAhead | None = None
         self._sent = 0.0
         self.shown: list[float] = []
@@ -45,15 +43,15 @@ class Watch:
         """Send a command, and note when."""
         if isinstance(command, LookAhead):
             self.asked, self._sent = command, time.perf_counter()
-        self._send(command)
+        super().send(command)
 
     def drain(self) -> None:
         """Bring records to the screen, and note when the last one of a look is there."""
-        last = [record for record in self._app.inbox if isinstance(record, LookedAhead) and record.last]
+        last = [record for record in self.app.inbox if isinstance(record, LookedAhead) and record.last]
         self._drain()
         for record in last:
             self.engine.append(record.ms)
-            self._app.main.call_after_refresh(self._painted)
+            self.app.main.call_after_refresh(self._painted)
 
     def _painted(self) -> None:
         self.shown.append((time.perf_counter() - self._sent) * 1000)
@@ -61,8 +59,8 @@ class Watch:
 
 async def measure() -> Watch:
     """Step and look ahead, so many times and once before."""
-    app = InspectorApp(LoadSettings(), Settings(), PROMPT, chat=False)
-    watch = Watch(app)
+    watch = Watch()
+    app = watch.app
     async with app.run_test(size=(120, 40)) as pilot:
         while app.controller.timeline.prefilled is None or app.controller.outstanding:
             await asyncio.sleep(0.05)
