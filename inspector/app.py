@@ -17,6 +17,7 @@ from engine.records import LookedAhead, Record
 from engine.settings import LoadSettings, Settings
 from inspector.display import visible
 from inspector.flags import version
+from inspector.recorded import RecordedEngine
 from inspector.recording import Recording
 from inspector.remembered import Remembered
 from inspector.screens.ahead import tells_ahead
@@ -26,6 +27,7 @@ from inspector.screens.notices import notice
 from inspector.screens.prefilling import Prompt
 from inspector.screens.safety import ControlFilter
 from inspector.timeline import Phase
+from inspector.traces import Opening, Traces
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
@@ -49,6 +51,7 @@ class InspectorApp(App[int]):
         engine: Takes commands and hands its records to `emit`; None for the thread that owns MLX.
         breakpoints: Where runs stop; None for those that are remembered.
         save: Directory in which the session is saved as it goes; None keeps it in memory alone.
+        trace: A recording to show instead of a session that begins; None for a session.
     """
 
     TITLE = "inspector"
@@ -77,21 +80,35 @@ class InspectorApp(App[int]):
         engine: Engine | None = None,
         breakpoints: Breakpoints | None = None,
         save: Path | None = None,
+        trace: Opening | None = None,
     ) -> None:
         super().__init__()
         self.inbox: deque[Record] = deque()
         """Records on their way from the engine's thread to the screen."""
-        self.engine = engine or self._own_engine()
-        self.controller = Controller(self.engine, load, settings, Prompt(prompt, chat, system, echo))
+        self.engine = engine
+        """The live one; made when it is first wanted."""
+        self.recorded = RecordedEngine(self.emit, self.say)
+        self.controller = Controller(self.recorded, load, settings, Prompt(prompt, chat, system, echo))
+        self.recorded.stage = self.controller
+        self._trace = trace
         self._remembered = Remembered().read()
         self.controller.breaks.points = self._remembered.points if breakpoints is None else breakpoints
         self.recording = self._recording(save)
         self.controller.listeners.append(self.recording.receive)
+        self.traces = Traces(self, self.controller, self.recorded, self.recording, self._live_engine, PROGRAM)
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was told to end."""
-        self._started = False
+        self._started = self._engine_runs = False
         self._due = 0.0
         self._filter = ControlFilter()
+
+    def _live_engine(self) -> Engine:
+        if self.engine is None:
+            self.engine = self._own_engine()
+        if not self._engine_runs:
+            self._engine_runs = True
+            self.engine.start()
+        return self.engine
 
     def _own_engine(self) -> Engine:
         from engine.thread import EngineThread  # standard library alone: MLX is imported in its thread
@@ -110,6 +127,7 @@ class InspectorApp(App[int]):
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
         self.main = MainScreen(self.controller)
+        self.main.files = self.traces
         return self.main
 
     def get_line_filters(self) -> Sequence[LineFilter]:
@@ -132,9 +150,16 @@ class InspectorApp(App[int]):
         self._started = True
         for problem in self._remembered.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
-        self.engine.start()
-        self.controller.open(self.controller.load)
+        if self._trace is not None:
+            self.traces.open(self._trace)
+        else:
+            self.recorded.live = self._live_engine()
+            self.controller.open(self.controller.load)
         self.main.changed()
+
+    def say(self, answer: str) -> None:
+        """Tell the person something, once what is under way is done."""
+        self.call_later(self.main.answer, answer)
 
     def emit(self, record: Record) -> None:
         """Take one record; called in the engine's thread."""
@@ -153,6 +178,7 @@ class InspectorApp(App[int]):
         if self.inbox and began >= self._due:
             self.drain()
             self._due = began + (perf_counter() - began) * SHARE
+        self.traces.tick()
 
     def drain(self) -> None:
         """Bring everything that the engine handed out to the screen."""
@@ -176,7 +202,7 @@ class InspectorApp(App[int]):
 
     def on_unmount(self) -> None:
         """End the engine's thread; MLX must not outlive it."""
-        if self._started:
+        if self.engine is not None and self._engine_runs:
             self.closed_in_time = self.engine.close(CLOSE_SECONDS)
         self.recording.close()
 

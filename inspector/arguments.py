@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.beam_settings import BeamSettings, check_beams
 from engine.breakpoints import Breakpoints
-from engine.errors import PromptError, SettingsError
+from engine.errors import EngineError, PromptError, SettingsError
 from engine.settings import FIELDS, LoadSettings, Settings, check, check_load
 from inspector.flags import (
     Parser,
@@ -143,6 +143,23 @@ def request(args: argparse.Namespace, headless: bool) -> Request:
         breakpoints=_breakpoints(given),
         notes=_notes(given, settings),
     )
+
+
+def load_given(args: argparse.Namespace) -> dict[str, Any]:
+    """What the flags say of the model of a session that is gone on with; all else comes from the session.
+
+    Raises:
+        EngineError: A flag of the prompt or the sampler was given.
+    """
+    given = {name: value for name, value in vars(args).items() if value not in (None, False)}
+    prompt = ("prompt", "prompt_file", "system_prompt", "ignore_chat_template", "prompt_logprobs", "preset")
+    clash = [name for name in (*prompt, *_known(Settings, given)) if name in given]
+    if clash:
+        raise EngineError(
+            f"--resume goes on with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
+            "Leave it out; s changes settings, p begins with another prompt.",
+        )
+    return _known(LoadSettings, given)
 
 
 def beam_settings(args: argparse.Namespace) -> BeamSettings:

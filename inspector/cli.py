@@ -5,21 +5,20 @@ Everything heavy is imported where it is needed, so that `--help` is instant. Wh
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from inspector import arguments
-from inspector.ending import INTERRUPTED, bad_input, fault, flushed, leave_at_once
+from inspector import arguments, terminal
+from inspector.ending import INTERRUPTED, bad_input, fault, flushed
 from inspector.flags import parsed
 from inspector.subcommands import SUBCOMMANDS
 
-LEAST_COLUMNS, LEAST_ROWS = 40, 10
-STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
+if TYPE_CHECKING:
+    from inspector.traces import Opening
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,7 +66,7 @@ def _run(given: Sequence[str]) -> int:
 
 
 def _screen(args: Namespace) -> int:
-    _check_terminal(args.prompt == "-")
+    terminal.check(args.prompt == "-")
     request = arguments.request(args, headless=False)
     from inspector import sessions
     from inspector.app import InspectorApp
@@ -82,39 +81,17 @@ def _screen(args: Namespace) -> int:
         engine=None,
         breakpoints=request.breakpoints,
         save=None if args.no_save else sessions.folder(),
+        trace=_resumed(args),
     )
-    app.run()
-    code = app.return_code or 0
-    if not app.closed_in_time:
-        leave_at_once(code)
-    return code
+    return terminal.run(app)
 
 
-def _check_terminal(prompt_from_stdin: bool) -> None:
-    """Refuse to open a screen where none can be drawn or no key can be read.
+def _resumed(args: Namespace) -> Opening | None:
+    """The session to go on with, if that was asked for."""
+    if args.resume is None:
+        return None
+    from inspector import sessions
+    from inspector.traces import Opening, checked
 
-    Raises:
-        EngineError: With what to run instead.
-    """
-    instead = "Without one, use inspector generate."
-    others = [name for stream, name in STREAMS.items() if not _is_terminal(stream)]
-    if others == [STREAMS["stdin"]] and prompt_from_stdin:
-        raise EngineError(
-            "The screen reads its keys from standard input, so the prompt can't come from there.",
-            "Use --prompt-file, or inspector generate.",
-        )
-    if others:
-        raise EngineError(f"The screen needs a terminal, and {others[0]} is not one.", instead)
-    if os.environ.get("TERM") in ("dumb", "unknown"):
-        raise EngineError(f"The screen needs a terminal; TERM is {os.environ['TERM']}.", instead)
-    columns, rows = shutil.get_terminal_size()
-    if columns < LEAST_COLUMNS or rows < LEAST_ROWS:
-        raise EngineError(
-            f"The terminal has {columns} columns and {rows} rows; the screen needs {LEAST_COLUMNS} and {LEAST_ROWS}.",
-            "Make it larger, or use inspector generate.",
-        )
-
-
-def _is_terminal(name: str) -> bool:
-    stream = getattr(sys, name)
-    return stream is not None and not stream.closed and bool(stream.isatty())
+    load = arguments.load_given(args)
+    return Opening(checked(sessions.find(args.resume)), live=True, load=load)

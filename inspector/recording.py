@@ -19,6 +19,8 @@ from inspector import sessions
 
 _WORTH_A_FILE = (Step, BeamStep, Marked, Deleted)
 """A session without any of these is a prompt and nothing else: it leaves no file behind."""
+PATIENCE = 2.0
+"""Seconds that leaving waits for a file which is being taken over."""
 
 
 class Recording:
@@ -52,6 +54,11 @@ class Recording:
         """The settings kept last for the model at hand."""
         self._began = time.monotonic()
         self._made = self._worth = False
+        self._resuming: threading.Thread | None = None
+        self._resumed: Journal | TraceError | None = None
+        """What became of a file that is to be appended to."""
+        self._known = 0
+        """How many entries that file holds."""
 
     @property
     def path(self) -> Path | None:
@@ -84,6 +91,8 @@ class Recording:
         self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
         if self.journal is not None:
             self._guarded(lambda journal: journal.write_entry(entry))
+        elif self._resumed is not None:
+            self._adopt()
 
     # ---- the file ---------------------------------------------------------------------------
 
@@ -120,10 +129,37 @@ class Recording:
             self._begin()
             return
         self._made = True
+        self._resumed = None
+        self._resuming = threading.Thread(
+            target=self._resume, args=(path, len(entries)), name="resume", daemon=True
+        )
+        self._resuming.start()
+
+    def _resume(self, path: Path, known: int) -> None:
+        """Take a file over; reading it through takes a moment, and nobody waits for it."""
         try:
-            _, _, self.journal = Journal.resume(path, self.program)
+            found, _, journal = Journal.resume(path, self.program)
+            if len(found) != known:
+                journal.close()
+                raise TraceError(f"{path} has changed meanwhile: the session isn't appended to it.")
+            self._resumed = journal
         except TraceError as error:
-            self._failed(error)
+            self._resumed = error
+        self._known = known
+
+    def _adopt(self) -> None:
+        """Append to a file that was taken over, from where it ended."""
+        resumed, self._resumed = self._resumed, None
+        if isinstance(resumed, TraceError):
+            self._failed(resumed)
+        elif resumed is not None:
+            self.journal = resumed
+            self._copy(self.entries[self._known :])
+
+    def rest(self) -> None:
+        """Keep nothing until `go_on`: a recording is on show."""
+        self.close()
+        self.entries, self.holding, self._made, self._worth = [], True, False, False
 
     def _guarded(self, write: Callable[[Journal], None]) -> None:
         if self.journal is None:
@@ -139,6 +175,9 @@ class Recording:
 
     def close(self) -> None:
         """Write what waits and let go of the file; one with nothing in it but a prompt is removed."""
+        if self._resuming is not None:
+            self._resuming.join(PATIENCE)
+            self._adopt()
         journal, self.journal = self.journal, None
         if journal is None:
             return

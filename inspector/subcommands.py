@@ -94,6 +94,34 @@ def run_export(args: Namespace) -> int:
     return export_command.run(args)
 
 
+def replay_parser() -> Parser:
+    """The parser of `inspector replay`."""
+    from inspector import replay
+
+    return replay.parser()
+
+
+def run_replay(args: Namespace) -> int:
+    """Run `inspector replay`."""
+    from inspector import replay
+
+    return replay.run(args)
+
+
+def sessions_parser() -> Parser:
+    """The parser of `inspector sessions`."""
+    from inspector import sessions_command
+
+    return sessions_command.parser()
+
+
+def run_sessions(args: Namespace) -> int:
+    """Run `inspector sessions`."""
+    from inspector import sessions_command
+
+    return sessions_command.run(args)
+
+
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "generate": Subcommand(arguments.generate_parser, generate, "one completion: its text or JSON lines"),
     "bench": Subcommand(bench_parser, measure, "measure a model: tables of speed and memory"),
@@ -103,6 +131,8 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     ),
     "beam": Subcommand(arguments.beam_parser, beam, "beam search: the ranking or JSON lines"),
     "score": Subcommand(score_parser, run_score, "a text's logprobs, ranks, perplexity and bits per byte"),
+    "replay": Subcommand(replay_parser, run_replay, "a recorded session on the screen, without a model"),
+    "sessions": Subcommand(sessions_parser, run_sessions, "the sessions that were saved as they went"),
     "export": Subcommand(
         export_parser, run_export, "a recorded session as a web page, Markdown, CSV, text or SVG"
     ),

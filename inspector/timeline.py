@@ -32,6 +32,8 @@ class Phase(Enum):
     READY = "ready"
     """Standing at a node: a step may be asked for."""
     RUNNING = "running"
+    RETURNING = "returning"
+    """A recording is on show, and on its way to be gone on with live."""
     FAILED = "failed"
     """The model could not be loaded."""
 
@@ -80,6 +82,10 @@ class Timeline:
     """By node."""
     running: bool = False
     load_failure: records.Failure | None = None
+    recorded: bool = False
+    """What is on show was recorded: no engine stands behind it."""
+    returning: str = ""
+    """How far the way from a recording to a live session is; empty where nobody is on it."""
     telling: Telling | None = None
     """How the sampler came to what is on show, or was a moment ago."""
     trial: Trial | None = None
@@ -185,6 +191,8 @@ class Timeline:
 
     @property
     def phase(self) -> Phase:
+        if self.returning:
+            return Phase.RETURNING
         if self.facts is None:
             return Phase.FAILED if self.load_failure else Phase.LOADING
         if self.prompt is None:

@@ -34,7 +34,7 @@ class HeaderLine(Canvas):
 Which model, what it is doing, how much of its context window is used, and how it samples.
 
 - `● LOADING` the weights · `● PREFILL` the prompt goes through the model · `● DECODE` one token at a time · `● RUN`
-  without being asked for each
+  without being asked for each · `● RECORDED` a replay: no model is there · `● RETURNING` on its way to be live
 - **context** tokens in the KV cache / the most that the model was made for
 - **T** temperature, and the filters that are on; *greedy* takes the most probable token
 """
@@ -82,6 +82,8 @@ Which model, what it is doing, how much of its context window is used, and how i
 
     def _phase(self, timeline: Timeline) -> list[Row]:
         match timeline.phase:
+            case Phase.LOADING | Phase.EMPTY if timeline.recorded:
+                return [self._state("RECORDED", "accent", "")]
             case Phase.LOADING:
                 return self._loading(timeline)
             case Phase.FAILED:
@@ -89,6 +91,11 @@ Which model, what it is doing, how much of its context window is used, and how i
                 return [self._state("FAILED", "bad", message), self._state("FAILED", "bad", "")]
             case Phase.EMPTY:
                 return [self._state("READY", "muted", "p writes a prompt"), self._state("READY", "muted", "")]
+            case Phase.RETURNING:
+                return [
+                    self._state("RETURNING", "warn", visible(timeline.returning)),
+                    self._state("RETURNING", "warn", ""),
+                ]
             case Phase.PREFILL:
                 return self._prefill(timeline)
             case phase:
@@ -112,11 +119,13 @@ Which model, what it is doing, how much of its context window is used, and how i
     def _prefill(self, timeline: Timeline) -> list[Row]:
         total = len(timeline.prompt.tokens) if timeline.prompt else 0
         done = timeline.chunks[-1].done if timeline.chunks else 0
-        state = self._state("PREFILL", "warn", f"{scales.count(done)}/{scales.count(total)}")
+        name = "RECORDED prefill" if timeline.recorded else "PREFILL"
+        state = self._state(name, "warn", f"{scales.count(done)}/{scales.count(total)}")
         return [[*state, *self._bar(done / total if total else 0.0, 12)], state]
 
     def _decode(self, timeline: Timeline, phase: Phase) -> list[Row]:
         name, ink = ("RUN", "accent") if phase is Phase.RUNNING else ("DECODE", "good")
+        name, ink = ("RECORDED", "accent") if timeline.recorded else (name, ink)
         taken = len(timeline.items) - timeline.boundary
         short = self._state(name, ink, f"step {scales.count(taken)}")
         if timeline.following:

@@ -23,6 +23,7 @@ from engine.commands import (
     Verify,
 )
 from engine.settings import LoadSettings, Settings
+from inspector.replaying import Replay
 from inspector.screens.breaks import Breaks
 from inspector.screens.prefilling import Prefilling, Prompt
 from inspector.screens.questions import Questions
@@ -65,6 +66,10 @@ class Controller:
         self.pace: float | None = None
         self.prefilling = Prefilling(self._send, lambda: list(self.outstanding))
         self.questions = Questions(engine.send, settings)
+        self.replay: Replay | None = None
+        """The recording that is on show, None while a session is lived through."""
+        self.takes: Callable[[records.Record], bool] = lambda record: False
+        """Asked about each record of the engine first; what it takes goes no further."""
         self.breaks = Breaks()
         self.listeners: list[Callable[[records.Record], None]] = [self.breaks.receive]
         """Called with every record, after the timeline took it in and what ended is no longer outstanding."""
@@ -76,6 +81,8 @@ class Controller:
 
     def receive(self, record: records.Record) -> None:
         """Take in one record of the engine."""
+        if self.takes(record):
+            return
         if self.timeline.facts is not None and _ends_model(record):
             self.timeline = Timeline()
         self.timeline.apply(record)
@@ -95,6 +102,18 @@ class Controller:
                 pass
         for listener in self.listeners:
             listener(record)
+
+    def tell(self, record: records.Record) -> None:
+        """Take in one record of a recording: it is shown, and nothing follows from it."""
+        self.timeline.apply(record)
+        if isinstance(record, records.PromptOpened | records.Step):
+            self.questions.receive(record, self.timeline)
+        for listener in self.listeners:
+            listener(record)
+
+    def use(self, settings: Settings) -> None:
+        """Settings were in force from here on in a recording."""
+        self.settings = self.questions.in_force = settings
 
     @property
     def doing(self) -> Command | None:
@@ -251,6 +270,11 @@ class Controller:
             commands.Insert,
             commands.Take,
         )
+
+    def leave(self) -> None:
+        """Stop whatever the engine does: something else will be on show."""
+        for command in self.outstanding:
+            command.cancel.set()
 
     def change_pace(self, by: int) -> None:
         """Set the pace of runs `by` places further in `PACES`; one under way goes on at it."""

@@ -80,9 +80,20 @@ IN_TREE = {
 """What takes the place of others while the tree is the current panel."""
 
 
-def fitting(width: int, running: bool = False, tree: bool = False) -> list[Hint]:
+IN_REPLAY = {
+    "step": Hint(("step",), "next", 12),
+    "run": Hint(("run",), "play", 11),
+    "take_back": Hint(("take_back",), "back", 9),
+    "prompt": Hint(("go_live",), "go live", 10),
+    "sampling": Hint(("compare",), "compare", 4),
+    "own_text": Hint(("jump",), "jump", 2),
+}
+"""What takes the place of others while a recording is on show."""
+
+
+def fitting(width: int, running: bool = False, tree: bool = False, recorded: bool = False) -> list[Hint]:
     """The hints that fit in so many cells, in their order."""
-    instead = (RUNNING if running else {}) | (IN_TREE if tree else {})
+    instead = (IN_REPLAY if recorded else {}) | (RUNNING if running else {}) | (IN_TREE if tree else {})
     kept = [instead.get(hint.ids[0], hint) for hint in HINTS]
     while kept and sum(hint.width for hint in kept) + GAP * (len(kept) - 1) > width:
         kept.remove(min(kept, key=lambda hint: hint.worth))
@@ -95,21 +106,22 @@ class KeyLine(Widget):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.phase: Phase | None = None
-        self.wooded = False
+        self.wooded = self.recorded = False
 
-    def show(self, phase: Phase, tree: bool = False) -> None:
+    def show(self, phase: Phase, tree: bool = False, recorded: bool = False) -> None:
         """Show the keys anew, where the phase or the panel is another one: they decide what keys mean.
 
         Args:
             phase: What the engine is doing.
             tree: Whether the tree is the current panel.
+            recorded: Whether a recording is on show.
         """
-        if (phase, tree) != (self.phase, self.wooded):
-            self.phase, self.wooded = phase, tree
+        if (phase, tree, recorded) != (self.phase, self.wooded, self.recorded):
+            self.phase, self.wooded, self.recorded = phase, tree, recorded
             self.refresh()
 
     def render(self) -> Content:
-        hints = fitting(self.content_size.width, self.phase is Phase.RUNNING, self.wooded)
+        hints = fitting(self.content_size.width, self.phase is Phase.RUNNING, self.wooded, self.recorded)
         return Content(" " * GAP).join(self._hint(hint) for hint in hints)
 
     def _hint(self, hint: Hint) -> Content:

@@ -150,6 +150,12 @@ KEYS: tuple[Key, ...] = (
     Key("open", "o", "o", "open", "Open model", SET_UP,
         "Open another model: a directory, a hub id or pocket."),
     Key("facts", "i", "i", "facts", "Model facts", SET_UP, "Show what is known of the model."),
+    Key("go_live", "G", "G", "go_live", "Go on live", SET_UP,
+        "In a replay: load the model, if it is the recorded one, and step on from what is on show."),
+    Key("save_as", "ctrl+s", "ctrl+s", "save_as", "Save as", SET_UP,
+        "Save the session, or what is on show of a recording, to a file of your own."),
+    Key("sessions", "ctrl+o", "ctrl+o", "sessions", "Recent sessions", SET_UP,
+        "Look at a recent session, and go on with it."),
     Key("next_panel", "tab", "tab", "panel_after(1)", "Next panel", SCREEN, "Go to the next panel."),
     Key("panel_before", "shift+tab", "shift+tab", "panel_after(-1)", "Panel before", SCREEN,
         "Go to the panel before."),
@@ -179,6 +185,11 @@ def bindings() -> list[BindingType]:
 def actions_needing_prompt() -> frozenset[str]:
     """Names of the actions that mean nothing until a prompt is in the cache."""
     return frozenset(key.action.partition("(")[0] for key in KEYS if key.needs_prompt)
+
+
+def actions_looking() -> frozenset[str]:
+    """Names of the actions that only look at what is there."""
+    return frozenset(key.action.partition("(")[0] for key in KEYS if key.group == LOOK)
 
 
 def keys_markdown() -> str:
@@ -216,6 +227,15 @@ def _lines() -> Iterator[str]:
     yield "| `tab` | Change between list, tree and text. |"
     yield "| `n` | Set up another search; `⏎` starts it. |"
     yield "| `esc` | Go back; the search waits, and `B` goes on with it. |"
+    yield from ("", "## In a replay", "", "| key | what it does |", "|---|---|")
+    yield "| `space` | Show the next step; while it plays, pause. |"
+    yield "| `r` | Play it at the recorded pace, at its end from the start; again to pause. |"
+    yield "| `+` `-` | Play faster or slower: a quarter of the recorded pace up to as fast as possible. |"
+    yield "| `⌫` | Go back to what was there a step before. |"
+    yield "| `⏎` `[` `]` | Go to another branch that was recorded. |"
+    yield "| `/` | Search among the candidates that were recorded. |"
+    yield "| `G` | Go on live: load the model, compare it with the recording, step on. |"
+    yield "| `o` | Go on live with a model that lies elsewhere. |"
     yield from ("", "## In dialogs", "")
     yield "`tab` goes from field to field, `ctrl+s` applies, `esc` leaves. A prompt that was typed is kept."
     yield from ("", "## While sampling settings are tried", "", "| key | what it does |", "|---|---|")

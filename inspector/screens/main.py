@@ -23,13 +23,14 @@ from inspector.panels.tree import TreePanel
 from inspector.screens.ahead import LookingAhead
 from inspector.screens.beam_actions import BeamActions
 from inspector.screens.break_actions import BreakActions
+from inspector.screens.caption import CaptionLine
 from inspector.screens.compare_actions import Comparing
 from inspector.screens.controller import Controller
 from inspector.screens.cost_actions import CostActions
 from inspector.screens.find_actions import Finding
 from inspector.screens.help import HelpDialog
 from inspector.screens.keyline import KeyLine
-from inspector.screens.keys import actions_needing_prompt, bindings
+from inspector.screens.keys import actions_looking, actions_needing_prompt, bindings
 from inspector.screens.layout import (
     CANDIDATES,
     DECK,
@@ -48,11 +49,22 @@ from inspector.screens.palette import KeyCommands
 from inspector.screens.setting_up import SettingUp
 from inspector.screens.status import StatusLine, pace_text
 from inspector.screens.stepping import Stepping
+from inspector.screens.trace_actions import TraceActions
 from inspector.screens.tree_actions import TreeActions
+from inspector.timeline import Phase
 
 
 class MainScreen(
-    BeamActions, TreeActions, LookingAhead, Stepping, CostActions, BreakActions, Comparing, Finding, SettingUp
+    TraceActions,
+    BeamActions,
+    TreeActions,
+    LookingAhead,
+    Stepping,
+    CostActions,
+    BreakActions,
+    Comparing,
+    Finding,
+    SettingUp,
 ):
     """The panels around one timeline.
 
@@ -64,6 +76,7 @@ class MainScreen(
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {KeyCommands}
     AUTO_FOCUS = "#opening"
     NEEDS_PROMPT: ClassVar[frozenset[str]] = actions_needing_prompt()
+    LOOKING: ClassVar[frozenset[str]] = actions_looking()
 
     def __init__(self, controller: Controller) -> None:
         super().__init__(controller)
@@ -89,6 +102,7 @@ class MainScreen(
             yield TreePanel(id="tree", classes="panel")
             yield KVPanel(id="kv", classes="panel")
             yield TimingPanel(id="timing", classes="panel")
+        yield CaptionLine(id="caption")
         yield StatusLine(id="status")
         yield KeyLine(id="keyline")
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
@@ -107,8 +121,9 @@ class MainScreen(
         for panel in (self.text, self.candidates, self.steps, self.forest, self.kv, self.timing):
             panel.show(timeline)
         self._show_sampler()
+        self.query_one(CaptionLine).show(self.controller.replay, timeline)
         self.status.show(self.controller, self._whereabouts(), self.at_tree)
-        self.keyline.show(timeline.phase, self.at_tree)
+        self.keyline.show(timeline.phase, self.at_tree, self.controller.replay is not None)
         self._arrange()
         self.ask_ahead()  # of what is on screen now
 
@@ -130,11 +145,21 @@ class MainScreen(
         """Grey the keys that mean nothing yet."""
         controller = self.controller
         goes_on = action in ("step", "run") and controller.prefilling.waits(controller.timeline)
+        if controller.replay is not None:
+            return None if self.means_nothing(action) else True
         if action in self.NEEDS_PROMPT and not controller.stepping and not goes_on:
             return None
         if action == "facts" and self.controller.timeline.facts is None:
             return None
         return True
+
+    def means_nothing(self, action: str) -> bool:
+        """Whether an action means nothing while a recording is on show."""
+        if action not in self.NEEDS_PROMPT or self.controller.stepping:
+            return False
+        if self.controller.timeline.phase is Phase.RETURNING:
+            return action not in self.LOOKING
+        return action not in ("step", "run", "take_back")
 
     # ---- panels -----------------------------------------------------------------------------
 
@@ -226,7 +251,7 @@ class MainScreen(
     def action_stop(self) -> None:
         """Stop what the engine is doing, or else leave the enlarged panel, then the sampler; notices go too."""
         self.app.clear_notifications()
-        if not self.controller.stop():
+        if not self.stop_replay() and not self.controller.stop():
             if self.enlarged:
                 self.action_enlarge()
             elif self.why:

@@ -13,6 +13,7 @@ from inspector.display import token_label, visible
 from inspector.panels.tree import written
 from inspector.screens.breaks import marker
 from inspector.screens.controller import Controller
+from inspector.screens.replay_words import replay_words
 from inspector.timeline import Phase, Timeline
 
 
@@ -29,6 +30,10 @@ def situation(controller: Controller, tree: bool = False) -> str:
         tree: Whether the keys are the tree's.
     """
     timeline = controller.timeline
+    if timeline.returning:
+        return f"Going live: {visible(timeline.returning)}. Esc stops it, what was recorded can be looked at"
+    if controller.replay is not None and (timeline.following or timeline.running or not timeline.items):
+        return replay_words(controller.replay)
     match timeline.phase:
         case Phase.LOADING:
             return "Loading the model. Meanwhile: p another prompt, s sampling, q quit"
@@ -41,7 +46,7 @@ def situation(controller: Controller, tree: bool = False) -> str:
         case Phase.RUNNING:
             doing = "Skipping sure tokens" if controller.breaks.skipping else "Running"
             return f"{doing} at {pace_text(controller.pace)}. Press space to pause, + or - for the pace"
-        case Phase.READY:
+        case Phase.READY | Phase.RETURNING:
             return _ready(controller, tree)
 
 

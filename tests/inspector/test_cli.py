@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from engine.settings import LoadSettings
-from inspector import arguments, cli
+from inspector import arguments, cli, terminal
 
 
 def ask(*argv: str, headless: bool = True) -> arguments.Request:
@@ -248,7 +248,7 @@ def open_screen(
             noted["ran"] = True
 
     monkeypatch.setitem(sys.modules, "inspector.app", types.SimpleNamespace(InspectorApp=App))
-    monkeypatch.setattr(cli, "_check_terminal", lambda prompt_from_stdin: None)
+    monkeypatch.setattr(terminal, "check", lambda prompt_from_stdin: None)
     noted["exit"] = cli.main(argv)
     return noted
 
@@ -327,7 +327,7 @@ def test_a_terminal_that_cannot_show_the_screen() -> None:
 def test_the_prompt_of_a_screen_cannot_come_from_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "_is_terminal", lambda name: name != "stdin")
+    monkeypatch.setattr(terminal, "is_terminal", lambda name: name != "stdin")
     assert "so the prompt can't come from there. Use --prompt-file" in complaint(capsys, "-p", "-")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import EngineError
 from engine.settings import ORDERS, Settings, check
-from inspector import arguments, cli
+from inspector import arguments, cli, terminal
 from inspector.presets import LONGEST_NAME, SHIPPED, Presets
 
 MINE = Settings(temp=0.7, top_k=40, logit_bias=((451, -5.0),), sampler_order=ORDERS["llama.cpp"])
@@ -155,7 +155,7 @@ def test_the_flag_begins_with_a_preset_and_other_flags_override_it(headless):
 
 @pytest.mark.parametrize("command", [[], ["generate"]])
 def test_an_unknown_preset_is_bad_input_with_the_list(capsys, command, monkeypatch):
-    monkeypatch.setattr(cli, "_check_terminal", lambda _: None)
+    monkeypatch.setattr(terminal, "check", lambda _: None)
     assert cli.main([*command, "--preset", "nope\x1b", "--prompt", "x"]) == 2
     told = capsys.readouterr().err
     assert "There is no preset 'nope" in told
