@@ -140,10 +140,8 @@ class BeamScreen(Screen[int]):
     def show(self) -> None:
         """Show everything anew, now."""
         self._stale = False
-        if not (
-            self.is_current and self.query("#beam-keys")
-        ):  # left, or not there yet: records come all the time
-            return
+        if not (self.is_current and self.query("#beam-keys")):
+            return  # it is left, or not there yet: records come all the time
         beams = self.control.controller.timeline.beams
         self.listed = entries(beams, self.step) if self.step else []
         self._pick()
