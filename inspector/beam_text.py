@@ -5,68 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rich.cells import cell_len
-
 from inspector.beam_view import Against, Entry
 from inspector.beaming import BeamNode, BeamSearch
-from inspector.display import token_label, truncate, visible
-
-Piece = tuple[str, bool]
-"""Text, and whether it tells this beam from the others."""
-CONTEXT = 10
-"""Cells of what is shared that are shown before what is not, where there isn't room for all."""
+from inspector.display import token_label
 
 
 def number(value: float, digits: int = 3) -> str:
     """A number with a true minus."""
     return f"{value:.{digits}f}".replace("-", "−")
-
-
-def pieces(entry: Entry, passing: Counter[int]) -> list[Piece]:
-    """The text of a beam, token by token.
-
-    Args:
-        entry: The beam.
-        passing: How many beams go through each node; what only one goes through stands out.
-    """
-    return [(visible(token.text), passing[token.node] <= 1) for token in entry.path if not token.ends]
-
-
-def window(text: Sequence[Piece], cells: int) -> list[Piece]:
-    """As much of a text as fits: its end, or else the place from which it stands out."""
-    widths = [cell_len(piece) for piece, _ in text]
-    if sum(widths) <= cells:
-        return list(text)
-    parting = next((place for place, (_, own) in enumerate(text) if own), len(text))
-    start, room = len(text), cells - 1
-    while start > 0 and widths[start - 1] <= room:
-        start -= 1
-        room -= widths[start]
-    if start > parting:
-        start = _before(widths, parting)
-    shown = list(text[start:])
-    return _cut([("…", False), *shown] if start else shown, cells)
-
-
-def _before(widths: Sequence[int], parting: int) -> int:
-    """A place a few cells before another."""
-    room = CONTEXT
-    while parting > 0 and widths[parting - 1] <= room:
-        parting -= 1
-        room -= widths[parting]
-    return parting
-
-
-def _cut(text: Sequence[Piece], cells: int) -> list[Piece]:
-    """Cut a text at its end; `…` tells that something is missing."""
-    kept: list[Piece] = []
-    for place, (piece, own) in enumerate(text):
-        width = cell_len(piece)
-        if width > cells or (width == cells and place < len(text) - 1):
-            return [*kept, (truncate(piece + "…", cells) if cells else "", own)]
-        kept.append((piece, own))
-        cells -= width
-    return kept
 
 
 def standing(entry: Entry, short: bool = False) -> str:

@@ -139,8 +139,9 @@ def shared(found: Sequence[Entry]) -> int:
 
 
 def passing(found: Sequence[Entry]) -> Counter[int]:
-    """How many of these go through each node."""
-    return Counter(each.node for entry in found for each in entry.path)
+    """How many go through each node, of those that are in the search or came of it; all through where it began."""
+    those = [entry.path for entry in found if entry.kind not in ("fell", "greedy")]
+    return Counter(node for path in those for node in (path[0].parent, *(each.node for each in path)))
 
 
 # ---- beside greedy decoding -----------------------------------------------------------------------

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.content import Content
 
-from inspector.beam_text import Piece
+from inspector.beam_window import Piece
 from inspector.panels.canvas import Canvas, Row, panel_css
 
 

@@ -14,8 +14,9 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 
-from inspector.beam_text import number, pieces, standing, window
+from inspector.beam_text import number, standing
 from inspector.beam_view import Entry, passing
+from inspector.beam_window import pieces, window
 from inspector.display import pad
 from inspector.panels.canvas import Canvas, Row, centred, panel_css
 from inspector.panels.charts import bar
@@ -77,7 +78,7 @@ class BeamTable(Canvas):
             note: How many there are of each kind.
         """
         self.entries, self.place = entries, place
-        self._passing = passing([entry for entry in entries if entry.kind != "fell"])
+        self._passing = passing(entries)
         self._best = max((entry.last.score for entry in entries), default=0.0)
         self.title(Content(title), Content(note) if note else None)
         self.redraw()

@@ -13,8 +13,9 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from engine import records
-from inspector.beam_text import asked, beside_greedy, called, counts, pieces
+from inspector.beam_text import asked, beside_greedy, called, counts
 from inspector.beam_view import Entry, against, entries, passing
+from inspector.beam_window import pieces
 from inspector.panels.beam_reading import BeamReading
 from inspector.panels.beam_table import BeamTable
 from inspector.panels.beam_tree import BeamTree
@@ -152,8 +153,7 @@ class BeamScreen(Screen[int]):
             self.table.explain((*ABOUT, self._advice()))
         self.lattice.put(beams, self.listed, self.step, self._place)
         if (entry := self.entry) is not None:
-            others = passing([each for each in self.listed if each.kind != "fell"])
-            self.reading.put(pieces(entry, others), f"Text of {called(entry)}")
+            self.reading.put(pieces(entry, passing(self.listed)), f"Text of {called(entry)}")
         self._write()
 
     def _title(self) -> str:

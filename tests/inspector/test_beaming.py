@@ -6,12 +6,15 @@ import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from engine.records import BeamEnded, BeamStep, Ended, Failure, Record
 from inspector.beam_lattice import lattice
-from inspector.beam_text import asked, beside_greedy, pieces, standing, window
+from inspector.beam_text import asked, beside_greedy, standing
 from inspector.beam_view import against, endings, entries, passing
+from inspector.beam_window import pieces, window
 from inspector.beaming import Beaming
 from inspector.panels.beam_reading import wrapped
 from inspector.panels.beam_table import likelihood
@@ -199,25 +202,48 @@ def test_the_bar_compares_probabilities_of_one_length_and_scores_of_others(beams
 # ---- what stands out ----------------------------------------------------------------------------------
 
 
-def test_what_only_one_beam_says_stands_out(beams: Beaming):
+def test_what_only_one_beam_says_stands_out_and_where_others_go_another_way(beams: Beaming):
     found = entries(beams, 4)
-    through = passing([entry for entry in found if entry.kind != "fell"])
+    through = passing(found)
     assert pieces(found[0], through) == [(" the", False), (" dog", True), (" ran", True), (" off", True)]
-    assert pieces(found[1], through) == [(" the", False), (" cat", False), (" sat", False), (" down", True)]
+    # two go through cat, and one past it; both of them say sat
+    assert pieces(found[1], through) == [(" the", False), (" cat", True), (" sat", False), (" down", True)]
 
 
-def test_a_window_keeps_what_stands_out():
+def test_greedy_beside_and_what_fell_out_take_nothing_from_what_stands_out(beams: Beaming):
+    found = entries(beams, 2)
+    assert passing(found)[START] == 2
+    alone = [replace(found[0], kind="greedy"), *found[1:]]
+    assert passing(alone)[START] == 1
+
+
+def test_a_window_keeps_the_places_that_stand_out():
     text = [(" one", False), (" two", False), (" three", True), (" four", True)]
     assert window(text, 40) == text
     assert window(text, 18) == [("…", False), (" two", False), (" three", True), (" four", True)]
     assert window(text, 12) == [("…", False), (" three", True), (" four", True)]
-    long = [(" aaaa", False)] * 6 + [(" bbbb", True)] * 6
-    shown = window(long, 20)
-    assert shown[:4] == [("…", False), (" aaaa", False), (" aaaa", False), (" bbbb", True)]
-    assert shown[-1][0].endswith("…")
-    for cells in range(1, 60):
-        assert sum(cell_len(piece) for piece, _ in window(long, cells)) <= cells
-    assert window([("狐狸", True), ("狐狸", True)], 5) == [("狐狸", True), ("…", True)]
+    assert window(text, 8) == [("…", False), (" three", True), ("…", False)]
+    forks = [
+        (" a", False),
+        (" b", True),
+        *[(" c", False)] * 20,
+        (" d", True),
+        *[(" e", False)] * 20,
+        (" f", True),
+    ]
+    assert "".join(piece for piece, _ in window(forks, 18)) == "… b… d… e e e e f"
+    assert "".join(piece for piece, _ in window(forks, 8)) == "… d… e f"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([" a", "bc", "狐狸", "", " long word"]), st.booleans()), min_size=1),
+    st.integers(1, 60),
+)
+def test_a_window_is_never_too_wide_and_keeps_the_order(text: list[tuple[str, bool]], cells: int):
+    shown = window(text, cells)
+    assert sum(cell_len(piece) for piece, _ in shown) <= cells
+    kept = iter(text)
+    assert len(shown) == 1 or all(piece in kept for piece in shown if piece[0] != "…")
 
 
 def test_a_text_is_wrapped_at_blanks_and_after_line_ends():
