@@ -94,7 +94,7 @@ _IDS: dict[Piece, int] = {}
 
 def token_id(piece: Piece) -> int:
     """The id of a piece: the same for the same piece, within the vocabulary."""
-    return _IDS.setdefault(piece, EOS if piece == "<|im_end|>" else 300 + len(_IDS) * 37 % 3700)
+    return _IDS.setdefault(piece, EOS if piece == "<|im_end|>" else 300 + len(_IDS) * 37 % 3701)
 
 
 for _piece in (*PROMPT, *STORY, *WORDS):
