@@ -19,7 +19,7 @@ class Format:
     name: str
     """Also the end of a file's name."""
     label: str
-    """Two words, for a choice."""
+    """A word, for a choice."""
     purpose: str
     """What is in it, as a phrase."""
     make: Callable[[Recording], str]
@@ -29,12 +29,12 @@ class Format:
 FORMATS: Mapping[str, Format] = {
     each.name: each
     for each in (
-        Format("html", "web page", "one page to share: every token with its candidates, branches and charts",
+        Format("html", "page", "one page to share: every token with its candidates, branches and charts",
                html.page),
         Format("md", "Markdown", "a report: the text, its figures, surprises, branches and steps",
                markdown.report),
         Format("csv", "CSV", "the tokens of the path as a table, one a row", table.rows),
-        Format("txt", "plain text", "the text alone", text.plain),
+        Format("txt", "text", "the text alone", text.plain),
     )
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector.branches import ROOT, made
 from inspector.display import hex_bytes, token_label, visible
 from inspector.export import figures
-from inspector.export.paths import Path, paths
+from inspector.export.paths import Path, left_out, paths
 from inspector.export.recording import Recording
 from inspector.scales import METRIC
 from inspector.timeline import Item
@@ -22,8 +22,6 @@ Json = dict[str, Any]
 CANDIDATES = 200_000
 """Candidates of all tokens together, at most: of a long session each token keeps fewer of them."""
 FEWEST = 3
-TREE = 5000
-"""Tokens of a tree that is told with all its branches; of a larger one the current path alone."""
 
 
 def data(recording: Recording) -> Json:
@@ -33,7 +31,7 @@ def data(recording: Recording) -> Json:
         recording: Its path stands first; the other paths of its tree follow it.
     """
     timeline = recording.timeline
-    told = paths(recording) if len(timeline.nodes) <= TREE else paths_of_one(recording)
+    told = paths(recording)
     rows = _rows(told)
     places = {item.node: place for place, item in enumerate(rows)}
     return {
@@ -41,7 +39,7 @@ def data(recording: Recording) -> Json:
         "source": figures.source(recording),
         "model": list(figures.model(timeline)),
         "settings": list(figures.settings(recording)),
-        "left_out": timeline.branches.count > 2 and len(timeline.nodes) > TREE,
+        "left_out": left_out(timeline),
         "metrics": [_metric(name) for name in METRIC if name != "off"],
         "prefill": [[each.done, each.kv.used_bytes, each.kv.allocated_bytes] for each in timeline.chunks],
         "paths": [_path(recording, each, places) for each in told],
@@ -49,11 +47,6 @@ def data(recording: Recording) -> Json:
         "marks": _marks(recording, places),
         **_Tokens(recording, places).columns(rows),
     }  # fmt: skip
-
-
-def paths_of_one(recording: Recording) -> list[Path]:
-    """The current path alone."""
-    return [Path(recording.items, "", "current", 0, "")]
 
 
 def _rows(told: Iterable[Path]) -> list[Item]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.records import Step
 from inspector.branches import PROMPT, ROOT, made
 from inspector.display import truncate, visible
 from inspector.export.recording import Recording
-from inspector.timeline import Item
+from inspector.timeline import Item, Timeline
 
+TREE = 5000
+"""Tokens of a tree that is told with all its branches; of a larger one the current path alone."""
 _TEXT = 60
 """Cells of how a branch goes on."""
 
@@ -44,13 +47,9 @@ class Path:
 
 
 def paths(recording: Recording) -> list[Path]:
-    """All paths that were stepped and are not deleted: the one that is told first, then by age."""
+    """All paths that were stepped and are not deleted: the one that is told first, then by age. See `TREE`."""
     timeline, told = recording.timeline, recording.items
-    ends = [
-        node
-        for node in sorted(timeline.nodes)
-        if node in timeline.branches and not timeline.children.get(node)
-    ]
+    ends = [] if left_out(timeline) else sorted(_ends(timeline))
     others = [timeline.path(node) for node in ends if not told or node != told[-1].node]
     met = {item.node for item in told}
     found = [_path(recording, told, 0, "current")]
@@ -60,6 +59,23 @@ def paths(recording: Recording) -> list[Path]:
         if made(items[own]) != PROMPT:
             found.append(_path(recording, items, own, made(items[own])))
     return found
+
+
+def left_out(timeline: Timeline) -> bool:
+    """Whether there are more branches than are told."""
+    return len(timeline.nodes) > TREE and any(len(each) > 1 for each in timeline.children.values())
+
+
+def _ends(timeline: Timeline) -> Iterator[int]:
+    """Nodes that nobody went on from; what is deleted is not looked at."""
+    waiting = list(timeline.children.get(ROOT, ()))
+    while waiting:
+        node = waiting.pop()
+        following = timeline.children.get(node)
+        if following:
+            waiting += following
+        else:
+            yield node
 
 
 def _path(recording: Recording, items: list[Item], own: int, how: str) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.errors import EngineError
@@ -65,6 +67,30 @@ def _take(recording: Recording, value: object) -> None:
             pass
         case _:
             recording.timeline.apply(value)  # type: ignore[arg-type]
+
+
+def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program: str) -> Recording:
+    """A running session as it stands now: what comes later changes nothing in it, whichever thread looks.
+
+    Args:
+        timeline: Of the session; its current path is told, and the token that is looked at is chosen.
+        settings: In force.
+        load: Of its model.
+        program: Name and version of this one.
+
+    Raises:
+        EngineError: There is no prompt in it.
+    """
+    held = copy.copy(timeline)
+    held.nodes, held.parent, held.latest = dict(timeline.nodes), dict(timeline.parent), dict(timeline.latest)
+    held.children = {node: list(each) for node, each in timeline.children.items()}
+    held.finished, held.chunks = dict(timeline.finished), list(timeline.chunks)
+    held.marks = copy.copy(timeline.marks)
+    held.marks.of = dict(timeline.marks.of)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    recording = line(Recording(held, settings, load, program, now))
+    recording.chosen = timeline.selected.node if timeline.selected is not None else None
+    return recording
 
 
 def line(recording: Recording, to: str | int | None = None) -> Recording:

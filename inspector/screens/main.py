@@ -27,6 +27,7 @@ from inspector.screens.caption import CaptionLine
 from inspector.screens.compare_actions import Comparing
 from inspector.screens.controller import Controller
 from inspector.screens.cost_actions import CostActions
+from inspector.screens.export_actions import Exporting
 from inspector.screens.find_actions import Finding
 from inspector.screens.help import HelpDialog
 from inspector.screens.keyline import KeyLine
@@ -64,6 +65,7 @@ class MainScreen(
     BreakActions,
     Comparing,
     Finding,
+    Exporting,
     SettingUp,
 ):
     """The panels around one timeline.

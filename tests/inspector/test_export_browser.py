@@ -46,7 +46,7 @@ def written(recording: Recording, path: Path) -> str:
 
 def hostile() -> Recording:
     """A session in which every text that there is wants to be more than text."""
-    told = Session(story=(*MARKUP, *HOSTILE), count=24)
+    told = Session(story=(*MARKUP, *HOSTILE), count=24, top_p=1.0)
     told.load(name=MARKUP[0], family=MARKUP[1], notes=(MARKUP[9],))
     told.open((*MARKUP[:4], *HOSTILE[:6]))
     told.steps(len(MARKUP) + len(HOSTILE))
