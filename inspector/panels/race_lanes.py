@@ -19,6 +19,8 @@ from inspector.scales import milliseconds, ms, size
 Read = Callable[[Sequence[RaceStep], bool], list[float]]
 RECENT = 7
 """Steps whose median is told as the present pace, so that the figure can be read."""
+_TWO_FIGURES = 26
+"""Cells from which on a line holds two figures."""
 TWO_CHARTS = 15
 """Lines from which on a lane shows its sum too."""
 ABOUT = {
@@ -78,7 +80,8 @@ class RaceLane(Canvas):
             last: Tokens that the race goes to.
         """
         self.steps, self.first, self.last = steps, first, last
-        self.title(Content("With a KV cache" if self.cached else "Without a cache"))
+        cache = "" if 0 < self.size.width < _TWO_FIGURES else " a KV cache" if self.cached else " a cache"
+        self.title(Content(f"With{cache}" if self.cached else f"Without{cache}"))
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:
@@ -88,23 +91,24 @@ class RaceLane(Canvas):
         room = height - 3
         both = room >= TWO_CHARTS
         upper = room * 3 // 5 if both else room
-        rows = [*self._figures(), *self._chart("ms a step", took, upper - 1, width)]
+        rows = [*self._figures(width), *self._chart("ms a step", took, upper - 1, width)]
         rows += self._chart("sum", sums, room - upper - 1, width) if both else []
         return [*rows, self._foot(width)]
 
-    def _figures(self) -> list[Row]:
+    def _figures(self, width: int) -> list[Row]:
         last, muted, strong = self.steps[-1], self.ink("muted"), self.ink("strong")
         total = last.cached_total_ms if self.cached else last.uncached_total_ms
-        work = f"1 token a step, {size(last.kv_bytes)} kept"
-        if not self.cached:
-            work = f"{last.tokens} tokens a step, {size(last.passed_bytes)} dropped"
-        return [
-            [
-                Segment(milliseconds(pace(self.steps, self.cached)), strong), Segment(" a step   ", muted),
-                Segment(milliseconds(total), strong), Segment(" so far", muted),
-            ],
-            [Segment(work, muted)],
-        ]  # fmt: skip
+        wide = width >= 34
+        work = "1 token" if self.cached else f"{last.tokens} tokens"
+        kept = f", {size(last.kv_bytes)} kept" if self.cached else f", {size(last.passed_bytes)} dropped"
+        each = [
+            Segment(milliseconds(pace(self.steps, self.cached)), strong),
+            Segment(" a step   " if wide else " each  ", muted),
+        ]
+        whole = [Segment(milliseconds(total), strong), Segment(" so far" if wide else " in all", muted)]
+        if width < _TWO_FIGURES:
+            return [each, whole]
+        return [[*each, *whole], [Segment(f"{work} a step{kept}" if wide else f"{work}{kept}", muted)]]
 
     def _chart(self, name: str, read: Read, height: int, width: int) -> list[Row]:
         """One quantity over the tokens, in the scale of the slower lane."""

@@ -131,6 +131,11 @@ KEYS: tuple[Key, ...] = (
     Key("race", "z", "z", "race", "Race", LOOK,
         "Race with the KV cache against without: the same tokens side by side, both measured.",
         needs_prompt=True),
+    Key("profile", "P", "P", "profile", "Take a step apart", LOOK,
+        "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "
+        "roofline.", needs_prompt=True),
+    Key("compare_kv", "Q", "Q", "compare_kv", "Quantized KV", LOOK,
+        "Compare the KV cache with quantized ones: bytes, and how far the logits change.", needs_prompt=True),
     Key("why", "w", "w", "why", "Why this token", LOOK,
         "Show the sampler stage by stage: why this token was chosen. Again, or esc, to go back.",
         needs_prompt=True),
