@@ -78,7 +78,8 @@ class RecordedEngine:
             case Settings():
                 self.stage.use(value)
             case Explained():
-                self._explained[value.node] = value
+                if _whole(value):
+                    self._explained[value.node] = value
             case Ended() | Failure():
                 if value.command in _BEAMS:
                     self.stage.timeline.apply(value)
@@ -178,3 +179,10 @@ def _matches(candidate: Candidate, query: TokenQuery) -> bool:
         case _:
             text = candidate.text if query.cased else candidate.text.lower()
             return any(part in text for part in query.texts)
+
+
+def _whole(explained: Explained) -> bool:
+    """Whether an explanation has a value for each candidate, as one that an engine made does."""
+    count = len(explained.next.candidates)
+    parts = (explained.logits, explained.earlier, *(column.values for column in explained.columns))
+    return all(len(part) == count for part in parts)

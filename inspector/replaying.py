@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from engine.records import (
     Step,
 )
 from engine.trace import Entry, Kept, Reader, Unknown
+from engine.trace.file import uncollected
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
 """Times the recorded pace; the last is as fast as it can be shown."""
@@ -37,6 +38,8 @@ LONGEST_PAUSE = 15.0
 LATE_CAPTION = 3.0
 """A caption that was written so many seconds after its step is read by nobody in the recorded time."""
 WORDS_A_SECOND = 3.0
+_UNFIT = (LookupError, ValueError, TypeError, AttributeError, AssertionError, StopIteration)
+"""What the views of a timeline raise when records contradict each other."""
 _STOPS = (PrefillChunk, Prefilled, Step, Moved, Resampled, BeamStep, BeamEnded)
 """Entries that change the picture: where a step forward or back ends."""
 
@@ -166,7 +169,7 @@ class Replay:
     def back(self) -> None:
         """Show what was there a change of the picture before."""
         self.playing = False
-        place = bisect_left(self._stops, self._wanted) - 1
+        place = bisect_right(self._stops, self._wanted) - 2  # what is on show now is that of the one after it
         self.go(self._stops[place] if place >= 0 else 0)
 
     def go(self, place: int) -> None:
@@ -198,14 +201,17 @@ class Replay:
     def _read(self) -> None:
         if self._read_whole:
             return
+        end = self._clock() + READ_SECONDS
         try:
-            found = self._reader.slice(READ_SECONDS)
-        except TraceError as error:
-            self.failure, found = error, []
-        for entry in found:
-            self.entries.append(entry)
-            self._note(entry)
-        self._read_whole = not found
+            with uncollected():
+                while self._clock() < end:
+                    entry = next(self._reader)
+                    self.entries.append(entry)
+                    self._note(entry)
+        except StopIteration:
+            self._read_whole = True
+        except TraceError as error:  # what was read before it stands
+            self.failure, self._read_whole = error, True
 
     def _note(self, entry: Entry) -> None:
         """Take in what has to be known before an entry is shown."""
@@ -262,7 +268,22 @@ class Replay:
         following = getattr(value, "next", None)
         if isinstance(following, Distribution) and following.reroll:
             self.rerolls[following.node] = following.reroll
-        self._show(value)
+        try:
+            self._show(value)
+        except _UNFIT as error:
+            self._unfit(value, error)
+
+    def _unfit(self, value: Kept, error: Exception) -> None:
+        """An entry that tells of what no entry before it told: the recording ends before it, and is shown anew."""
+        self.playing, self._read_whole, self._target = False, True, None
+        del self.entries[self.position - 1 :]
+        self._stops = [place for place in self._stops if place <= len(self.entries)]
+        self.failure = TraceError(
+            f"Entry {self.position:,} ({type(value).__name__}) doesn't fit with those before it: {error!r}.",
+            "The file was damaged or edited; what stands before it is shown.",
+        )
+        self.position, self.rerolls = 0, {}
+        self._begin()
 
     def close(self) -> None:
         """Let go of the file."""

@@ -1,0 +1,87 @@
+"""A recording of 50,000 steps on the screen: how soon it is there, how long its frames take, and how walking feels.
+
+    python -m tests.benchmarks.replay [STEPS]
+
+Bounds: the first steps on screen within 1 s of opening; a walk of one token within a frame (33 ms) once it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from engine.settings import LoadSettings, Settings
+from engine.trace import save_as
+from inspector.app import InspectorApp
+from inspector.traces import Opening
+from tests.benchmarks.trace import long, recorded
+
+
+async def measure(path: Path) -> None:
+    """Open, wait until all is read, walk, seek and play."""
+    app = InspectorApp(LoadSettings(), Settings(), trace=Opening(path))
+    begun = time.perf_counter()
+    async with app.run_test(size=(120, 40)) as pilot:
+        while not app.controller.timeline.steps:
+            await pilot.pause(0.005)
+        print(
+            f"first steps on the timeline: {time.perf_counter() - begun:.2f} s, the program's start included"
+        )
+        frames = await until_settled(app)
+        print(f"all of it: {time.perf_counter() - begun:.1f} s; {told(frames)}")
+        print(f"walking one back: {told(await pressed(app, pilot, 'left', 30))}")
+        print(f"ten back: {told(await pressed(app, pilot, 'pageup', 30))}")
+        print(
+            f"home and end: {told(await pressed(app, pilot, 'home', 4) + await pressed(app, pilot, 'end', 4))}"
+        )
+        begun = time.perf_counter()
+        await pilot.press("backspace")
+        frames = await until_settled(app)
+        print(f"one step back in time: {time.perf_counter() - begun:.1f} s; {told(frames)}")
+
+
+async def until_settled(app: InspectorApp) -> list[float]:
+    """Seconds of each frame until all is read and shown."""
+    frames = []
+    while app.controller.replay is not None and not app.controller.replay.settled:
+        began = time.perf_counter()
+        app.traces.tick()
+        frames.append(time.perf_counter() - began)
+        await asyncio.sleep(0.001)
+    return frames
+
+
+async def pressed(app: InspectorApp, pilot: object, key: str, times: int) -> list[float]:
+    """Seconds from each press to the screen painted anew."""
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        await pilot.press(key)  # type: ignore[attr-defined]
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def told(seconds: list[float]) -> str:
+    """Median and most, in ms."""
+    return (
+        f"{len(seconds)} x p50 {statistics.median(seconds) * 1000:.0f} ms, most {max(seconds) * 1000:.0f} ms"
+    )
+
+
+def main(steps: str = "50000") -> None:
+    """Measure and print."""
+    records = recorded(Settings(temp=0.8, top_p=0.95, seed=7))
+    with tempfile.TemporaryDirectory() as directory:
+        for suffix in (".jsonl", ".jsonl.gz"):
+            path = Path(directory) / f"long{suffix}"
+            save_as(path, long(records, int(steps)), "benchmark 1")
+            print(f"-- {path.name}, {path.stat().st_size / 2**20:.1f} MiB")
+            asyncio.run(measure(path))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
