@@ -193,10 +193,17 @@ def _table(name: SweepName, points: Sequence[SweepPoint]) -> list[str]:
 
 
 def _cell(figure: Figure) -> str:
+    return UNITS[figure.unit](figure.median) + spread(figure)
+
+
+def spread(figure: Figure) -> str:
+    """The least and the most in brackets, without their units where these are one; empty where they read the same."""
     told = UNITS[figure.unit]
-    least, most = min(figure.values), max(figure.values)
-    spread = f" ({_bare(told(least))}-{_bare(told(most))})" if told(least) != told(most) else ""
-    return told(figure.median) + spread
+    least, most = told(min(figure.values)), told(max(figure.values))
+    if least == most:
+        return ""
+    alike = least.split(" ")[1:] == most.split(" ")[1:] == told(figure.median).split(" ")[1:]
+    return f" ({_bare(least)}-{_bare(most)})" if alike else f" ({least}-{most})"
 
 
 def _bare(text: str) -> str:

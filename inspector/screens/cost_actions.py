@@ -8,6 +8,8 @@ from inspector.screens.cost_control import CostControl
 from inspector.screens.profile import BITS, PARTS, ProfileScreen
 from inspector.screens.race import RaceScreen
 from inspector.screens.race_control import RaceControl
+from inspector.screens.sweep import SweepScreen
+from inspector.screens.sweep_control import SweepControl
 
 
 class CostActions(Acting):
@@ -17,6 +19,7 @@ class CostActions(Acting):
         super().__init__(controller)
         self.racing = RaceControl(controller)
         self.costs = CostControl(controller)
+        self.sweeping = SweepControl(controller)
 
     def action_race(self) -> None:
         """Open the race; one that was paused goes on there."""
@@ -36,3 +39,12 @@ class CostActions(Acting):
         self.controller.pause()
         self.answer()
         self.app.push_screen(ProfileScreen(self.costs, page))
+
+    def action_sweep(self) -> None:
+        """Open the sweeps."""
+        if self.controller.timeline.facts is None:
+            self.answer("There is no model to measure yet")
+            return
+        self.controller.pause()
+        self.answer()
+        self.app.push_screen(SweepScreen(self.sweeping))

@@ -136,6 +136,9 @@ KEYS: tuple[Key, ...] = (
         "roofline.", needs_prompt=True),
     Key("compare_kv", "Q", "Q", "compare_kv", "Quantized KV", LOOK,
         "Compare the KV cache with quantized ones: bytes, and how far the logits change.", needs_prompt=True),
+    Key("sweep", "y", "y", "sweep", "Sweeps", LOOK,
+        "Measure time to first token over the prompt's length, time per token over the context's, throughput over the "
+        "batch, and what inspection costs."),
     Key("why", "w", "w", "why", "Why this token", LOOK,
         "Show the sampler stage by stage: why this token was chosen. Again, or esc, to go back.",
         needs_prompt=True),
