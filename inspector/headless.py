@@ -117,7 +117,9 @@ class Generation:
         last: What to do after the prompt.
     """
 
-    def __init__(self, request: Request, writer: Writer, make_engine: MakeEngine, last: Sequence[Command]) -> None:
+    def __init__(
+        self, request: Request, writer: Writer, make_engine: MakeEngine, last: Sequence[Command]
+    ) -> None:
         self._last = last
         self._request = request
         self._writer = writer

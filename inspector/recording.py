@@ -48,7 +48,7 @@ class Recording:
         self.journal: Journal | None = None
         self.holding = False
         """While a recording is replayed nothing is kept: it isn't lived through."""
-        self._directory, self._tell = directory, tell
+        self.directory, self._tell = directory, tell
         self._load, self._settings = load, settings
         self._in_force: Settings | None = None
         """The settings kept last for the model at hand."""
@@ -99,9 +99,9 @@ class Recording:
     def _begin(self) -> None:
         """Make the session's file, with what was kept until now."""
         self._made = True
-        if self._directory is None:
+        if self.directory is None:
             return
-        directory, path = self._directory, sessions.new_path(self._directory, self._load().model)
+        directory, path = self.directory, sessions.new_path(self.directory, self._load().model)
         try:
             self.journal = Journal.create(path, self.program)
         except TraceError as error:
@@ -125,7 +125,7 @@ class Recording:
         self._began = time.monotonic() - (entries[-1].at if entries else 0.0)
         self.holding, self._in_force = False, None
         self._worth = True
-        if path is None or self._directory is None:
+        if path is None or self.directory is None:
             self._begin()
             return
         self._made = True

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import TraceError
 from engine.trace import Entry, Reader
-from inspector import sessions
 from inspector.display import visible
 from inspector.recorded import Engine, RecordedEngine
 from inspector.recording import Recording
@@ -63,6 +62,8 @@ class Traces:
         self._waiting: Opening | None = None
         """A recording that is shown once the session before it stands still."""
         self._shown: Opening | None = None
+        self.opened = False
+        """Whether a recording was ever shown."""
         self.going: GoingLive | None = None
 
     # ---- showing ----------------------------------------------------------------------------
@@ -96,6 +97,7 @@ class Traces:
         controller = self._controller
         there = (controller.load, controller.timeline.facts) if self._recorded.live is not None else None
         self._recording.rest()
+        self.opened = True
         self._shown, controller.replay, self._recorded.live = opening, replay, None
         self._recorded.begin()
         self.going = GoingLive(controller, self._recorded, self._make, self._app.say, self._arrived, there)
@@ -123,7 +125,7 @@ class Traces:
         replay, opening = self._controller.replay, self._shown
         assert replay is not None
         assert opening is not None
-        own = opening.path.parent == sessions.folder() and replay.at_end and not replay.failure
+        own = opening.path.parent == self._recording.directory and replay.at_end and not replay.failure
         self._recording.go_on(replay.entries[: replay.position], opening.path if own else None)
         replay.close()
         self._controller.replay = self._app.main.live = self._shown = None

@@ -278,7 +278,11 @@ Both branches, token for token: what they share first, then where they part.
     def _sum(self, value: float | None, inks: _Inks) -> Row:
         if not self._columns.sum:
             return []
-        return [Segment(pad("" if value is None else f"{value:.2f}".replace("-", "−"), SUM_CELLS, True), inks.numbers)]
+        return [
+            Segment(
+                pad("" if value is None else f"{value:.2f}".replace("-", "−"), SUM_CELLS, True), inks.numbers
+            )
+        ]
 
     def _ink(self, name: str) -> Style:
         return self.get_component_rich_style(f"ink--{name}")

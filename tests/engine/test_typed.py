@@ -19,7 +19,7 @@ from engine.settings import LoadSettings, Settings
 from engine.tokens import Tokens
 from engine.typed import check_room, cut, tokenize
 from tests.engine.test_thread import Engine, kinds
-from tests.engine.test_walks import KINDS, fresh_logits
+from tests.engine.test_walks import KINDS, Reference
 from tests.zoo import Zoo
 
 PROMPT = [433, 18, 97, 300, 41, 7, 1201, 355, 16, 90, 77, 512, 48, 999, 23, 640, 88, 3000, 15, 260]
@@ -145,10 +145,10 @@ def test_an_insertion_inside_the_prompt_equals_a_fresh_prefill(zoo: Zoo, kind: s
     assert [step.position for step in steps] == [place, place + 1, place + 2]
     ids = session.tree.tokens(session.node)
     assert ids == PROMPT[:place] + typed
-    assert np.abs(session.logits - fresh_logits(loaded, ids, place)).max() <= tolerance
+    assert np.abs(session.logits - Reference(loaded).logits(tuple(ids), place)).max() <= tolerance
     session.move(tip)
     assert session.tree.tokens(session.node) == PROMPT
-    assert np.abs(session.logits - fresh_logits(loaded, PROMPT, len(PROMPT))).max() <= tolerance
+    assert np.abs(session.logits - Reference(loaded).logits(tuple(PROMPT), len(PROMPT))).max() <= tolerance
 
 
 def test_each_typed_token_tells_what_the_model_thought_of_it(ready: Engine) -> None:

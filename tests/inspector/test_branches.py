@@ -268,7 +268,8 @@ def test_beams_are_in_the_tree_and_no_children_until_they_are_stepped():
     made = session(2)
     timeline, tip = made.timeline(), made.node
     live = tuple(
-        Beam(tip + place + 1, tip, place, 0, 6 + place, " x", -1.0 - place, -1.0 - place, -1.0, 1) for place in (0, 1)
+        Beam(tip + place + 1, tip, place, 0, 6 + place, " x", -1.0 - place, -1.0 - place, -1.0, 1)
+        for place in (0, 1)
     )
     timeline.apply(BeamOpened(tip, 2, 1.0, False, 8))
     timeline.apply(BeamStep(1, live, (), (), live[0], 2, 1.0, False))

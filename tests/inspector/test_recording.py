@@ -264,7 +264,7 @@ def test_bytes_are_bounded_too(tmp_path):
 
 def test_an_app_is_given_a_place_only_by_the_command_line():
     app = InspectorApp(LoadSettings(), Settings(), "x", engine=FakeEngine())
-    assert app.recording._directory is None
+    assert app.recording.directory is None
 
 
 def test_the_first_prompt_begins_the_file(tmp_path):
