@@ -9,7 +9,8 @@ from rich.segment import Segment
 from textual.content import Content
 
 from inspector.beam_window import Piece
-from inspector.panels.canvas import Canvas, Row, panel_css
+from inspector.panels.canvas import Canvas, Row
+from inspector.panels.inks import panel_css
 
 
 class BeamReading(Canvas):

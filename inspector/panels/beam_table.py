@@ -18,8 +18,9 @@ from inspector.beam_text import number, standing
 from inspector.beam_view import Entry, passing
 from inspector.beam_window import pieces, window
 from inspector.display import pad
-from inspector.panels.canvas import Canvas, Row, centred, panel_css
+from inspector.panels.canvas import Canvas, Row, centred
 from inspector.panels.charts import bar
+from inspector.panels.inks import panel_css
 
 _MARK, _BAR = 2, 6
 

@@ -13,7 +13,8 @@ from inspector.beam_lattice import Line, lattice
 from inspector.beam_view import Entry
 from inspector.beaming import Beaming
 from inspector.panels.beam_table import BeamTable
-from inspector.panels.canvas import Canvas, Row, panel_css
+from inspector.panels.canvas import Canvas, Row
+from inspector.panels.inks import panel_css
 
 
 class BeamTree(Canvas):

@@ -24,9 +24,10 @@ from inspector.panels.candidate_columns import (
     columns,
     columns_behind,
 )
-from inspector.panels.canvas import Canvas, Row, centred, panel_css, waiting
+from inspector.panels.canvas import Canvas, Row, centred, waiting
 from inspector.panels.charts import bar
 from inspector.panels.draw import draw_line
+from inspector.panels.inks import panel_css
 from inspector.timeline import Item, Phase, Timeline
 
 DIM = Style(bold=False)

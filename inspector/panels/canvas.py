@@ -1,9 +1,8 @@
-"""What the panels draw with: named inks, rows of segments, and a widget that paints only rows that differ."""
+"""What the panels draw with: rows of segments, and a widget that paints only rows that differ."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.color import Color
@@ -14,64 +13,12 @@ from textual.app import App
 from textual.content import Content
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.widget import Widget
 
 from inspector import scales
+from inspector.panels.inks import Inked
 from inspector.timeline import Phase, Timeline
 
 Row = list[Segment]
-INKS = {
-    f"ink--{name}"
-    for name in (
-        "muted",
-        "faint",
-        "strong",
-        "primary",
-        "accent",
-        "good",
-        "warn",
-        "bad",
-        "special",
-        "cursor",
-        "row",
-        "track",
-    )
-}
-
-
-def panel_css(kind: str) -> str:
-    """Frame and inks of a panel, in the theme's own colours.
-
-    Args:
-        kind: Class name of the widget.
-    """
-    return f"""
-    {kind} {{
-        border: round $foreground 22%; border-title-color: $text; border-title-style: bold;
-        border-subtitle-color: $text-muted; padding: 0 1; background: $background; color: $text;
-        scrollbar-size-vertical: 1; scrollbar-background: $background; scrollbar-color: $foreground 18%;
-        scrollbar-background-hover: $background; scrollbar-background-active: $background;
-    }}
-    {kind}:focus, {kind}:focus-within {{ border: round $primary; }}
-    """ + ink_css(kind)
-
-
-def ink_css(kind: str) -> str:
-    """The inks alone, for what has no frame."""
-    return f"""
-    {kind} > .ink--muted {{ color: $text-muted; }}
-    {kind} > .ink--faint {{ color: $text-disabled; }}
-    {kind} > .ink--strong {{ text-style: bold; }}
-    {kind} > .ink--primary {{ color: $text-primary; }}
-    {kind} > .ink--accent {{ color: $text-accent; text-style: bold; }}
-    {kind} > .ink--good {{ color: $text-success; }}
-    {kind} > .ink--warn {{ color: $text-warning; }}
-    {kind} > .ink--bad {{ color: $text-error; }}
-    {kind} > .ink--special {{ color: $text-secondary; text-style: italic; }}
-    {kind} > .ink--cursor {{ color: $text-accent; background: $background; text-style: bold reverse; }}
-    {kind} > .ink--row {{ background: $foreground 10%; text-style: bold; }}
-    {kind} > .ink--track {{ color: $foreground 20%; background: $foreground 10%; }}
-    """
 
 
 def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -> Style:
@@ -135,10 +82,9 @@ def wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
-class Canvas(Widget):
+class Canvas(Inked):
     """A widget that draws all of its rows from what it was last shown, and repaints those that differ."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = INKS
     timeline: Timeline | None = None
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
@@ -174,10 +120,6 @@ class Canvas(Widget):
             self.border_title = title
         if not same(before[1], subtitle):
             self.border_subtitle = subtitle
-
-    def ink(self, name: str) -> Style:
-        """One of the named inks, on the panel's ground."""
-        return self.get_component_rich_style(f"ink--{name}")
 
     def data(self, level: float = 0.5) -> Style:
         """The colour of a bar or an area: viridis, hotter with the level."""

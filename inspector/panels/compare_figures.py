@@ -13,8 +13,9 @@ from textual.content import Content
 from inspector import scales
 from inspector.comparison import Comparison, Totals
 from inspector.display import pad, truncate
-from inspector.panels.canvas import Canvas, Row, centred, panel_css
+from inspector.panels.canvas import Canvas, Row, centred
 from inspector.panels.charts import HEIGHTS, area, sample
+from inspector.panels.inks import panel_css
 
 _AXIS = 7
 """Cells of the axis' labels."""

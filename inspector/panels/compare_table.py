@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -20,7 +19,7 @@ from inspector.alignment import Pair
 from inspector.comparison import Comparison
 from inspector.display import pad, token_label, truncate
 from inspector.panels.brush import heat_style
-from inspector.panels.canvas import INKS, Row, colourful, is_dark, lay, panel_css
+from inspector.panels.canvas import Row, colourful, is_dark, lay
 from inspector.panels.compare_lines import (
     BITS,
     LEFT,
@@ -37,6 +36,7 @@ from inspector.panels.compare_lines import (
     places,
     summary,
 )
+from inspector.panels.inks import Inked, panel_css
 from inspector.timeline import Item
 
 HEAD = 2
@@ -58,10 +58,9 @@ class _Inks:
     """Whether its surprisal is coloured."""
 
 
-class CompareTable(ScrollView, can_focus=True):
+class CompareTable(ScrollView, Inked, can_focus=True):
     """Both continuations, token for token, with a cursor on one side."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = INKS
     DEFAULT_CSS = panel_css("CompareTable") + "CompareTable { overflow-x: hidden; scrollbar-gutter: stable; }"
     HELP = """\
 # Compare
@@ -195,7 +194,7 @@ Both branches, token for token: what they share first, then where they part.
         return strip
 
     def _names(self) -> Row:
-        chosen, other = self._ink("accent"), self._ink("muted")
+        chosen, other = self.ink("accent"), self.ink("muted")
         left, right = (
             Segment(pad(f"{'◉' if side == self.side else '○'} {name}", self._half),
                     chosen if side == self.side else other)
@@ -208,7 +207,7 @@ Both branches, token for token: what they share first, then where they part.
         text += pad("token", self._token_cells)
         text += "".join(pad(column.head, column.cells, True) for column in self._columns.numbers)
         text += pad("sum", SUM_CELLS, True) if self._columns.sum else ""
-        return [Segment(text + " " * _GUTTER + text, self._ink("muted"))]
+        return [Segment(text + " " * _GUTTER + text, self.ink("muted"))]
 
     def _row(self, comparison: Comparison, line: Line) -> Row:
         if isinstance(line, Rule):
@@ -218,7 +217,7 @@ Both branches, token for token: what they share first, then where they part.
         ink = "faint" if self._is_shared(comparison, line) else "good" if line.joined else "muted"
         return [
             *self._side(comparison, line, LEFT),
-            Segment(_BESIDE[same, same and line.joined], self._ink(ink)),
+            Segment(_BESIDE[same, same and line.joined], self.ink(ink)),
             *self._side(comparison, line, RIGHT),
         ]
 
@@ -229,12 +228,12 @@ Both branches, token for token: what they share first, then where they part.
         width = self.scrollable_size.width
         words = truncate(f" {rule.words} ", max(0, width - 4))
         text = f"──{words}".ljust(width, "─")
-        return [Segment(text, self._ink("good" if rule.joins else "warn"))]
+        return [Segment(text, self.ink("good" if rule.joins else "warn"))]
 
     def _side(self, comparison: Comparison, line: Pair, side: int) -> Row:
         here = side == self.side and self.pair is line
-        ground = Style(bgcolor=self._ink("row").bgcolor, bold=True) if here else Style()
-        mark = Segment("▶ " if here else "  ", Style(color=self._ink("accent").color) + ground)
+        ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if here else Style()
+        mark = Segment("▶ " if here else "  ", Style(color=self.ink("accent").color) + ground)
         item = comparison.items(line)[side]
         if item is None:
             return [mark, Segment(" " * (self._half - _MARK), ground)]
@@ -250,9 +249,9 @@ Both branches, token for token: what they share first, then where they part.
 
     def _inks(self, comparison: Comparison, line: Pair, ground: Style) -> _Inks:
         if self._is_shared(comparison, line):
-            words, numbers = self._ink("muted").color, self._ink("faint").color
+            words, numbers = self.ink("muted").color, self.ink("faint").color
             return _Inks(Style(color=words) + ground, Style(color=numbers) + ground, ground, False)
-        words = self._ink("good").color if line.joined else None
+        words = self.ink("good").color if line.joined else None
         return _Inks(Style(color=words) + ground, ground, ground, True)
 
     def _position(self, item: Item, inks: _Inks) -> Row:
@@ -260,7 +259,7 @@ Both branches, token for token: what they share first, then where they part.
             return []
         text = pad(str(item.position + 1), POSITION_CELLS - 1, True) + " "
         return [
-            Segment(text, Style(color=self._ink("muted").color) + inks.ground if inks.heat else inks.numbers)
+            Segment(text, Style(color=self.ink("muted").color) + inks.ground if inks.heat else inks.numbers)
         ]
 
     def _number(self, column: Column, item: Item, inks: _Inks) -> Row:
@@ -283,6 +282,3 @@ Both branches, token for token: what they share first, then where they part.
                 pad("" if value is None else f"{value:.2f}".replace("-", "−"), SUM_CELLS, True), inks.numbers
             )
         ]
-
-    def _ink(self, name: str) -> Style:
-        return self.get_component_rich_style(f"ink--{name}")

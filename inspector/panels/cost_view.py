@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from textual.content import Content
 
-from inspector.panels.canvas import Canvas, Row, panel_css
+from inspector.panels.canvas import Canvas, Row
+from inspector.panels.inks import panel_css
 
 Page = Callable[[Canvas, int, int], list[Row]]
 """Rows on a canvas of so many cells and lines."""

@@ -10,7 +10,7 @@ from engine.records import ModelFacts
 from engine.settings import Settings
 from inspector import scales
 from inspector.display import truncate, visible
-from inspector.panels.canvas import Canvas, Row, ink_css
+from inspector.panels.canvas import Canvas, Row
 from inspector.panels.charts import bar
 from inspector.timeline import Phase, Timeline
 
@@ -26,9 +26,7 @@ _BETWEEN = " │ "
 class HeaderLine(Canvas):
     """Model, phase, context and sampling; parts give way to a narrow screen."""
 
-    DEFAULT_CSS = (
-        ink_css("HeaderLine") + "HeaderLine { height: 1; padding: 0 1; background: $panel; color: $text; }"
-    )
+    DEFAULT_CSS = "HeaderLine { height: 1; padding: 0 1; background: $panel; color: $text; }"
     HELP = """\
 # The line at the top
 Which model, what it is doing, how much of its context window is used, and how it samples.

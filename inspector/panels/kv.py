@@ -12,9 +12,10 @@ from textual.content import Content
 from engine.records import KVGroup, KVReading, Moved, Step
 from inspector import scales
 from inspector.display import visible
-from inspector.panels.canvas import Canvas, Row, centred, panel_css, waiting
+from inspector.panels.canvas import Canvas, Row, centred, waiting
 from inspector.panels.charts import FREE, bar, sample, stairs
 from inspector.panels.facts import NAME, fact_rows
+from inspector.panels.inks import panel_css
 from inspector.panels.kv_depth import layers_of, machine_memory, told
 from inspector.timeline import Timeline
 

@@ -13,7 +13,7 @@ from textual.message import Message
 from engine.records import Candidate
 from inspector import scales
 from inspector.display import pad, token_label, visible
-from inspector.panels.canvas import Canvas, Row, ink_css
+from inspector.panels.canvas import Canvas, Row
 from inspector.panels.charts import bar
 
 MARK, PERCENT = 3, 9
@@ -45,8 +45,6 @@ def fit(width: int) -> Fit:
 
 class MatchList(Canvas):
     """The matches; one of them is highlighted."""
-
-    DEFAULT_CSS = ink_css("MatchList")
 
     class MatchChosen(Message):
         """The highlighted match was clicked: take it."""

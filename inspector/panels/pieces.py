@@ -10,7 +10,7 @@ from rich.style import Style
 
 from engine.records import Piece
 from inspector.display import pad, token_label, truncate
-from inspector.panels.canvas import Canvas, Row, ink_css
+from inspector.panels.canvas import Canvas, Row
 
 MOST = 400
 """Tokens that are laid out at most: the last ones, where the person types."""
@@ -18,8 +18,6 @@ MOST = 400
 
 class PieceList(Canvas):
     """The tokens in lines of two rows each; of a long text its end."""
-
-    DEFAULT_CSS = ink_css("PieceList")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

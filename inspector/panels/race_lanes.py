@@ -10,10 +10,11 @@ from textual.content import Content
 
 from engine.records import RaceStep
 from inspector.display import truncate, visible
-from inspector.panels.canvas import Canvas, Row, centred, panel_css
+from inspector.panels.canvas import Canvas, Row, centred
 from inspector.panels.charts import area, bar
 from inspector.panels.curves import binned, round_top
 from inspector.panels.facts import fact_rows
+from inspector.panels.inks import panel_css
 from inspector.scales import milliseconds, ms, size
 
 Read = Callable[[Sequence[RaceStep], bool], list[float]]

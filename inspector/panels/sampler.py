@@ -15,7 +15,8 @@ from engine.records import Candidate, Distribution
 from engine.settings import BY_NAME, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, visible
-from inspector.panels.canvas import Canvas, Row, centred, panel_css, waiting, wrapped
+from inspector.panels.canvas import Canvas, Row, centred, waiting, wrapped
+from inspector.panels.inks import panel_css
 from inspector.panels.reason import Reason, label_of, penalised, xtc
 from inspector.panels.ruler import ruler
 from inspector.panels.stages import CELLS, FINAL, MODEL, NOW, Column, columns, fitting

@@ -25,18 +25,8 @@ from engine.records import Step
 from inspector import scales
 from inspector.display import pad, token_label, truncate
 from inspector.panels.brush import heat_style
-from inspector.panels.canvas import (
-    INKS,
-    Row,
-    centred,
-    colourful,
-    ink_css,
-    is_dark,
-    lay,
-    panel_css,
-    same,
-    waiting,
-)
+from inspector.panels.canvas import Row, centred, colourful, is_dark, lay, same, waiting
+from inspector.panels.inks import Inked, panel_css
 from inspector.panels.series import Series
 from inspector.panels.strip import StepStrip
 from inspector.timeline import Timeline
@@ -81,20 +71,16 @@ def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[Column,
     return tuple(kept)
 
 
-class StepsTable(ScrollView, can_focus=False):
+class StepsTable(ScrollView, Inked, can_focus=False):
     """The table: only rows that are seen are made."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = INKS
-    DEFAULT_CSS = (
-        ink_css("StepsTable")
-        + """
+    DEFAULT_CSS = """
     StepsTable {
         height: 1fr; overflow-x: hidden; scrollbar-gutter: stable;
         scrollbar-size-vertical: 1; scrollbar-background: $background; scrollbar-color: $foreground 18%;
         scrollbar-background-hover: $background; scrollbar-background-active: $background;
     }
     """
-    )
 
     class StepClicked(Message):
         """A row was clicked."""
@@ -195,7 +181,7 @@ class StepsTable(ScrollView, can_focus=False):
 
     def _notice(self, y: int) -> Row:
         reason, advice = waiting(self._timeline, "Each step of the decode gets a row here.")
-        inks = (self.rich_style, self.get_component_rich_style("ink--muted"))
+        inks = (self.rich_style, self.ink("muted"))
         rows = centred(
             list(zip((reason, advice), inks, strict=True)), self.scrollable_size.width, self.size.height
         )
@@ -208,18 +194,17 @@ class StepsTable(ScrollView, can_focus=False):
     def _head(self, width: int) -> Row:
         text = " " * _MARK + pad("#", 5, right=True) + " " + pad("token", self._token_cells(width))
         text += "".join(pad(column.head, column.cells, right=True) for column in self._columns)
-        return [Segment(text, self.get_component_rich_style("ink--muted"))]
+        return [Segment(text, self.ink("muted"))]
 
     def _row(self, timeline: Timeline, row: int, width: int) -> Strip:
         step = timeline.items[timeline.boundary + row]
         assert isinstance(step, Step)
-        ink = self.get_component_rich_style
         current = row == self._shown[2]
-        base = self.rich_style + (Style(bgcolor=ink("ink--row").bgcolor, bold=True) if current else Style())
-        muted = Style(color=ink("ink--muted").color)
-        words = Style(color=ink("ink--special").color, italic=True) if step.special else Style()
+        base = self.rich_style + (Style(bgcolor=self.ink("row").bgcolor, bold=True) if current else Style())
+        muted = Style(color=self.ink("muted").color)
+        words = Style(color=self.ink("special").color, italic=True) if step.special else Style()
         segments = [
-            Segment("▶ " if current else "  ", Style(color=ink("ink--accent").color)),
+            Segment("▶ " if current else "  ", Style(color=self.ink("accent").color)),
             Segment(pad(str(step.index + 1), 5, right=True) + " ", muted),
             *self._token(timeline, step, words, self._token_cells(width)),
             *(part for column in self._columns for part in self._number(column, step)),
@@ -232,7 +217,7 @@ class StepsTable(ScrollView, can_focus=False):
         other = timeline.other(step)
         if other is None:
             return [Segment(pad(label, cells), words)]
-        warn = Style(color=self.get_component_rich_style("ink--warn").color, bold=True)
+        warn = Style(color=self.ink("warn").color, bold=True)
         half = truncate(label, max(4, cells // 2 - 2))
         return [
             Segment(half, words),
@@ -260,7 +245,6 @@ class StepsPanel(Widget, can_focus=True):
     StepsPanel.-plain > StepStrip { display: none; }
     """
     )
-    COMPONENT_CLASSES: ClassVar[set[str]] = INKS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "page(-1)", "Page up", show=False),
         Binding("pagedown", "page(1)", "Page down", show=False),

@@ -8,7 +8,7 @@ from textual import events
 from textual.message import Message
 
 from inspector import scales
-from inspector.panels.canvas import Canvas, Row, ink_css
+from inspector.panels.canvas import Canvas, Row
 from inspector.panels.charts import area, window
 from inspector.timeline import Timeline
 
@@ -17,8 +17,6 @@ _LABEL = 12
 
 class StepStrip(Canvas):
     """The strip under the table of steps."""
-
-    DEFAULT_CSS = ink_css("StepStrip")
 
     class StepClicked(Message):
         """A column was clicked."""

@@ -26,7 +26,8 @@ from engine.records import Step
 from inspector import scales
 from inspector.display import token_text, visible
 from inspector.panels.brush import Brush, legend
-from inspector.panels.canvas import INKS, Row, centred, colourful, is_dark, lay, panel_css, same, waiting
+from inspector.panels.canvas import Row, centred, colourful, is_dark, lay, same, waiting
+from inspector.panels.inks import Inked, panel_css
 from inspector.panels.wrap import NEWLINE, Line, Wrap
 from inspector.timeline import Item, Timeline
 
@@ -41,11 +42,10 @@ Key = tuple[int, int, bool]
 """What makes two tokens the same on screen: node, id, and whether it is a step."""
 
 
-class TextPanel(ScrollView, can_focus=True, inherit_bindings=False):
+class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
     """Prompt and completion as one text; each token can be selected."""
 
     ALLOW_MAXIMIZE = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = INKS
     DEFAULT_CSS = (
         panel_css("TextPanel")
         + "TextPanel { overflow-x: hidden; scrollbar-gutter: stable; padding: 0 0 0 1; }"
@@ -291,7 +291,7 @@ the block at the end is the token to come.
         texts = list(waiting(self._timeline, "The text appears here, token by token."))
         if failure is not None:
             texts = [visible(failure.message), visible(failure.hint)]
-        inks = [self._ink("base"), self._ink("muted")]
+        inks = [self.rich_style, self.ink("muted")]
         rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width - 1, self.size.height)
         y -= self.scroll_offset.y
         return rows[y] if y < len(rows) else []
@@ -299,7 +299,7 @@ the block at the end is the token to come.
     def _gutter(self, y: int, timeline: Timeline) -> Row:
         pieces = self._wrap.lines[y].pieces
         prompt = bool(pieces) and pieces[0].slot < timeline.boundary
-        return [Segment("▎ " if prompt else "  ", self._ink("faint"))]
+        return [Segment("▎ " if prompt else "  ", self.ink("faint"))]
 
     def _text(self, y: int, timeline: Timeline) -> Row:
         brush = self._brush = self._brush or self._new_brush()
@@ -321,10 +321,10 @@ the block at the end is the token to come.
         row: Row = []
         if y == len(self._wrap.lines) - 1:
             link = Style.from_meta({"slot": len(timeline.items)})
-            ink = self._ink("cursor") if timeline.following else self._ink("faint")
+            ink = self.ink("cursor") if timeline.following else self.ink("faint")
             row.append(Segment(" " if timeline.following else "▁", ink + link))
         if self._tail and y == len(self._wrap.lines) - 1 + self._overhang():
-            row.append(Segment(("  " if self._overhang() else " ") + self._tail, self._ink("muted")))
+            row.append(Segment(("  " if self._overhang() else " ") + self._tail, self.ink("muted")))
         return row
 
     def _overhang(self) -> int:
@@ -339,14 +339,9 @@ the block at the end is the token to come.
         return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
 
     def _new_brush(self) -> Brush:
-        inks = {
-            name: self._ink(name)
-            for name in ("base", "muted", "faint", "special", "cursor", "accent", "warn")
-        }
+        inks = {name: self.ink(name) for name in ("muted", "faint", "special", "cursor", "accent", "warn")}
+        inks["base"] = self.rich_style
         return Brush(inks, scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))
-
-    def _ink(self, name: str) -> Style:
-        return self.rich_style if name == "base" else self.get_component_rich_style(f"ink--{name}")
 
 
 def _key(item: Item) -> Key:

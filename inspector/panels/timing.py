@@ -12,9 +12,10 @@ from engine.records import Memory, Step, StepTimes
 from engine.timing import Tpot
 from inspector import scales
 from inspector.outliers import Outlier, outliers
-from inspector.panels.canvas import Canvas, Row, centred, panel_css, waiting
+from inspector.panels.canvas import Canvas, Row, centred, waiting
 from inspector.panels.charts import area, shares, window
 from inspector.panels.facts import fact_rows
+from inspector.panels.inks import panel_css
 from inspector.panels.series import StepMs
 from inspector.panels.time_depth import held, slow_steps
 from inspector.timeline import Timeline

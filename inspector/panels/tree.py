@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rich.segment import Segment
 from textual import events, on
 from textual.app import ComposeResult
@@ -15,7 +13,8 @@ from engine.records import Marked
 from inspector.branches import PROMPT, Branch
 from inspector.display import visible
 from inspector.marks import counted
-from inspector.panels.canvas import INKS, Canvas, Row, ink_css, panel_css, same, wrapped
+from inspector.panels.canvas import Canvas, Row, same, wrapped
+from inspector.panels.inks import panel_css
 from inspector.panels.tree_columns import told
 from inspector.panels.tree_notes import CAPTION, NOTE, STAR
 from inspector.panels.tree_table import TreeTable
@@ -33,7 +32,7 @@ _SLIM, _ROOMY = 72, 100
 class TreeDetail(Canvas):
     """The branch under the cursor in words: its numbers, and what a person wrote on it."""
 
-    DEFAULT_CSS = ink_css("TreeDetail") + "TreeDetail { height: 3; }"
+    DEFAULT_CSS = "TreeDetail { height: 3; }"
     DEFAULT_CSS += "TreeDetail.-roomy { height: 2; } TreeDetail.-slim { height: 5; }"
 
     def __init__(self, view: TreeView) -> None:
@@ -87,7 +86,6 @@ class TreePanel(Widget, can_focus=True):
     """Table and detail in one frame."""
 
     DEFAULT_CSS = panel_css("TreePanel") + "TreePanel { layout: vertical; padding: 0 0 0 1; }"
-    COMPONENT_CLASSES: ClassVar[set[str]] = INKS
     HELP = """\
 # Tree
 Everything that was ever taken here, as branches: runs of tokens between forks.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -18,7 +17,8 @@ from textual.strip import Strip
 from engine.records import Marked
 from inspector.branches import Branch
 from inspector.display import pad, token_label, truncate, visible
-from inspector.panels.canvas import INKS, Row, centred, ink_css, lay, waiting
+from inspector.panels.canvas import Row, centred, lay, waiting
+from inspector.panels.inks import Inked
 from inspector.panels.tree_columns import COLUMNS, Column, fitting
 from inspector.panels.tree_notes import beam_note, inner_note, signs_of
 from inspector.panels.tree_view import TreeView
@@ -50,20 +50,16 @@ class Look:
     """Whether it fell out."""
 
 
-class TreeTable(ScrollView, can_focus=False):
+class TreeTable(ScrollView, Inked, can_focus=False):
     """One row a branch."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = INKS
-    DEFAULT_CSS = (
-        ink_css("TreeTable")
-        + """
+    DEFAULT_CSS = """
     TreeTable {
         height: 1fr; overflow-x: hidden; scrollbar-gutter: stable;
         scrollbar-size-vertical: 1; scrollbar-background: $background; scrollbar-color: $foreground 18%;
         scrollbar-background-hover: $background; scrollbar-background-active: $background;
     }
     """
-    )
 
     class RowClicked(Message):
         """A row was clicked."""
@@ -189,14 +185,14 @@ class TreeTable(ScrollView, can_focus=False):
 
     def _notice(self, y: int) -> Row:
         texts = waiting(self._timeline, "The branches of what is tried appear here.")
-        inks = (self.rich_style, self._ink("muted"))
+        inks = (self.rich_style, self.ink("muted"))
         rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width, self.size.height)
         return rows[y] if y < len(rows) else []
 
     def _head(self, width: int) -> Row:
         text = " " * _MARK + pad("branch", self._room(width))
         text += "".join(pad(column.head, column.cells, right=True) for column in self._columns)
-        return [Segment(text, self._ink("muted"))]
+        return [Segment(text, self.ink("muted"))]
 
     def _room(self, width: int) -> int:
         """Cells of tree and text."""
@@ -215,7 +211,7 @@ class TreeTable(ScrollView, can_focus=False):
         )  # fmt: skip
 
     def _strip(self, look: Look, branch: Branch, width: int) -> Strip:
-        ground = Style(bgcolor=self._ink("row").bgcolor, bold=True) if look.cursor else Style()
+        ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if look.cursor else Style()
         ground += self._colour("faint") if look.grey else Style()
         muted, room = self._colour("faint" if look.grey else "muted"), self._room(width)
         segments = [
@@ -275,9 +271,6 @@ class TreeTable(ScrollView, can_focus=False):
         text = branches.text(branch, cells + 1)
         return truncate(token_label(text, branches[branch.first].raw), cells)
 
-    def _ink(self, name: str) -> Style:
-        return self.get_component_rich_style(f"ink--{name}")
-
     def _colour(self, name: str) -> Style:
         """The colour of an ink alone, for a row that may have a ground of its own."""
-        return Style(color=self._ink(name).color)
+        return Style(color=self.ink(name).color)

@@ -38,13 +38,17 @@ On the CPU backend it was 0 for every kind but the recurrent one (8e-6), whose c
 """
 VARIANTS = (
     "the bundled model",
+    "plain bfloat16",
     "plain float16",
     "weights of 4 bits",
+    "quantized from 12",
+    "convolution",
     "no kept logits",
     "no kept KV",
     "no kept KV, hybrid",
+    "sliding, window of 32",
 )
-"""Kinds whose caches are those of another one: 100 rules a run instead of 500."""
+"""Kinds whose caches are those of others: 100 rules a run instead of 500; the long walks take them as the rest."""
 QUANTIZED = 1e-4
 """Quantized KV against a fresh path that was prefilled and stepped alike. A prefill of the whole is another thing:
 mlx_lm lets the tokens of a chunk see each other before they are quantized."""

@@ -220,7 +220,7 @@ async def test_beams_tell_what_became_of_them():
         await pilot.pause()
         assert "· rank 1, greedy" in rows(pilot)[-2]
         assert "· fell out at step 2" in rows(pilot)[-1]
-        faint = panel._table._ink("faint").color
+        faint = panel._table.ink("faint").color
         assert style_at(pilot, "␣x x").color != faint
         assert style_at(pilot, "␣x · fell").color == style_at(pilot, "· fell").color == faint
         assert "beam score -0.5000" in screen(pilot)
