@@ -91,7 +91,7 @@ def _mixed(widget: Widget, ink: _Ink) -> Style:
 
 
 def _theme_colour(widget: Widget, name: str, share: float, ground: Color) -> Color:
-    """A colour of the theme, as a style sheet writes one: `#e0e0e0`, `ansi_blue 50%`, or `auto 60%`, what reads best."""
+    """A colour of the theme as a style sheet writes one: `#e0e0e0`, `ansi_blue 50%`, or `auto 60%`, what reads best."""
     colour, _, percent = widget.app.theme_variables[name].partition(" ")
     share *= float(percent.removesuffix("%") or 100) / 100
     return ground.get_contrast_text(share) if colour == "auto" else Color.parse(colour).multiply_alpha(share)
