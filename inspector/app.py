@@ -21,7 +21,8 @@ from inspector.recorded import RecordedEngine
 from inspector.recording import Recording
 from inspector.remembered import Remembered
 from inspector.screens.ahead import tells_ahead
-from inspector.screens.controller import Controller, Engine
+from inspector.screens.commanding import Engine
+from inspector.screens.controller import Controller
 from inspector.screens.main import MainScreen
 from inspector.screens.notices import notice
 from inspector.screens.prefilling import Prompt
