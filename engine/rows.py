@@ -93,7 +93,7 @@ class OneByOne:
     def __init__(self, runner: Runner, odd: Any) -> None:
         name = type(odd).__name__
         self.note = (
-            f"A cache of kind {kind_of(odd)} ({name}) can't hold several beams: they run one after another."
+            f"A cache of kind {kind_of(odd)} ({name}) can't hold several sequences: they run one after another."
         )
         self._each = [runner]
 

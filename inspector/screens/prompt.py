@@ -74,10 +74,10 @@ class PromptDialog(Dialog[Draft]):
         return [echo for _, echo in ECHOES].index(self.prompt.echo)
 
     def on_mount(self) -> None:
-        """Begin in the text, at its end."""
+        """Begin in the text, all of it selected: typing replaces it, an arrow key goes on at its end."""
         area = self.query_one("#prompt-text", Area)
         area.focus()
-        area.move_cursor(area.document.end)
+        area.select_all()
         self._show_system()
 
     @on(Choice.Changed, "#prompt-mode")

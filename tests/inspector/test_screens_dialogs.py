@@ -45,7 +45,7 @@ def test_a_prompt_is_typed_and_prefilled():
 def test_letters_typed_into_the_prompt_are_no_commands():
     async def test(rig: Rig) -> None:
         await rig.ready()
-        await rig.press("p", "q", "space", "r", "s", "enter", "left", "x")
+        await rig.press("p", "right", "q", "space", "r", "s", "enter", "left", "x")
         assert rig.app.screen.query_one("#prompt-text", Area).text == "Once upon a time,q rs" + "x\n"
         assert rig.engine.sent == []
 
@@ -55,7 +55,7 @@ def test_letters_typed_into_the_prompt_are_no_commands():
 def test_nothing_typed_is_lost_when_the_dialog_is_left():
     async def test(rig: Rig) -> None:
         await rig.ready()
-        await rig.press("p", "exclamation_mark", "tab", "right")
+        await rig.press("p", "right", "exclamation_mark", "tab", "right")
         rig.app.screen.query_one("#prompt-system", Line).value = "Be kind."
         await rig.press("escape")
         assert rig.engine.sent == []
@@ -63,6 +63,18 @@ def test_nothing_typed_is_lost_when_the_dialog_is_left():
         assert isinstance(rig.app.screen, PromptDialog)
         typed = rig.app.screen.typed()
         assert (typed.text, typed.chat, typed.system) == ("Once upon a time,!", True, "Be kind.")
+
+    run(test)
+
+
+def test_typing_replaces_the_prompt_and_an_arrow_goes_on_at_its_end():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p", "H", "i", "ctrl+s")
+        assert rig.engine.sent == [commands.Prefill("Hi", False, None, None)]
+        rig.engine.sent.clear()
+        await rig.press("p", "right", "exclamation_mark", "ctrl+s")
+        assert rig.engine.sent == [commands.Prefill("Hi!", False, None, None)]
 
     run(test)
 
