@@ -14,11 +14,13 @@ from engine.records import PromptToken
 from inspector.arguments import Request
 from inspector.display import pad, token_label, visible
 from inspector.ending import concluded, output
+from inspector.flags import version
 from inspector.headless import Writer, generate
 from inspector.jsonl import Json, JsonLines, number, prompt_token
 from inspector.plain import PlainText, figures
 from inspector.scales import bits, milliseconds, percent, rate
 from inspector.score_arguments import score_request
+from inspector.score_trace import ScoreTrace, place
 from inspector.summary import Summary
 
 TOKEN_CELLS = 20
@@ -30,10 +32,14 @@ def run(args: Namespace) -> int:
     """Run `inspector score`.
 
     Raises:
-        EngineError: A value is out of range, or the text can't be read or is empty.
+        EngineError: A value is out of range, the text can't be read or is empty, or the trace can't be written.
     """
+    path = place(args.output, args.force)
     request = score_request(args)
-    outcome = generate(request, writer(request, args.summary, output(), sys.stderr), last=())
+    trace = ScoreTrace(writer(request, args.summary, output(), sys.stderr), request)
+    outcome = generate(request, trace, last=())
+    if path is not None and outcome.failure is None:
+        trace.save(path, f"mlx-inspector {version()}")
     return concluded(replace(outcome, failure=_of_text(outcome.failure)))
 
 

@@ -38,7 +38,12 @@ def score_parser() -> Parser:
     out = parser.add_argument_group("output")
     out.add_argument("--jsonl", action="store_true", help="one JSON object a line instead of the table")
     out.add_argument("--summary", action="store_true", help="the text's figures alone, without its tokens")
-    likely = f"most probable tokens at each place in the JSON lines, at most {MOST} (default: {MOST})"
+    trace = "write a trace too, which inspector replay TRACE opens; a name in .gz or .zst compresses it"
+    out.add_argument("--output", "-o", metavar="TRACE", help=trace)
+    out.add_argument("--force", action="store_true", help="replace a trace that is there")
+    likely = (
+        f"most probable tokens at each place in the JSON lines or the trace, at most {MOST} (default: {MOST})"
+    )
     out.add_argument("--candidates", type=BY_NAME["candidates"].parse, metavar="N", help=likely)
     add_load(parser.add_argument_group("model and cache"))
     return parser
@@ -60,7 +65,8 @@ def score_request(args: argparse.Namespace) -> Request:
         load = check_load(
             LoadSettings(**{f.name: given[f.name] for f in fields(LoadSettings) if f.name in given})
         )
-        settings = check(Settings(candidates=given.get("candidates", MOST if args.jsonl else 1)))
+        shown = args.jsonl or args.output is not None
+        settings = check(Settings(candidates=given.get("candidates", MOST if shown else 1)))
     except SettingsError as error:
         raise named(error) from None
     idle = args.system_prompt is not None and not args.chat_template

@@ -47,7 +47,7 @@ def read(path: Path | str) -> Recording:
         TraceError: It can't be read.
         EngineError: There is no prompt in it.
     """
-    recording = Recording(Timeline())
+    recording = Recording(Timeline(recorded=True))
     with Reader(path, torn_ok=True) as reader:
         recording.program, recording.created = reader.header.program, reader.header.created
         for entry in reader:

@@ -20,9 +20,17 @@ class CaptionLine(Static):
     def show(self, replay: Replay | None, timeline: Timeline) -> None:
         """Show the caption of the token that is looked at, or of the last one while the tip is followed."""
         item = timeline.selected or (timeline.items[-1] if timeline.items else None)
-        text = visible(replay.caption(item.node)) if replay is not None and item is not None else ""
+        text = visible(_caption(replay, timeline, item.node)) if item is not None else ""
         self.set_class(replay is not None and replay.has_captions, "-held")
         self.set_class(bool(text), "-told")
         if text != self._shown:
             self._shown = text
             self.update(Content.assemble(("▌ ", "bold $primary"), text) if text else "")
+
+
+def _caption(replay: Replay | None, timeline: Timeline, node: int) -> str:
+    """What the author wrote there; a picture of a recording has it among its marks."""
+    if replay is not None:
+        return replay.caption(node)
+    mark = timeline.marks.of.get(node) if timeline.recorded else None
+    return mark.caption if mark is not None else ""

@@ -125,7 +125,7 @@ class MainScreen(
         self._show_sampler()
         self.query_one(CaptionLine).show(self.controller.replay, timeline)
         self.status.show(self.controller, self._whereabouts(), self.at_tree)
-        self.keyline.show(timeline.phase, self.at_tree, self.controller.replay is not None)
+        self.keyline.show(timeline.phase, self.at_tree, timeline.recorded)
         self._arrange()
         self.ask_ahead()  # of what is on screen now
 

@@ -6,6 +6,7 @@ import math
 
 from inspector.display import visible
 from inspector.replaying import Replay
+from inspector.timeline import Timeline
 
 LIVE = "G goes on live"
 
@@ -13,6 +14,12 @@ LIVE = "G goes on live"
 def speed_text(speed: float) -> str:
     """A speed as a person reads it."""
     return "as fast as possible" if math.isinf(speed) else f"×{speed:g}"
+
+
+def picture_words(timeline: Timeline) -> str:
+    """What a picture of a recording tells its reader, who can press no key; printable."""
+    steps = len(timeline.items) - timeline.prompt_length
+    return f"A picture of a recording of {steps:,} steps: `inspector replay` shows them one by one"
 
 
 def replay_words(replay: Replay) -> str:

@@ -32,6 +32,8 @@ def situation(controller: Controller, tree: bool = False) -> str:
     timeline = controller.timeline
     if timeline.returning:
         return f"Going live: {visible(timeline.returning)}. Esc stops it, what was recorded can be looked at"
+    if timeline.recorded and controller.replay is None:
+        return picture_words(timeline)
     if controller.replay is not None and (timeline.following or timeline.running or not timeline.items):
         return replay_words(controller.replay)
     match timeline.phase:
