@@ -49,6 +49,7 @@ def waiting(timeline: Timeline | None, empty: str) -> tuple[str, str]:
         Two short texts: the reason and the advice.
     """
     phase = timeline.phase if timeline is not None else Phase.LOADING
+    recorded = timeline is not None and timeline.recorded
     match phase:
         case Phase.LOADING:
             return "The model is loading.", empty
@@ -58,6 +59,8 @@ def waiting(timeline: Timeline | None, empty: str) -> tuple[str, str]:
             return "There is no prompt yet.", "Press p to write one."
         case Phase.PREFILL:
             return "The prompt is going through the model.", empty
+        case _ if recorded:
+            return "Up to here nothing was generated.", "Space shows what came next, G goes on live."
         case _:
             return "Nothing was generated yet.", "Press space for one step, r to run."
 

@@ -18,8 +18,8 @@ def speed_text(speed: float) -> str:
 
 def picture_words(timeline: Timeline) -> str:
     """What a picture of a recording tells its reader, who can press no key; printable."""
-    steps = len(timeline.items) - timeline.prompt_length
-    return f"A picture of a recording of {steps:,} steps: `inspector replay` shows them one by one"
+    steps = f" of {len(timeline.steps):,} steps" if timeline.steps else ""
+    return f"A picture of a recording{steps}; `inspector replay` shows it token by token"
 
 
 def replay_words(replay: Replay) -> str:

@@ -13,7 +13,7 @@ from inspector.display import token_label, visible
 from inspector.panels.tree import written
 from inspector.screens.breaks import marker
 from inspector.screens.controller import Controller
-from inspector.screens.replay_words import replay_words
+from inspector.screens.replay_words import picture_words, replay_words
 from inspector.timeline import Phase, Timeline
 
 
