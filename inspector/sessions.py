@@ -100,7 +100,7 @@ def _look(path: Path, changed: float) -> Listed:
     try:
         return Listed(path, changed, size, peek(path), count(path, _STEP))
     except TraceError as error:
-        return Listed(path, changed, size, None, 0, error.message)
+        return Listed(path, changed, size, None, 0, error.message.replace(str(path), path.name))
     except OSError as error:
         return Listed(path, changed, size, None, 0, error.strerror or str(error))
 
@@ -131,8 +131,16 @@ def find(name: str, directory: Path | None = None) -> Path:
     places = (Path(name).expanduser(), directory / name, directory / f"{name}{ENDING}")
     found = next((path for path in places if path.is_file()), None)
     if found is None:
-        raise EngineError(f"There is no session {name!r}.", "See `inspector sessions`, or give a file.")
+        raise _not_found(name, places[0])
     return found
+
+
+def _not_found(name: str, path: Path) -> EngineError:
+    """Why a name is none of a session."""
+    if path.exists():
+        kind = "a directory" if path.is_dir() else "no file that can be kept"
+        return EngineError(f"{name} is {kind}.", "Give a file that inspector saved.")
+    return EngineError(f"There is no session {name!r}.", "See `inspector sessions`, or give a file.")
 
 
 def _last(directory: Path) -> Path:

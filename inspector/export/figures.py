@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from engine import records
-from engine.records import Step
+from engine.records import PromptToken, Step
 from engine.settings import FIELDS, Settings
 from engine.timing import tpot
 from inspector.branches import ROOT
@@ -65,10 +65,11 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
     """What a path came to."""
     steps = [item for item in items if isinstance(item, Step)]
     yield "prompt", _prompt(timeline, len(items) - len(steps))
+    yield from _worth("prompt ", [item for item in items if isinstance(item, PromptToken)])
     yield "completion", f"{count(len(steps))} token{'s' * (len(steps) != 1)}"
     if (finish := finished(timeline, items)) is not None:
         yield "finished", finish
-    yield from _worth(steps)
+    yield from _worth("", steps)
     if timeline.prefilled is not None:
         yield "first token", milliseconds(timeline.prefilled.ttft_ms)
     if (times := tpot([step.ms.total for step in steps])) is not None:
@@ -93,15 +94,16 @@ def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:
     return found.reason + (f": {visible(found.detail)}" if found.detail else "")
 
 
-def _worth(steps: Sequence[Step]) -> Iterator[Figure]:
-    known = [step.logprob for step in steps if math.isfinite(step.logprob)]
+def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:
+    told = [item.logprob for item in items if item.logprob is not None]
+    known = [logprob for logprob in told if math.isfinite(logprob)]
     if not known:
         return
     mean = sum(known) / len(known)
-    yield "perplexity", f"{math.exp(min(700.0, -mean)):.2f}"
-    barred = len(steps) - len(known)
+    yield f"{what}perplexity", f"{math.exp(min(700.0, -mean)):.2f}"
+    barred = len(told) - len(known)
     without = f" ({barred} of no probability left out)" if barred else ""
-    yield "surprisal", f"{bits(-mean / math.log(2))} bits a token{without}"
+    yield f"{what}surprisal", f"{bits(-mean / math.log(2))} bits a token{without}"
 
 
 def kv(reading: records.KVReading) -> str:

@@ -26,6 +26,7 @@ from inspector.export.paths import paths
 from inspector.export.place import write
 from inspector.export.recording import read, snapshot
 from inspector.export.table import GUARDED, guarded
+from inspector.export_command import picture
 from inspector.scales import METRIC
 from inspector.timeline import Timeline
 from tests.inspector.fakes import HOSTILE, Session, session
@@ -404,6 +405,17 @@ def test_the_command_needs_no_mlx(tmp_path: Path) -> None:
     assert "@font-face" not in picture
     assert "url(http" not in picture
     assert "magic" in picture
+    assert "RECORDED" in picture
+    assert "DECODE" not in picture
+
+
+def test_a_picture_of_a_recording_has_the_caption_of_its_token(tmp_path: Path) -> None:
+    recording = read(DEMONSTRATION)
+    marked = next(each for each in recording.timeline.marks.of.values() if "magic" not in each.caption)
+    shown = picture(line(recording, marked.node), (120, 40)).replace("&#160;", " ")
+    assert marked.caption[:30] in shown
+    assert "A picture of a recording of" in shown
+    assert "Press space" not in shown
 
 
 def test_standard_output_gets_the_document_alone(tmp_path: Path) -> None:

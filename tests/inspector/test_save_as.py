@@ -147,9 +147,12 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
         assert "3 tokens · runs" in text
         assert "7 tokens" in text
         assert "no trace" in text
-        options.highlighted = 1 if "7 tokens" in str(options.get_option_at_index(1).prompt) else 0
+        texts = [str(option.prompt) for option in options.options]
+        options.highlighted = next(place for place, each in enumerate(texts) if "7 tokens" in each)
         await rig.press("enter")
-        await rig.pilot.pause(0.3)
+        while rig.app.controller.replay is None or not rig.app.controller.replay.settled:
+            await rig.pilot.pause(0.02)
+        await rig.pilot.pause()
         assert "● RECORDED step 7" in rig.screen_text()
         await rig.press("G")  # the model is there already: nothing is loaded twice
         assert rig.engine.names[-1] == "Load" or rig.engine.names[-1] == "Restore"
@@ -257,6 +260,8 @@ def test_resume_takes_the_last_one_and_flags_of_the_model(opened, state):
         (["replay", "nope"], "There is no session 'nope'"),
         (["replay", "--speed", "7"], "must be one of 0.25"),
         (["replay", __file__], "is no trace"),
+        (["replay", "."], ". is a directory."),
+        (["--resume", "/dev/null"], "/dev/null is no file that can be kept."),
     ],
 )
 def test_what_cant_be_done_is_one_line_and_exit_2(opened, capsys, argv, told):

@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from engine import commands, records
+from engine.settings import LoadSettings, Settings
 from inspector import cli, headless, score
+from inspector.export.figures import totals
+from inspector.export.recording import read
 from inspector.score_arguments import parse_score, score_request
 from tests.inspector import fakes
 from tests.inspector.test_cli import complaint, run
@@ -288,3 +291,45 @@ def test_ctrl_c_in_the_middle(file: Path) -> None:
     end = json.loads(out.splitlines()[-1])
     assert (process.returncode, err) == (130, "")
     assert (end["event"], end["complete"]) == ("score", False)
+
+
+# ---- as a trace -------------------------------------------------------------------------------
+
+
+def test_a_score_opens_as_a_trace_with_every_reading_and_candidate(
+    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+) -> None:
+    file.write_text(TEXT, encoding="utf-8")
+    out = tmp_path / "score.jsonl.gz"
+    assert cli.main(["score", str(file), "--jsonl", "-o", str(out)]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    recording = read(out)
+    tokens = [each for each in told if each["event"] == "token"]
+    assert [each.logprob for each in recording.items] == [each["logprob"] for each in tokens]
+    assert [len(each.candidates) for each in recording.items[1:]] == [20] * (len(tokens) - 1)
+    assert (recording.load, recording.settings) == (LoadSettings(), Settings(candidates=20))
+    perplexity = next(each["perplexity"] for each in told if each["event"] == "score")
+    assert ("prompt perplexity", f"{perplexity:.2f}") in list(totals(recording.timeline, recording.items))
+
+
+def test_a_trace_that_can_not_be_written_is_told_before_the_work(
+    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+) -> None:
+    file.write_text(TEXT, encoding="utf-8")
+    there = tmp_path / "there.jsonl"
+    there.write_text("mine")
+    assert "there.jsonl is there already" in complaint(capsys, "score", str(file), "-o", str(there))
+    assert "is a directory" in complaint(capsys, "score", str(file), "-o", str(tmp_path))
+    assert "There is no directory" in complaint(capsys, "score", str(file), "-o", str(tmp_path / "no" / "a"))
+    assert "can't go to standard output" in complaint(capsys, "score", str(file), "-o", "-")
+    assert there.read_text() == "mine"
+    assert cli.main(["score", str(file), "-o", str(there), "--force"]) == 0
+    assert read(there).timeline.prompt is not None
+
+
+def test_a_text_that_can_not_be_scored_leaves_no_trace(
+    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+) -> None:
+    file.write_text("word " * 2000, encoding="utf-8")
+    assert cli.main(["score", str(file), "-o", str(tmp_path / "a.jsonl")]) == 2
+    assert sorted(tmp_path.iterdir()) == [file]
