@@ -17,6 +17,7 @@ from engine.trace.bounds import LINES_LIMIT, TOTAL_LIMIT
 from engine.trace.entry import VERSION, Entry, Header, Unknown
 from engine.trace.file import Reader, uncollected
 from engine.trace.journal import Journal, in_use
+from engine.trace.said import said
 from engine.trace.save import save_as
 from engine.trace.shapes import Kept
 
@@ -82,6 +83,8 @@ class Peek:
     size: int
     """Bytes of the file."""
     in_use: bool
+    said: str = ""
+    """What a person said in that prompt: without what the chat template put around it."""
 
 
 def peek(path: Path | str, lines: int = 50) -> Peek:
@@ -94,16 +97,16 @@ def peek(path: Path | str, lines: int = 50) -> Peek:
     Raises:
         TraceError: It can't be read.
     """
-    model = prompt = ""
+    model = prompt = words = ""
     with Reader(path, torn_ok=True) as reader:
         for _, entry in zip(range(lines), reader, strict=False):
             if isinstance(entry.value, ModelFacts):
                 model = entry.value.name
             if isinstance(entry.value, PromptOpened):
-                prompt = entry.value.text
+                prompt, words = entry.value.text, said(entry.value)
                 break
         size = reader.path.stat().st_size
-    return Peek(reader.path, reader.header.created, model, prompt, size, in_use(path))
+    return Peek(reader.path, reader.header.created, model, prompt, size, in_use(path), words)
 
 
 def worth_keeping(record: object) -> bool:

@@ -34,5 +34,5 @@ def replay_words(replay: Replay) -> str:
     if replay.playing:
         return f"Playing {speed_text(replay.speed)}, {shown:,} of {there:,}. Space pauses, + and - change the speed"
     if replay.at_end:
-        return f"Recorded, at its end. r plays it from the start, ← → walk, ⌫ goes back, {LIVE}"
+        return f"Recorded, at its end. r plays it, ← → walk, ⌫ goes back, {LIVE}"
     return f"Recorded, {shown:,} of {there:,}. Space shows the next step, r plays, ⌫ goes back, {LIVE}"

@@ -96,7 +96,8 @@ def _looking_back(timeline: Timeline) -> str:
     mark = timeline.marks.of.get(item.node) if item else None
     if mark is not None:
         return f"Looking at {place}: {written(mark)}"
-    return f"Looking at {place}{more}. Press end for the tip, ⏎ to branch here"
+    here = "" if timeline.recorded else ", ⏎ to branch here"
+    return f"Looking at {place}{more}. Press end for the tip{here}"
 
 
 def _tip(timeline: Timeline) -> str:

@@ -20,11 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import TraceError
-from engine.records import Distribution, Failure, Recalled, Step
+from engine.records import Distribution, Failure, PromptOpened, PromptToken, Recalled, Step
 from engine.trace import Entry, Reader, Trace, load, peek, save_as
 from engine.trace import bounds as trace_bounds
 from engine.trace.encode import Encoder
 from engine.trace.lines import sealed
+from engine.trace.said import said
 from tests.engine.trace_records import entries
 
 PROGRAM = "test 1"
@@ -464,3 +465,24 @@ save_as({str(tmp_path / "b.trace.gz")!r}, found.entries, "test 1")
 assert load({str(tmp_path / "b.trace.gz")!r}).entries == found.entries
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("chat", "pieces", "words"),
+    [
+        (True, ["<s>", "user\nTell", " me", "</s>", "\n", "<s>", "assistant\n"], "Tell me"),
+        (True, ["<s>", "system\nBe kind.", "</s>", "<s>", "user\nHi", "</s>", "<s>", "model"], "Hi"),
+        (True, ["<s>", "user", "</s>", "\n\nuser\nis a word", "</s>", "assistant", "</s>"], "is a word"),
+        (True, ["<s>", "No role"], "No role"),
+        (True, ["<s>", "</s>"], "<s></s>"),
+        (False, ["<s>", "user\nas it is"], "<s>user\nas it is"),
+    ],
+)
+def test_a_list_shows_what_was_said_without_the_chat_template(
+    chat: bool, pieces: list[str], words: str
+) -> None:
+    tokens = tuple(
+        PromptToken(number, number, 0, piece, piece.encode(), piece in ("<s>", "</s>"))
+        for number, piece in enumerate(pieces)
+    )
+    assert said(PromptOpened("".join(pieces), chat, tokens, False)) == words
