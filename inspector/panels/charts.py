@@ -69,6 +69,24 @@ def stairs(used: Sequence[float], allocated: Sequence[float], height: int) -> li
     ]
 
 
+def axis(first: str, last: str, cells: int, name: str = "") -> str:
+    """The line under a chart: where it begins, what it counts, where it ends.
+
+    Args:
+        first: Under the first column.
+        last: Under the last one.
+        cells: Of the chart.
+        name: Between them, where there is room.
+
+    Returns:
+        A text of so many cells; empty where both ends don't fit.
+    """
+    room = cells - len(first) - len(last)
+    if room < 1:
+        return ""
+    return f"{first}{name if len(name) + 2 <= room else '':^{room}}{last}"
+
+
 def shares(parts: Sequence[float], cells: int) -> list[int]:
     """Divide a bar among its parts, whole cells each, by largest remainder.
 

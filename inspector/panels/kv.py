@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from rich.color import Color, blend_rgb
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
@@ -13,7 +14,7 @@ from engine.records import KVGroup, KVReading, Moved, Step
 from inspector import scales
 from inspector.display import visible
 from inspector.panels.canvas import Canvas, Row, centred, waiting
-from inspector.panels.charts import FREE, bar, sample, stairs
+from inspector.panels.charts import FREE, axis, bar, sample, stairs
 from inspector.panels.facts import NAME, fact_rows
 from inspector.panels.inks import panel_css
 from inspector.panels.kv_depth import layers_of, machine_memory, told
@@ -24,6 +25,10 @@ _MOST_CHART = 6
 _DEEP = (56, 15)
 """Cells and lines from which on the panel tells all that it knows."""
 _LEAST_CHART = 3
+_TALLEST = 20
+"""Lines of a large chart at most."""
+_DITHER = 0.25
+"""How much of a cell `░` fills."""
 _WIDEST = 4
 """Columns that a token takes at most in a large chart."""
 
@@ -97,8 +102,15 @@ how large the cache is when the context window is full, and what branches share.
             [("", "Q compares 16, 8 and 4 bits · z races against no cache")], width, muted, muted
         )
         below: list[Row] = [[], *groups, *self._kept(kv, NAME), *bill, [], *facts, *more]
-        chart = max(_LEAST_CHART, min(2 * _MOST_CHART, height - 1 - len(below)))
-        return [self._summary(timeline, kv), *self._chart(timeline, width, chart, _WIDEST), *below][:height]
+        chart = max(_LEAST_CHART, min(_TALLEST, height - 2 - len(below)))
+        drawn = self._chart(timeline, width, chart, _WIDEST)
+        return [self._summary(timeline, kv), *drawn, self._axis(timeline, drawn), *below][:height]
+
+    def _axis(self, timeline: Timeline, drawn: Sequence[Row]) -> Row:
+        """The tokens that the chart goes over."""
+        held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
+        cells = Segment.get_line_length(drawn[0]) if drawn else 0
+        return [Segment(axis("1", scales.count(held), cells, "tokens"), self.ink("faint"))]
 
     def _group_in_depth(self, group: KVGroup, width: int) -> list[Row]:
         """A kind with its layers, how full each of them is, and all of them together."""
@@ -212,11 +224,23 @@ def _coloured(line: str, inks: Sequence[Style], free: Style) -> Row:
 
     A cell that is used in part shows what is free above it as its background.
     """
-    above = Style(bgcolor=free.bgcolor)
+    above = Style(bgcolor=_dithered(free))
     return [
         Segment(char, free if char == FREE else ink if char in " █" else ink + above)
         for char, ink in zip(line, inks, strict=True)
     ]
+
+
+def _dithered(free: Style) -> Color | None:
+    """The even colour that looks like `░` does."""
+    if (
+        free.color is None
+        or free.bgcolor is None
+        or free.color.triplet is None
+        or free.bgcolor.triplet is None
+    ):
+        return free.bgcolor
+    return Color.from_triplet(blend_rgb(free.bgcolor.triplet, free.color.triplet, _DITHER))
 
 
 def _without(kv: KVReading | None) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from textual.content import Content
 from engine.records import RaceStep
 from inspector.display import truncate, visible
 from inspector.panels.canvas import Canvas, Row, centred
-from inspector.panels.charts import area, bar
+from inspector.panels.charts import area, axis, bar
 from inspector.panels.curves import binned, round_top
 from inspector.panels.facts import fact_rows
 from inspector.panels.inks import panel_css
@@ -123,10 +123,7 @@ class RaceLane(Canvas):
         return [head, *([Segment(line, ink)] for line in area(own, height, top))]
 
     def _foot(self, width: int) -> Row:
-        first, last = str(self.first), str(self.last)
-        return [
-            Segment(f"{first}{'tokens':^{max(0, width - len(first) - len(last))}}{last}", self.ink("faint"))
-        ]
+        return [Segment(axis(str(self.first), str(self.last), width, "tokens"), self.ink("faint"))]
 
 
 class RaceTotals(Canvas):

@@ -13,7 +13,7 @@ from engine.timing import Tpot
 from inspector import scales
 from inspector.outliers import Outlier, outliers
 from inspector.panels.canvas import Canvas, Row, centred, waiting
-from inspector.panels.charts import area, shares, window
+from inspector.panels.charts import area, axis, shares, window
 from inspector.panels.facts import fact_rows
 from inspector.panels.inks import panel_css
 from inspector.panels.series import StepMs
@@ -26,6 +26,8 @@ _MOST_CHART = 6
 _DEEP = (56, 15)
 """Cells and lines from which on the panel tells all that it knows."""
 _LEAST_CHART = 3
+_TALLEST = 16
+"""Lines of a large chart at most."""
 _WIDEST = 4
 """Columns that a step takes at most in a large chart."""
 SLOW = "▲"
@@ -89,7 +91,7 @@ why, where that is known, and what the framework, the process and the inspector 
             *fact_rows(facts, width, muted, self.rich_style), *fact_rows(more, width, muted, muted),
         ]  # fmt: skip
         above = [self._latency(timeline, deep=True), self._throughput(timeline), []]
-        chart = max(_LEAST_CHART, min(2 * _MOST_CHART, height - 1 - len(above) - len(below)))
+        chart = max(_LEAST_CHART, min(_TALLEST, height - 2 - bool(slow) - len(above) - len(below)))
         marked = self._chart(timeline, width, chart, _WIDEST, slow)
         return [*above, *marked, *below][:height]
 
@@ -147,7 +149,7 @@ why, where that is known, and what the framework, the process and the inspector 
             timeline: What is on show.
             width: Cells.
             height: Lines.
-            widest: Columns that a step takes at most, where there is room.
+            widest: Columns that a step takes at most, where there is room; above 1 the steps stand under it.
             slow: Steps that are marked, on a line more.
         """
         values = self._ms.values
@@ -163,7 +165,13 @@ why, where that is known, and what the framework, the process and the inspector 
         rows = [_columns(line, inks) for line in area(part, height, max(values, default=0.0))]
         if rows and part:
             rows[0] += [Segment(" " * (width - len(label) - len(part))), Segment(label, self.ink("faint"))]
-        return [*rows, self._marks(seen, wide, slow)] if slow else rows
+        marks = [self._marks(seen, wide, slow)] if slow else []
+        return [*rows, *marks, *(self._axis(seen, len(part)) if widest > 1 else [])]
+
+    def _axis(self, seen: range, cells: int) -> list[Row]:
+        """The steps that the chart goes over."""
+        line = axis(str(seen.start + 1), str(seen.stop), cells, "steps")
+        return [[Segment(line, self.ink("faint"))]] if line else []
 
     def _marks(self, seen: range, wide: int, slow: Sequence[Outlier]) -> Row:
         """A mark under each slow step."""

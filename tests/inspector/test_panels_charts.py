@@ -11,6 +11,7 @@ from inspector.panels.charts import (
     FREE,
     HEIGHTS,
     area,
+    axis,
     bar,
     sample,
     shares,
@@ -59,6 +60,12 @@ def test_stairs_are_used_below_and_free_above(used: list[float], height: int) ->
         glyphs = [row[column] for row in reversed(rows)]
         assert FREE not in "".join(glyphs).rstrip(FREE)
         assert max(used) == 0 or " " not in glyphs
+
+
+def test_an_axis_is_as_wide_as_its_chart() -> None:
+    assert axis("1", "105", 20, "tokens") == "1     tokens     105"
+    assert axis("1", "105", 10, "tokens") == "1      105"
+    assert axis("1", "105", 4, "tokens") == ""
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=6), st.integers(0, 60))

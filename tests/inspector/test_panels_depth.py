@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -122,6 +123,8 @@ async def test_the_panel_tells_it_where_it_has_room():
         assert "full window" in text
         assert "layers 1-8" in text
         assert "Q compares" in text
+        held = session(11).timeline().kv.offset
+        assert re.search(rf"│ 1 +tokens +{held} ", text)
     async with shown(KVPanel(), (80, 10)) as (panel, pilot):
         panel.show(session(11).timeline())
         await pilot.pause()
@@ -197,6 +200,7 @@ async def test_the_panel_marks_slow_steps_where_it_has_room():
         text = screen(pilot)
         assert "p99 50.0" in text
         assert text.count("▲") == 1
+        assert re.search(rf"│ 1 +steps +{len(timeline.steps)} ", text)
         assert "step 8     50.0 ms, 5.0 times" in text
         assert "at most 64 MiB" in text
         assert "P takes one step apart" in text
