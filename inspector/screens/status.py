@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
@@ -11,6 +13,7 @@ from engine.commands import Choose, Insert, MoveTo, Recall, Verify
 from engine.records import Step
 from inspector.display import token_label, visible
 from inspector.panels.tree import written
+from inspector.panels.tree_notes import STAR
 from inspector.screens.breaks import marker
 from inspector.screens.controller import Controller
 from inspector.screens.replay_words import picture_words, replay_words
@@ -93,11 +96,20 @@ def _looking_back(timeline: Timeline) -> str:
     place = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
     branches = len(timeline.siblings(timeline.slot))
     more = f", one of {branches} branches: [ ]" if branches > 1 else ""
-    mark = timeline.marks.of.get(item.node) if item else None
-    if mark is not None:
-        return f"Looking at {place}: {written(mark)}"
+    told = _mark(timeline, item.node) if item is not None else ""
+    if told and told != STAR:
+        return f"Looking at {place}: {told}"
+    place += f" {told}" if told else ""
     here = "" if timeline.recorded else ", ⏎ to branch here"
     return f"Looking at {place}{more}. Press end for the tip{here}"
+
+
+def _mark(timeline: Timeline, node: int) -> str:
+    """What a person wrote there; a recording's caption has lines of its own above."""
+    mark = timeline.marks.of.get(node)
+    if mark is None:
+        return ""
+    return written(replace(mark, caption="") if timeline.recorded else mark)
 
 
 def _tip(timeline: Timeline) -> str:
