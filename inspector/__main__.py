@@ -1,10 +1,24 @@
-"""`python -m inspector`: the same as the command `inspector`."""
+"""`python -m inspector` and the command `inspector`: both begin here, so that an early Ctrl-C is no traceback."""
 
 from __future__ import annotations
 
 import sys
 
-from inspector.cli import main
+_INTERRUPTED = 130
+
+
+def main() -> int:
+    """Run the command line.
+
+    Returns:
+        The exit status.
+    """
+    try:
+        from inspector.cli import main as run  # takes a while, and Ctrl-C may come meanwhile
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,7 +15,7 @@ from engine.settings import LoadSettings
 
 BASE: dict[str, Any] = {
     "hidden_size": 64,
-    "num_hidden_layers": 4,
+    "num_hidden_layers": 2,
     "intermediate_size": 128,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -37,7 +37,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "llama-sliding": _config(
         "llama",
         sliding_window=32,
-        layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        layer_types=["sliding_attention", "full_attention"],
     ),
     "qwen2": _config("qwen2"),
     "qwen3": _config("qwen3"),
@@ -47,7 +47,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "n_ctx": 256,
         "n_embd": 64,
         "n_head": 4,
-        "n_layer": 4,
+        "n_layer": 2,
         "n_positions": 256,
         "layer_norm_epsilon": 1e-5,
         "vocab_size": 4096,
@@ -59,7 +59,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         num_local_experts=4,
         num_experts_per_tok=2,
         sliding_window=32,
-        layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        layer_types=["sliding_attention", "full_attention"],
     ),
     "mamba2": {
         "model_type": "mamba2",
@@ -69,7 +69,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "hidden_size": 64,
         "intermediate_size": 128,
         "state_size": 16,
-        "num_hidden_layers": 4,
+        "num_hidden_layers": 2,
         "layer_norm_epsilon": 1e-5,
         "conv_kernel": 4,
         "n_groups": 1,
@@ -93,7 +93,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         block_multiple_of=32,
         block_ffn_dim_multiplier=1.0,
         block_auto_adjust_ff_dim=True,
-        full_attn_idxs=[1, 3],
+        full_attn_idxs=[1],
     ),
     "qwen3-next": _config(
         "qwen3_next",

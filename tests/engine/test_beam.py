@@ -349,7 +349,7 @@ class Breaks:
         (
             "[malloc] Unable to allocate 1 bytes.",
             StepError,
-            "memory for 4 beams at once. Take a smaller width.",
+            r"memory for [45] beams at once\. Take a smaller width\.",
         ),
         ("[broadcast_shapes] no", RuntimeError, "broadcast"),
     ],

@@ -36,12 +36,12 @@ def test_a_plain_cache_uses_what_the_formula_says(zoo: Zoo) -> None:
         assert [(group.kind, group.held, group.limit) for group in reading.groups] == [
             ("plain", reading.offset, None)
         ]
-        assert reading.groups[0].layers == (0, 1, 2, 3)
+        assert reading.groups[0].layers == (0, 1)
 
 
 def test_a_quantized_cache_uses_packed_values_scales_and_biases(zoo: Zoo) -> None:
     session, readings = stepped(zoo, "llama", kv_bits=4, kv_group_size=32, quantized_kv_start=0)
-    heads, size, layers = 2, 32, 4
+    heads, size, layers = 2, 32, 2
     per_token = 2 * layers * heads * (size * 4 // 8 + 2 * 4 * size // 32)
     assert session.facts.kv_bytes_per_token == per_token
     assert readings[-1].used_bytes == per_token * readings[-1].offset
@@ -67,10 +67,10 @@ def test_a_recurrent_state_is_constant(zoo: Zoo) -> None:
 
 def test_mixed_caches_are_grouped_by_kind(zoo: Zoo) -> None:
     session, readings = stepped(zoo, "gemma3", steps=20)
-    assert session.facts.cache_kinds == ("rotating", "plain", "rotating", "plain")
+    assert session.facts.cache_kinds == ("rotating", "plain")
     assert {group.kind: group.layers for group in readings[-1].groups} == {
-        "rotating": (0, 2),
-        "plain": (1, 3),
+        "rotating": (0,),
+        "plain": (1,),
     }
 
 
@@ -135,7 +135,7 @@ def test_what_is_computed_again_says_why(zoo: Zoo, options: dict[str, int], why:
     for branch in range(1 if "kept_kv_mib" not in options else 6):
         session.move(session.tree.nodes(tip)[25])
         session.choose(100 + branch)
-        for _ in range(150 if options == {"kept_kv_mib": 1} else 1):
+        for _ in range(300 if options == {"kept_kv_mib": 1} else 1):
             session.step()
     moved = session.move(tip)
     assert moved.recomputed == (1 if "kept_logits_mib" in options else 24)
@@ -156,7 +156,7 @@ def test_a_branch_from_before_the_quantizing_is_not_put_over_a_cache_that_was_em
 
 
 def test_what_is_kept_stays_within_the_budget(zoo: Zoo) -> None:
-    session = Session(zoo.load("llama", kept_kv_mib=1), Settings(candidates=4))
+    session = Session(zoo.load("pocket", kept_kv_mib=1), Settings(candidates=4))
     list(session.prefill("", PROMPT * 20, echo=False))
     fork = session.node
     for branch in range(12):

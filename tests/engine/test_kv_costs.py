@@ -35,7 +35,7 @@ def compared(zoo: Zoo, name: str, session: Session | None = None, **asked: objec
 
 
 HELD = len(PROMPT) + STEPS
-SHAPES = {"pocket": (8, 2, 64, 2), "llama": (4, 2, 32, 4), "llama:bfloat16": (4, 2, 32, 2)}
+SHAPES = {"pocket": (8, 2, 64, 2), "llama": (2, 2, 32, 4), "llama:bfloat16": (2, 2, 32, 2)}
 """Layers, KV heads, head size, bytes of a number."""
 
 

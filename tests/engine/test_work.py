@@ -56,7 +56,7 @@ def test_an_embedding_that_is_no_head_is_one_row(zoo: Zoo) -> None:
 
 def test_of_the_experts_the_chosen_are_counted(zoo: Zoo) -> None:
     weights, facts = found(zoo, "mixtral")
-    experts = 4 * 4 * 3 * 64 * 128  # layers, experts, matrices of 64 x 128
+    experts = 2 * 4 * 3 * 64 * 128  # layers, experts, matrices of 64 x 128
     table = 4096 * 64
     assert weights.parameters == facts.parameters - table - experts // 2
     assert weights.expert_bytes == 4 * experts
@@ -119,7 +119,7 @@ def test_the_figures_belong_together(zoo: Zoo) -> None:
     assert (decode.tokens, decode.context) == (1, held)
     assert decode.weight_bytes == facts.weight_bytes
     assert decode.kv_bytes == held * (facts.kv_bytes_per_token or 0)
-    assert decode.flops == 2 * facts.parameters + 4 * 4 * 32 * 4 * held  # heads, head size, layers
+    assert decode.flops == 2 * facts.parameters + 4 * 4 * 32 * 2 * held  # heads, head size, layers
     assert decode.gbs == pytest.approx((decode.weight_bytes + decode.kv_bytes) / decode.ms / 1e6)
     assert prefill is not None
     assert prefill.tokens == prefill.context == len(PROMPT)
