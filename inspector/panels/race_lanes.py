@@ -186,7 +186,7 @@ def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
     return [
         (
             "the cache",
-            f"{whole:.1f} times faster in all; at {last.tokens} tokens a step is {now:.1f} times faster",
+            f"{whole:.1f} times faster in all; {now:.1f} times at {last.tokens} tokens",
         ),
         ("growth", _growth(steps)),
         ("tokens", same),

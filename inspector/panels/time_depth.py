@@ -16,21 +16,32 @@ MOST = 3
 """Slow steps that are told one by one."""
 
 
-def slow_steps(found: Sequence[Outlier], steps: int) -> Iterator[Fact]:
-    """How many steps were slow, and the worst of them."""
+def slow_steps(found: Sequence[Outlier], steps: int, most: int = MOST) -> Iterator[Fact]:
+    """How many steps were slow, and the worst of them.
+
+    Args:
+        found: The slow ones.
+        steps: All of them.
+        most: Slow steps that are told one by one, at most.
+    """
     if not steps:
         return
     edge = f"more than {TIMES:g} times the median"
     if not found:
         yield "slow steps", f"none of {count(steps)} took {edge}"
         return
-    yield (
-        "slow steps",
-        f"{count(len(found))} of {count(steps)} took {edge}"
-        + (f"; the {MOST} slowest:" if len(found) > MOST else ":"),
-    )
-    for each in slowest(found, MOST):
+    yield "slow steps", f"{count(len(found))} of {count(steps)} took {edge}{_followed(len(found), most)}"
+    for each in slowest(found, most):
         yield f"  step {each.number}", f"{milliseconds(each.ms)}, {each.times:.1f} times: {each.cause}"
+
+
+def _followed(slow: int, most: int) -> str:
+    """How the sentence ends that the slowest are told after."""
+    if not most:
+        return ""
+    if slow <= most:
+        return ":"
+    return f"; the {most} slowest:" if most > 1 else "; the slowest:"
 
 
 def held(timeline: Timeline, memory: Memory | None, kept_bytes: int | None) -> Iterator[Fact]:
@@ -42,10 +53,10 @@ def held(timeline: Timeline, memory: Memory | None, kept_bytes: int | None) -> I
         kept_bytes: What kept logits may take, None where it isn't known.
     """
     if memory is not None:
-        ready = f" · {size(memory.cache_bytes)} freed and kept ready" if memory.cache_bytes else ""
+        ready = f" · {size(memory.cache_bytes)} kept ready" if memory.cache_bytes else ""
         yield (
             "framework",
-            f"{size(memory.active_bytes)} in use{ready} · {size(memory.peak_bytes)} at most so far",
+            f"{size(memory.active_bytes)} in use{ready} · {size(memory.peak_bytes)} at its peak",
         )
         if memory.rss_bytes:
             most = " at most so far" if sys.platform == "darwin" else ""
@@ -64,7 +75,7 @@ def _own(timeline: Timeline, kept_bytes: int | None) -> Iterator[Fact]:
     taken, each = sum(isinstance(item, Step) for item in timeline.nodes.values()), footprint(steps[-1])
     yield (
         "records",
-        f"about {size(taken * each)}: {count(taken)} steps of {size(each)} each, none of them dropped",
+        f"about {size(taken * each)}: {count(taken)} steps of {size(each)} each, none dropped",
     )
     if kept_bytes is not None and timeline.facts is not None:
         rows = min((taken + 1) * timeline.facts.vocabulary * 4, kept_bytes)

@@ -17,7 +17,7 @@ from inspector.panels.charts import area, axis, shares, window
 from inspector.panels.facts import fact_rows
 from inspector.panels.inks import panel_css
 from inspector.panels.series import StepMs
-from inspector.panels.time_depth import held, slow_steps
+from inspector.panels.time_depth import MOST, held, slow_steps
 from inspector.timeline import Timeline
 
 PARTS = (("forward", "━", 0.45), ("sample", "╍", 0.95), ("inspect", "┅", 0.0), ("other", "┄", 0.7))
@@ -30,6 +30,8 @@ _TALLEST = 16
 """Lines of a large chart at most."""
 _WIDEST = 4
 """Columns that a step takes at most in a large chart."""
+_LABEL = 9
+"""Cells beside the chart for the time of its highest column."""
 SLOW = "▲"
 
 
@@ -83,17 +85,30 @@ why, where that is known, and what the framework, the process and the inspector 
         """Everything: a chart with what room is left, the slow steps, and who holds how much memory."""
         muted, tpot = self.ink("muted"), self._ms.tpot()
         slow = outliers(timeline, tpot.p50) if tpot else []
-        memory = step.memory if step else timeline.memory
-        facts = [*slow_steps(slow, len(self._ms.values)), *held(timeline, memory, self.kept_bytes)]
-        more = [("", "P takes one step apart · y measures over lengths and batches")]
-        below: list[Row] = [
-            *(self._split(step, width) if step else []), [],
-            *fact_rows(facts, width, muted, self.rich_style), *fact_rows(more, width, muted, muted),
-        ]  # fmt: skip
+        more = fact_rows(
+            [("", "P takes one step apart · y measures over lengths and batches")], width, muted, muted
+        )
+        parts: list[Row] = [*(self._split(step, width) if step else []), []]
         above = [self._latency(timeline, deep=True), self._throughput(timeline), []]
-        chart = max(_LEAST_CHART, min(_TALLEST, height - 2 - bool(slow) - len(above) - len(below)))
+        room = height - 2 - bool(slow) - len(above) - len(parts) - len(more)
+        facts = self._facts(timeline, step, slow, width, room - _LEAST_CHART)
+        chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
+        below = [*parts, *facts, *more]
         marked = self._chart(timeline, width, chart, _WIDEST, slow)
         return [*above, *marked, *below][:height]
+
+    def _facts(
+        self, timeline: Timeline, step: Step | None, slow: Sequence[Outlier], width: int, room: int
+    ) -> list[Row]:
+        """Slow steps and memory: fewer of the slow ones where not all of it has room."""
+        memory = held(timeline, step.memory if step else timeline.memory, self.kept_bytes)
+        ends = fact_rows(memory, width, self.ink("muted"), self.rich_style)
+        for most in range(MOST, -1, -1):
+            told = slow_steps(slow, len(self._ms.values), most)
+            rows = fact_rows(told, width, self.ink("muted"), self.rich_style)
+            if len(rows) + len(ends) <= room:
+                break
+        return [*rows, *ends]
 
     def _entitle(self, memory: Memory | None) -> None:
         text = ""
@@ -153,18 +168,20 @@ why, where that is known, and what the framework, the process and the inspector 
             slow: Steps that are marked, on a line more.
         """
         values = self._ms.values
-        label = f"{scales.ms(max(values))} ms" if values else ""
-        room = max(1, width - len(label) - 1)
+        room = max(1, width - _LABEL)
         wide = max(1, min(widest, room // max(1, len(values))))
         seen = window(len(values), room, timeline.slot - timeline.boundary)
         shown = [index for index in seen for _ in range(wide)]
         part = [values[index] for index in shown]
+        top = max(part, default=0.0)
+        label = f"{scales.ms(top)} ms" if part else ""
         current = timeline.step.index if timeline.step else -1
         plain, chosen = self.data(0.2), self.ink("accent")
         inks = [chosen if index == current else plain for index in shown]
-        rows = [_columns(line, inks) for line in area(part, height, max(values, default=0.0))]
+        rows = [_columns(line, inks) for line in area(part, height, top)]
         if rows and part:
-            rows[0] += [Segment(" " * (width - len(label) - len(part))), Segment(label, self.ink("faint"))]
+            gap = max(1, width - len(label) - len(part))
+            rows[0] += [Segment(" " * gap), Segment(label, self.ink("faint"))]
         marks = [self._marks(seen, wide, slow)] if slow else []
         return [*rows, *marks, *(self._axis(seen, len(part)) if widest > 1 else [])]
 

@@ -177,7 +177,7 @@ def test_no_slow_step_is_said_too():
 def test_who_holds_memory_and_what_bounds_it():
     timeline = session(20).timeline()
     told = dict(held(timeline, Memory(2**20, 2**21, 2**19, 3 * 2**20), 2**16))
-    assert told["framework"] == "1 MiB in use · 512 KiB freed and kept ready · 2 MiB at most so far"
+    assert told["framework"] == "1 MiB in use · 512 KiB kept ready · 2 MiB at its peak"
     assert told["process"].startswith("3 MiB resident")
     assert "20 steps of" in told["records"]
     assert told["kept logits"] == "about 64 KiB of at most 64 KiB; the oldest go first"
@@ -202,6 +202,21 @@ async def test_the_panel_marks_slow_steps_where_it_has_room():
         assert text.count("▲") == 1
         assert re.search(rf"│ 1 +steps +{len(timeline.steps)} ", text)
         assert "step 8     50.0 ms, 5.0 times" in text
+        assert "at most 64 MiB" in text
+        assert "P takes one step apart" in text
+
+
+@on_screen
+async def test_fewer_slow_steps_are_told_where_memory_would_have_no_room():
+    timeline = slowed({place: StepTimes(50.0 + place, 49.0, 0.5, 0.5) for place in (3, 5, 7, 9)})
+    async with shown(TimingPanel(), (80, 20)) as (panel, pilot):
+        panel.kept_bytes = 2**26
+        panel.show(timeline)
+        await pilot.pause()
+        text = screen(pilot)
+        assert f"4 of {len(timeline.steps)} took more than 2 times the median; the slowest:" in text
+        assert "  step 10    59.0 ms" in text
+        assert "  step 8 " not in text
         assert "at most 64 MiB" in text
         assert "P takes one step apart" in text
 
