@@ -49,9 +49,17 @@ OTHERS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def sixty(zoo: Zoo) -> Session:
+    """A run of 60 steps, to be asked about and not moved."""
+    return ran(zoo, BASE, 60)
+
+
 @pytest.mark.parametrize("other", OTHERS, ids=range(len(OTHERS)))
-def test_at_other_settings_it_equals_a_fresh_run_until_and_where_they_part(zoo: Zoo, other: Settings) -> None:
-    session = ran(zoo, BASE, 60)
+def test_at_other_settings_it_equals_a_fresh_run_until_and_where_they_part(
+    zoo: Zoo, sixty: Session, other: Settings
+) -> None:
+    session = sixty
     answer = what_if(session, other, session.node)
     fresh = ran(zoo, other, 60)
     mine = [session.tree[step.node].token for step in answer.steps]

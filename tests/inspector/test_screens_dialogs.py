@@ -144,33 +144,33 @@ def test_every_setting_has_a_field_with_its_value():
     run(test, settings=settings)
 
 
-@pytest.mark.parametrize(
-    ("field", "typed", "message"),
-    [
-        ("temp", "-1", "temperature must be a number from 0 to 100, not -1.0."),
-        ("temp", "nan", "temperature must be a number from 0 to 100, not nan."),
-        ("top_p", "1.5", "top-p must be a number above 0 to 1, not 1.5."),
-        ("top_k", "4.5", "top-k must be a whole number from 0 to 2147483647, not '4.5'."),
-        ("candidates", "", "candidates must be a whole number from 1 to 2147483647, not ''."),
-        ("min_p", "[/x]\x1b", r"min-p must be a number from 0 to 1, not '[/x]\x1b'."),
-    ],
-)
-def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied(field, typed, message):
+WRONG = [
+    ("temp", "-1", "temperature must be a number from 0 to 100, not -1.0."),
+    ("temp", "nan", "temperature must be a number from 0 to 100, not nan."),
+    ("top_p", "1.5", "top-p must be a number above 0 to 1, not 1.5."),
+    ("top_k", "4.5", "top-k must be a whole number from 0 to 2147483647, not '4.5'."),
+    ("candidates", "", "candidates must be a whole number from 1 to 2147483647, not ''."),
+    ("min_p", "[/x]\x1b", r"min-p must be a number from 0 to 1, not '[/x]\x1b'."),
+]
+
+
+def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("s")
-        line = rig.app.screen.query_one(f"#field-{field}", Line)
-        good, line.value = line.value, typed
-        await rig.pilot.pause()
-        assert remark(rig, f"remark-{field}") == (message, True)
-        assert rig.app.screen.query_one("#apply", Button).disabled
-        await rig.press("enter", "ctrl+s")
-        assert isinstance(rig.app.screen, SamplingDialog)
-        assert rig.engine.sent == []
-        line.value = good
-        await rig.pilot.pause()
-        assert not remark(rig, f"remark-{field}")[1]
-        assert not rig.app.screen.query_one("#apply", Button).disabled
+        for field, typed, message in WRONG:
+            line = rig.app.screen.query_one(f"#field-{field}", Line)
+            good, line.value = line.value, typed
+            await rig.pilot.pause()
+            assert remark(rig, f"remark-{field}") == (message, True)
+            assert rig.app.screen.query_one("#apply", Button).disabled
+            await rig.press("enter", "ctrl+s")
+            assert isinstance(rig.app.screen, SamplingDialog)
+            assert rig.engine.sent == []
+            line.value = good
+            await rig.pilot.pause()
+            assert not remark(rig, f"remark-{field}")[1]
+            assert not rig.app.screen.query_one("#apply", Button).disabled
 
     run(test)
 
