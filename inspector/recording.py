@@ -59,11 +59,13 @@ class Recording:
         """What became of a file that is to be appended to."""
         self._known = 0
         """How many entries that file holds."""
+        self._taking: Path | None = None
+        """That file, until it is this session's."""
 
     @property
     def path(self) -> Path | None:
         """The session's file, None where there is none (yet, or any more)."""
-        return self.journal.path if self.journal is not None else None
+        return self.journal.path if self.journal is not None else self._taking
 
     # ---- what happens -----------------------------------------------------------------------
 
@@ -91,8 +93,8 @@ class Recording:
         self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
         if self.journal is not None:
             self._guarded(lambda journal: journal.write_entry(entry))
-        elif self._resumed is not None:
-            self._adopt()
+        else:
+            self.tick()
 
     # ---- the file ---------------------------------------------------------------------------
 
@@ -129,7 +131,7 @@ class Recording:
             self._begin()
             return
         self._made = True
-        self._resumed = None
+        self._resumed, self._taking, self._known = None, path, len(entries)
         self._resuming = threading.Thread(
             target=self._resume, args=(path, len(entries)), name="resume", daemon=True
         )
@@ -145,11 +147,16 @@ class Recording:
             self._resumed = journal
         except TraceError as error:
             self._resumed = error
-        self._known = known
+
+    def tick(self) -> None:
+        """Once a frame: take over a file that has been read through, so that nothing waits for the next record."""
+        if self._resumed is not None:
+            self._adopt()
 
     def _adopt(self) -> None:
         """Append to a file that was taken over, from where it ended."""
         resumed, self._resumed = self._resumed, None
+        self._taking = None
         if isinstance(resumed, TraceError):
             self._failed(resumed)
         elif resumed is not None:

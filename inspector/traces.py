@@ -76,6 +76,7 @@ class Traces:
 
     def tick(self) -> None:
         """Do what a frame has time for."""
+        self._recording.tick()
         if self._waiting is not None and not self._controller.outstanding:
             opening, self._waiting = self._waiting, None
             self._begin(opening)
