@@ -35,7 +35,12 @@ async def save_to(rig: Rig, path: Path, *keys: str) -> None:
     rig.app.screen.query_one("#save-path").value = str(path)
     await rig.press(*(keys or ("enter",)))
     await rig.app.workers.wait_for_complete()
-    await rig.pilot.pause()
+    for _ in range(100):  # the dialog closes, or tells what is wrong, a moment after the file is written
+        await rig.pilot.pause(0.02)
+        if not isinstance(rig.app.screen, SaveAsDialog):
+            return
+        if rig.app.screen.query_one("#save-remark").has_class("-wrong"):
+            return
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
