@@ -53,7 +53,8 @@ def _a_token(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
         )
         yield "a token", f"{size(each)}, read off the arrays ({kinds}: no single product of sizes gives it)"
         return
-    product = f"{layers} layers × {facts.kv_heads} KV heads × {facts.head_size} × {BYTES[facts.dtype]} B"
+    both = f"{_several(layers, 'layer')} × {_several(facts.kv_heads or 0, 'KV head')}"
+    product = f"{both} × {facts.head_size} × {BYTES[facts.dtype]} B"
     yield "a token", f"2 (key and value) × {product} = {size(each)}{_rest(facts, layers)}"
     if facts.heads and facts.kv_heads and facts.heads > facts.kv_heads:
         full = each * facts.heads // facts.kv_heads
@@ -83,8 +84,12 @@ def _rest(facts: ModelFacts, layers: int) -> str:
     if others <= 0:
         return ""
     if len(facts.cache_kinds) == layers:
-        return f"; the other {others} of {facts.layers} layers share these, or keep nothing"
-    return f"; the other {others} of {facts.layers} layers don't grow without end"
+        return f"; {others} of {facts.layers} layers share these, or keep nothing"
+    return f"; {others} of {facts.layers} layers don't grow without end"
+
+
+def _several(number: int, name: str) -> str:
+    return f"{number} {name}{'s' * (number != 1)}"
 
 
 def _times(larger: int, smaller: int) -> str:

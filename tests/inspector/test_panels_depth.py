@@ -6,13 +6,16 @@ import re
 from dataclasses import replace
 
 import pytest
+from rich.style import Style
 
 from engine.records import KVGroup, KVReading, Memory, StepTimes
 from inspector.outliers import outliers, slowest
+from inspector.panels.facts import fact_rows
 from inspector.panels.kv import KVPanel
 from inspector.panels.kv_depth import counted, layers_of, projected, told
 from inspector.panels.time_depth import footprint, held, slow_steps
 from inspector.panels.timing import TimingPanel
+from inspector.scales import count
 from inspector.timeline import Timeline
 from tests.inspector.fakes import PROMPT, Session, facts, session
 from tests.inspector.panels_app import on_screen, screen, shown
@@ -68,7 +71,7 @@ def test_hybrids_say_which_layers_count():
     timeline = session(3).timeline()
     kinds = ("recurrent",) * 6 + ("plain",) * 2
     timeline.facts = facts(cache_kinds=kinds, kv_bytes_per_token=1024)
-    assert facts_of(timeline)["a token"].endswith("= 1 KiB; the other 6 of 8 layers don't grow without end")
+    assert facts_of(timeline)["a token"].endswith("= 1 KiB; 6 of 8 layers don't grow without end")
     timeline.facts = facts(cache_kinds=("plain",) * 2, kv_bytes_per_token=1024)
     assert "share these, or keep nothing" in facts_of(timeline)["a token"]
 
@@ -84,6 +87,11 @@ def test_windows_and_states_tell_what_fell_out_and_what_stays():
     assert told["window"] == "layers 1-3, 5: the last 128 tokens at most; 72 fell out"
     assert told["state"] == "layer 4: 512 B each, whatever the length; 512 B in all"
     assert projected(timeline.kv, 10_000) == 4 * 1280 + 512
+
+
+def test_numbers_of_facts_stay_and_foreign_text_is_made_visible():
+    rows = fact_rows([("window", f"{count(2048)} tokens of a\u2009b\u200bc")], 60, Style(), Style())
+    assert "".join(segment.text for segment in rows[0]).endswith("2\u2009048 tokens of a‹2009›b‹200B›c")
 
 
 def test_layers_are_told_in_runs():
