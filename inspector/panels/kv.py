@@ -118,13 +118,14 @@ how large the cache is when the context window is full, and what branches share.
         muted, share = self.ink("muted"), group.used_bytes / max(1, group.allocated_bytes)
         each = f"{scales.size(group.used_bytes)} of {scales.size(group.allocated_bytes)}"
         every = f" × {layers} = {scales.size(layers * group.used_bytes)}" if layers > 1 else ""
-        return [
-            [
-                Segment(group.kind.ljust(NAME)), Segment(bar(share, 12), self.ink("track") + self.data()),
-                Segment(f"  {each}{every}", self.rich_style), Segment(f"  {self._held(group)}", muted),
-            ],
-            [Segment(" " * NAME), Segment(layers_of(group), muted)],
-        ][: 2 if layers > 1 or width < 80 else 1]  # fmt: skip
+        row = [
+            Segment(group.kind.ljust(NAME)), Segment(bar(share, 12), self.ink("track") + self.data()),
+            Segment(f"  {each}{every}", self.rich_style), Segment(f"  {self._held(group)}", muted),
+        ]  # fmt: skip
+        names = Segment(layers_of(group), muted)
+        if Segment.get_line_length(row) + 2 + names.cell_length <= width:
+            return [[*row, Segment("  "), names]]
+        return [row, [Segment(" " * NAME), names]]
 
     def _held(self, group: KVGroup) -> str:
         if group.kind == "recurrent":

@@ -61,7 +61,7 @@ def _a_token(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
         share = f"{facts.heads} query heads share {facts.kv_heads} KV head" + "s" * (facts.kv_heads > 1)
         yield (
             "grouped",
-            f"{share}: with full heads a token would take {size(full)}, {_times(full, each)} as much",
+            f"{share}: full heads would take {size(full)}, {_times(full, each)} as much",
         )
 
 
@@ -155,8 +155,8 @@ def _ahead(facts: ModelFacts, kv: KVReading, machine: int | None) -> Iterator[Fa
         yield "full window", f"{size(full)} at {count(window)} tokens; {beside}"
     each, spare = facts.kv_bytes_per_token, (machine or 0) - facts.weight_bytes
     if machine and each and spare > 0:
-        room = f"room for about {amount(spare // each)} tokens beside the weights, if nothing else took any"
-        yield "memory", f"this machine has {size(machine)}: {room}"
+        room = f"room for about {amount(spare // each)} tokens beside the weights"
+        yield "memory", f"{size(machine)} here: {room}"
 
 
 # ---- branches ---------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def test_the_full_window_is_set_against_weights_and_machine():
     timeline = session(11).timeline()
     told = facts_of(timeline)
     assert told["full window"].startswith("4 MiB at 512 tokens; 28.57 %")
-    assert told["memory"].startswith("this machine has 16 GiB: room for about 2.1 M tokens")
+    assert told["memory"].startswith("16 GiB here: room for about 2.1 M tokens")
     assert "memory" not in facts_of(timeline, None)
     assert timeline.facts is not None
     timeline.facts = replace(timeline.facts, context_window=None)
