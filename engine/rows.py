@@ -92,9 +92,7 @@ class OneByOne:
 
     def __init__(self, runner: Runner, odd: Any) -> None:
         name = type(odd).__name__
-        self.note = (
-            f"A cache of kind {kind_of(odd)} ({name}) can't hold several sequences: they run one after another."
-        )
+        self.note = f"A cache of kind {kind_of(odd)} ({name}) can't hold several sequences: they run one after another."
         self._each = [runner]
 
     def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
