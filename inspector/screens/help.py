@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import ClassVar
 
+from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widget import Widget
@@ -36,8 +37,16 @@ class HelpDialog(Dialog[None]):
     def body(self) -> Iterable[Widget]:
         with TabbedContent(id="help-tabs"):
             for name, title in PAGES:
-                with TabPane(title, id=f"help-{name}"), VerticalScroll():
-                    yield Markdown(page(name), open_links=False)
+                with TabPane(title, id=f"help-{name}"):
+                    yield VerticalScroll(id=f"page-{name}")
+
+    @on(TabbedContent.TabActivated)
+    def _fill(self, message: TabbedContent.TabActivated) -> None:
+        """Lay a page out when it is first looked at: each takes a good part of a second."""
+        name = (message.pane.id or "").removeprefix("help-")
+        place = self.query_one(f"#page-{name}", VerticalScroll)
+        if not place.children:
+            place.mount(Markdown(page(name), open_links=False))
 
     def action_other_page(self) -> None:
         """Show the other page, ready to be scrolled."""

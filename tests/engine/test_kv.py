@@ -156,13 +156,13 @@ def test_a_branch_from_before_the_quantizing_is_not_put_over_a_cache_that_was_em
 
 
 def test_what_is_kept_stays_within_the_budget(zoo: Zoo) -> None:
-    session = Session(zoo.load("pocket", kept_kv_mib=1), Settings(candidates=4))
+    session = Session(zoo.load("llama", kept_kv_mib=1), Settings(candidates=4))
     list(session.prefill("", PROMPT * 20, echo=False))
     fork = session.node
     for branch in range(12):
         session.move(fork)
         session.choose(100 + branch)
-        for _ in range(40):
+        for _ in range(80):
             session.step()
         assert session.mover.kept.nbytes <= 2**20
     assert session.mover.kept.nbytes > 2**19

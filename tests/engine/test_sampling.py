@@ -179,8 +179,8 @@ def chi_square(counts: np.ndarray, shares: np.ndarray) -> float:
 
 PIPELINES = [
     Settings(temp=1.0),
-    Settings(temp=0.7, top_p=0.9),
-    Settings(temp=1.5, min_p=0.05, top_k=8),
+    pytest.param(Settings(temp=0.7, top_p=0.9), marks=pytest.mark.slow),
+    pytest.param(Settings(temp=1.5, min_p=0.05, top_k=8), marks=pytest.mark.slow),
     Settings(temp=1.2, top_p=0.95, min_p=0.02),
 ]
 
