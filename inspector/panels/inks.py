@@ -35,6 +35,8 @@ _INKS = {
     "special": _Ink("text-secondary", style=Style(italic=True)),
     "cursor": _Ink("text-accent", "background", Style(bold=True, reverse=True)),
     "row": _Ink(ground="foreground", style=Style(bold=True), ground_share=0.1),
+    "caret": _Ink("input-cursor-foreground", "input-cursor-background"),
+    "selection": _Ink("input-selection-foreground", "input-selection-background"),
     "track": _Ink("foreground", "foreground", share=0.2, ground_share=0.1),
 }
 

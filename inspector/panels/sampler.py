@@ -335,8 +335,10 @@ def tally(timeline: Timeline, room: int = 1000) -> str:
         room: Cells at hand.
     """
     trial = timeline.trial
-    if trial is None or trial.answered is None:
-        return "" if trial is None else "asking …"
+    if trial is None or not timeline.steps:  # before the first step nothing is asked
+        return ""
+    if trial.answered is None:
+        return "asking …"
     asked = [step for step in timeline.steps if step.origin in ("sampled", "greedy")]
     known = [step for step in asked if step.node in trial.answers]
     other = sum(1 for step in known if timeline.other(step) is not None)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from textual import events, on
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, HorizontalGroup, VerticalGroup
+from textual.containers import Container, HorizontalGroup
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, Input, Label
@@ -72,24 +71,32 @@ class PresetChoice(Choice):
         self.refresh(layout=True)
 
 
-class FieldBox(VerticalGroup):
-    """One setting: label and line, and under them what is wrong with it.
+class FieldBox(Container):
+    """One setting: label and line, and under them what is wrong with it, once something is.
+
+    The dialog opens with as few widgets as it can: each of them costs milliseconds.
 
     Args:
         field: The setting.
         text: What stands in the line at first.
-        help: What it does.
     """
 
-    def __init__(self, field: Field, text: str, help: str) -> None:
-        super().__init__(classes="field-box" + (" -wide-field" if field.name in WIDE else ""))
-        self._field, self._text, self._help = field, text, help
+    def __init__(self, field: Field, text: str) -> None:
+        super().__init__(
+            Label(field.label, classes="field-label", markup=False),
+            Line(text, id=f"field-{field.name}"),
+            id=f"box-{field.name}",
+            classes="field-box" + (" -wide-field" if field.name in WIDE else ""),
+        )
+        self._fault: Remark | None = None
 
-    def compose(self) -> ComposeResult:
-        with HorizontalGroup():
-            yield Label(self._field.label, classes="field-label", markup=False)
-            yield Line(self._text, id=f"field-{self._field.name}")
-        yield Remark(self._help, id=f"remark-{self._field.name}")
+    def blame(self, fault: str) -> None:
+        """Say what is wrong under the line, in printable text; an empty one where nothing is."""
+        if self._fault is None and fault:
+            self._fault = Remark(id=(self.id or "").replace("box-", "remark-"))
+            self.mount(self._fault)
+        if self._fault is not None:
+            self._fault.say(fault, wrong=bool(fault))
 
 
 class SamplingDialog(Dialog[Settings]):
@@ -144,9 +151,7 @@ class SamplingDialog(Dialog[Settings]):
             yield Label(title, classes="group-label", markup=False)
             with Container(classes="field-grid"):
                 for name in names:
-                    yield FieldBox(
-                        BY_NAME[name], self._text(BY_NAME[name], self.settings), self._help(BY_NAME[name])
-                    )
+                    yield FieldBox(BY_NAME[name], self._text(BY_NAME[name], self.settings))
         yield Remark(GREEDY, id="greedy")
         with HorizontalGroup(classes="preset-row"):
             yield Label("save as preset", classes="field-label", markup=False)
@@ -189,7 +194,7 @@ class SamplingDialog(Dialog[Settings]):
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
-        if event.input.id == "preset-name":
+        if event.input.id == "preset-name" or not self.is_current:  # told late, of what was applied or discarded
             return
         settings = self.read()
         if settings is not None:
@@ -211,13 +216,13 @@ class SamplingDialog(Dialog[Settings]):
         return settings
 
     def _value(self, field: Field) -> Any:
-        remark = self.query_one(f"#remark-{field.name}", Remark)
+        box = self.query_one(f"#box-{field.name}", FieldBox)
         try:
             value = self._parsed(field, self.query_one(f"#field-{field.name}", Line).value)
         except SettingsError as error:
-            remark.say(visible(str(error)), wrong=True)
+            box.blame(visible(str(error)))
             return None
-        remark.say(self._help(field))
+        box.blame("")
         return value
 
     def _parsed(self, field: Field, typed: str) -> Any:
@@ -229,7 +234,7 @@ class SamplingDialog(Dialog[Settings]):
         try:
             return check(replace(self.settings, **values), self.vocabulary)
         except SettingsError as error:
-            self.query_one(f"#remark-{error.field}", Remark).say(visible(str(error)), wrong=True)
+            self.query_one(f"#box-{error.field}", FieldBox).blame(visible(str(error)))
             return None
 
     # ---- presets ----------------------------------------------------------------------------

@@ -280,6 +280,12 @@ async def test_a_trial_marks_what_would_be_picked_and_counts_the_steps():
         )
 
 
+def test_nothing_is_asked_before_the_first_step():
+    timeline = session(0).timeline()
+    timeline.trial = Trial(USED)
+    assert tally(timeline) == ""
+
+
 def test_tokens_chosen_by_hand_are_counted_apart():
     timeline = session(6).timeline()
     step = timeline.items[-1]

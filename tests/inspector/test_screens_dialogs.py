@@ -224,7 +224,9 @@ def test_further_stop_strings_are_kept():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("s")
-        assert "2 more are kept" in remark(rig, "remark-stop")[0]
+        rig.app.screen.query_one("#field-stop", Line).focus()
+        await rig.pilot.pause()
+        assert "2 more are kept" in str(rig.app.screen.query_one("#dialog").border_subtitle)
         rig.app.screen.query_one("#field-stop", Line).value = "END"
         await rig.press("ctrl+s")
         assert rig.engine.sent[0].settings.stop == ("END", "b", "c")
