@@ -62,8 +62,6 @@ class Traces:
         self._waiting: Opening | None = None
         """A recording that is shown once the session before it stands still."""
         self._shown: Opening | None = None
-        self.opened = False
-        """Whether a recording was ever shown."""
         self.going: GoingLive | None = None
 
     # ---- showing ----------------------------------------------------------------------------
@@ -98,7 +96,6 @@ class Traces:
         controller = self._controller
         there = (controller.load, controller.timeline.facts) if self._recorded.live is not None else None
         self._recording.rest()
-        self.opened = True
         self._shown, controller.replay, self._recorded.live = opening, replay, None
         self._recorded.begin()
         self.going = GoingLive(controller, self._recorded, self._make, self._app.say, self._arrived, there)

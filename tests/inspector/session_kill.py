@@ -80,7 +80,7 @@ async def resume(path: Path, directory: Path) -> dict[str, Any]:
     app = InspectorApp(LoadSettings(), Settings(), save=directory, trace=Opening(path, live=True))
     async with app.run_test(size=(80, 24)) as pilot:
         end = time.monotonic() + 60
-        while app.controller.replay is not None or not app.traces.opened:
+        while not app.main.status.answer.startswith("Live"):
             assert time.monotonic() < end, app.main.status.answer
             await pilot.pause(0.02)
         said = app.main.status.answer

@@ -113,8 +113,11 @@ def _wait_for_python(pid: int) -> None:
         ("truncated", "damaged or cut short"),
     ],
 )
-def test_a_model_that_cannot_be_loaded(broken: str, said: str, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded(
+    broken: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     from engine import pocket
+    from inspector.cli import main
 
     model = tmp_path / "model"
     if broken != "none":
@@ -125,8 +128,9 @@ def test_a_model_that_cannot_be_loaded(broken: str, said: str, tmp_path: Path) -
         whole = (model / "model.safetensors").read_bytes()
         (model / "model.safetensors").unlink()
         (model / "model.safetensors").write_bytes(whole[:1_000_000])
-    code, events, err = finish(start("--model", str(model), *STORY, "--jsonl"))
-    assert (code, events) == (2, [])
+    code = main(["generate", "--model", str(model), *STORY, "--jsonl"])
+    out, err = capfd.readouterr()
+    assert (code, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
     assert err.startswith("inspector: error: ")
