@@ -8,34 +8,9 @@ next look sees only what came since. Set-aside objects are still freed when noth
 from __future__ import annotations
 
 import gc
-import time
 
 EVERY = 500
 """Steps between two looks; one takes about 5 ms."""
-
-
-class _Watch:
-    """Adds up how long collections take: they hold up all threads alike, whichever it was that they came in."""
-
-    def __init__(self) -> None:
-        self.ms = 0.0
-        self._begun = 0.0
-
-    def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """Called by Python itself before and after each collection, 0.2 us."""
-        if phase == "start":
-            self._begun = time.perf_counter()
-        else:
-            self.ms += (time.perf_counter() - self._begun) * 1000
-
-
-_watch = _Watch()
-gc.callbacks.append(_watch)
-
-
-def collected_ms() -> float:
-    """Milliseconds that garbage collection has taken in this process since this module was imported."""
-    return _watch.ms
 
 
 class Collecting:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from threading import Event
 
 from engine.breaking import Breaking
-from engine.collecting import collected_ms
 from engine.finish import finish
 from engine.look import Look, memory
+from engine.meanwhile import Spent, spent
 from engine.records import KVReading, Memory, Origin, Step, StepTimes
 from engine.runner import Ahead, Stopped
 from engine.session import Session
@@ -82,8 +82,8 @@ class _Flight:
     kv: KVReading
     memory: Memory
     launched: float
-    collected: float
-    """Milliseconds of garbage collection until then."""
+    others: Spent
+    """What collecting and drawing had taken until then."""
 
 
 def _back_to_back(session: Session, stopped: Stopped, breaking: Breaking) -> Iterator[Step]:
@@ -102,14 +102,14 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: Breaking) -> Ite
             forward_ms = (time.perf_counter() - flight.launched) * 1000
             look = session.looker.look(flight.node, row, session.settings)
             total_ms = (time.perf_counter() - flight.launched) * 1000
-            collecting = collected_ms() - flight.collected
+            others = spent().since(flight.others)
             broken = breaking.after(look)  # before the launch: a token that isn't wanted is never grown
             following = _launch(session, ahead, look) if more and not broken else None
             begun = time.perf_counter()
             here = session.looker.show(look, session.settings.candidates)
             session.stand(here)
             inspect_ms = (time.perf_counter() - begun) * 1000
-            ms = StepTimes(total_ms, forward_ms, look.sample_ms, inspect_ms, True, collecting)
+            ms = StepTimes(total_ms, forward_ms, look.sample_ms, inspect_ms, True, *others)
             yield session.looker.tell(before, here, flight.origin, flight.kv, ms, flight.memory)
             before, flight = here, following
     finally:
@@ -118,9 +118,9 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: Breaking) -> Ite
 
 def _launch(session: Session, ahead: Ahead, look: Look) -> _Flight:
     """Begin the forward of the token that was picked after a node."""
-    collected = collected_ms()
+    others = spent()
     launched = time.perf_counter()  # before: on the CPU backend the call itself waits for most of the forward
     ahead.launch(look.sampled.picked)
     origin: Origin = "greedy" if look.sampled.draw is None else "sampled"
     node = session.looker.grow(look.node, look.sampled.picked, origin)
-    return _Flight(node, origin, session.reading(), memory(), launched, collected)
+    return _Flight(node, origin, session.reading(), memory(), launched, others)

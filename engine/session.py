@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from engine import records
-from engine.collecting import collected_ms
 from engine.errors import Cancelled, PromptError, StepError
 from engine.look import memory
+from engine.meanwhile import spent
 from engine.prefill import Prefill
 from engine.ranking import Row, ranked
 from engine.records import Moved, Origin, Step, StepTimes
@@ -163,7 +163,7 @@ class Session(Standing):
             yield self._take(token, origin)
 
     def _take(self, token: int, origin: Origin) -> Step:
-        before, collected = self.here, collected_ms()
+        before, others = self.here, spent()
         begun = time.perf_counter()
         self.make_ready()
         forward_begun = time.perf_counter()
@@ -184,7 +184,7 @@ class Session(Standing):
             forward=(forward_ended - forward_begun) * 1000,
             sample=sample_ms,
             inspect=(ended - forward_ended) * 1000 - sample_ms,
-            collecting=collected_ms() - collected,
+            **spent().since(others)._asdict(),
         )
         return self.looker.tell(before, self.here, origin, kv, ms, used)
 

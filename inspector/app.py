@@ -13,6 +13,7 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 
 from engine.breakpoints import Breakpoints
+from engine.meanwhile import drawing
 from engine.records import LookedAhead, Record
 from engine.settings import LoadSettings, Settings
 from inspector.display import visible
@@ -183,6 +184,10 @@ class InspectorApp(App[int]):
 
     def drain(self) -> None:
         """Bring everything that the engine handed out to the screen."""
+        with drawing:
+            self._drain()
+
+    def _drain(self) -> None:
         looked_ahead = bool(self.inbox)
         while self.inbox:
             record = self.inbox.popleft()

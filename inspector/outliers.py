@@ -12,7 +12,7 @@ from inspector.timeline import Timeline
 TIMES = 2.0
 """Of the median: a step that takes longer is an outlier."""
 SHARE = 0.3
-"""Of the time beyond the median: garbage collection that took so much of it is its cause."""
+"""Of the time beyond the median: what took so much of it beside the step is its cause."""
 PARTS = (("forward", "the model"), ("sample", "the sampler"), ("inspect", "what is shown"))
 
 
@@ -71,8 +71,11 @@ def _known(step: Step, place: int, allocated: int, median: float) -> Iterator[st
         yield "first use: a step's kernels and memory are new"
     if (grown := step.kv.allocated_bytes - allocated) > 0 and not step.kv.passed_tokens:
         yield f"the KV cache grew by {size(grown)}"
-    if step.ms.collecting > SHARE * (step.ms.total - median):
+    beyond = SHARE * (step.ms.total - median)
+    if step.ms.collecting > beyond:
         yield f"garbage collection, {milliseconds(step.ms.collecting)}"
+    if step.ms.drawing > beyond:
+        yield f"the screen was drawn beside it, {milliseconds(step.ms.drawing)}"
 
 
 def _where(step: Step) -> str:

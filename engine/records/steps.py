@@ -29,6 +29,8 @@ class StepTimes:
     """True in a run without a pace: then `total` goes from launch to the next token known, without `inspect`."""
     collecting: float = 0.0
     """Of the time from its begin to its end, what Python's garbage collector took."""
+    drawing: float = 0.0
+    """Of the same time, that in which the screen was drawn in another thread."""
 
 
 @dataclass(frozen=True, slots=True)

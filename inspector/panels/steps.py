@@ -14,7 +14,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.content import Content
-from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
@@ -26,6 +25,7 @@ from inspector import scales
 from inspector.display import pad, token_label, truncate
 from inspector.panels.brush import heat_style
 from inspector.panels.canvas import Row, centred, colourful, is_dark, lay, same, waiting
+from inspector.panels.growing import hold
 from inspector.panels.inks import Inked, panel_css
 from inspector.panels.series import Series
 from inspector.panels.strip import StepStrip
@@ -112,8 +112,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             self.restyle()
         if new[0] != generation or not (0 < count <= new[1]):
             self.restyle()
-        if new[1] != count:
-            self.virtual_size = Size(self.size.width, new[1] + 1 if new[1] else 0)
+        hold(self, new[1] + 1 if new[1] else 0)
         for row in {current, new[2], *range(count, min(new[1], count + self.size.height))}:
             self._strips.discard(row)
             self.refresh_line(row + 1)

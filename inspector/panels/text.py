@@ -15,7 +15,6 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.content import Content
-from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
@@ -27,6 +26,7 @@ from inspector import scales
 from inspector.display import token_text, visible
 from inspector.panels.brush import Brush, legend
 from inspector.panels.canvas import Row, centred, colourful, is_dark, lay, same, waiting
+from inspector.panels.growing import hold
 from inspector.panels.inks import Inked, panel_css
 from inspector.panels.wrap import NEWLINE, Line, Wrap
 from inspector.timeline import Item, Timeline
@@ -148,9 +148,7 @@ the block at the end is the token to come.
 
     def _measure(self) -> None:
         """Tell the scroll bar how many lines there are."""
-        size = Size(self.size.width, len(self._wrap.lines) + self._overhang() if self._keys else 0)
-        if size != self.virtual_size:
-            self.virtual_size = size
+        hold(self, len(self._wrap.lines) + self._overhang() if self._keys else 0)
 
     def _repaint_readings(self, timeline: Timeline) -> None:
         """Where known tokens got new readings or another look, every visible line is drawn again."""

@@ -9,7 +9,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.cache import LRUCache
-from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -18,6 +17,7 @@ from engine.records import Marked
 from inspector.branches import Branch
 from inspector.display import pad, token_label, truncate, visible
 from inspector.panels.canvas import Row, centred, lay, waiting
+from inspector.panels.growing import hold
 from inspector.panels.inks import Inked
 from inspector.panels.tree_columns import COLUMNS, Column, fitting
 from inspector.panels.tree_notes import beam_note, inner_note, signs_of
@@ -100,7 +100,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             self._layout = self.view.layout
             self._strips.clear()
             count = len(self.view.rows)
-            self.virtual_size = Size(self.size.width, count + 1 if count else 0)
+            hold(self, count + 1 if count else 0)
             self.refresh()
         else:
             self._refresh_changed()

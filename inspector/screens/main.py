@@ -12,6 +12,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
+from engine.meanwhile import drawing
 from inspector.panels.candidates import CandidatesPanel
 from inspector.panels.header import HeaderLine
 from inspector.panels.kv import KVPanel
@@ -111,6 +112,11 @@ class MainScreen(
                      id="too-small")  # fmt: skip
 
     # ---- showing ----------------------------------------------------------------------------
+
+    def _compositor_refresh(self) -> None:
+        """Paint what changed. The toolkit's own: steps are told how long it took, since it holds them up."""
+        with drawing:
+            super()._compositor_refresh()
 
     def show(self) -> None:
         """Show everything anew, now."""

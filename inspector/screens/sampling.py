@@ -194,7 +194,9 @@ class SamplingDialog(Dialog[Settings]):
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
-        if event.input.id == "preset-name" or not self.is_current:  # told late, of what was applied or discarded
+        if (
+            event.input.id == "preset-name" or not self.is_current
+        ):  # told late, of what was applied or discarded
             return
         settings = self.read()
         if settings is not None:

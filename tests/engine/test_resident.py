@@ -1,12 +1,10 @@
-"""Memory of the process, and garbage collection, as steps tell them."""
+"""Memory of the process, as steps tell it."""
 
 from __future__ import annotations
 
-import gc
 import time
 
 from engine import resident
-from engine.collecting import collected_ms
 
 
 def test_resident_bytes_grow_with_what_is_held():
@@ -27,9 +25,3 @@ def test_reading_it_costs_next_to_nothing():
     for _ in range(1000):
         resident.resident()
     assert (time.perf_counter() - begun) / 1000 < 200e-6  # about 2 us; a busy machine is forgiven
-
-
-def test_collections_are_timed():
-    before = collected_ms()
-    gc.collect()
-    assert collected_ms() > before

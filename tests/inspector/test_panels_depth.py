@@ -156,14 +156,16 @@ def test_slow_steps_have_their_causes_where_they_are_known():
         0: StepTimes(40.0, 39.0, 0.5, 0.5),
         4: StepTimes(30.0, 9.0, 20.0, 1.0),
         6: StepTimes(30.0, 20.0, 1.0, 1.0, collecting=15.0),
-        9: StepTimes(19.0, 18.0, 0.5, 0.5, collecting=9.0),
+        8: StepTimes(30.0, 29.0, 0.5, 0.5, collecting=7.0, drawing=18.0),
+        9: StepTimes(19.0, 18.0, 0.5, 0.5, collecting=9.0, drawing=9.0),
     }
     found = outliers(slowed(slow), 10.0)
-    assert [each.number for each in found] == [1, 5, 7]
+    assert [each.number for each in found] == [1, 5, 7, 9]
     assert found[0].cause.startswith("first use")
     assert found[1].cause == "cause not known; most of it in the sampler"
     assert found[2].cause == "garbage collection, 15.0 ms"
     assert found[2].times == pytest.approx(3.0)
+    assert found[3].cause == "garbage collection, 7.0 ms and the screen was drawn beside it, 18.0 ms"
     assert [each.number for each in slowest(found, 2)] == [1, 5]
 
 

@@ -1,0 +1,88 @@
+"""What holds a step up and is no part of it: garbage collection, and the screen that is drawn in another thread.
+
+Standard library alone, since the screen imports it. Both are added up for the process as a whole; a step takes the
+difference between its end and its begin.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from types import TracebackType
+from typing import NamedTuple
+
+
+class Spent(NamedTuple):
+    """Milliseconds so far in this process, since this module was imported."""
+
+    collecting: float
+    """In Python's garbage collector, which holds up all threads alike, whichever it was that it came in."""
+    drawing: float
+    """In drawing the screen; it shares the interpreter, and where they are few the cores, with a step."""
+
+    def since(self, before: Spent) -> Spent:
+        """What was added after another reading."""
+        return Spent(self.collecting - before.collecting, self.drawing - before.drawing)
+
+
+class _Clock:
+    """Adds up spans, the one that is under way included. Read in another thread at any moment."""
+
+    def __init__(self) -> None:
+        self._now: tuple[float, float | None] = (0.0, None)
+        """Seconds until the last span's end, and when the one under way began; replaced as one."""
+
+    def begin(self) -> None:
+        """A span begins."""
+        self._now = (self._now[0], time.perf_counter())
+
+    def end(self) -> None:
+        """It ends; without a begin nothing does."""
+        self._now = (self.ms / 1000, None)
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds so far."""
+        ended, begun = self._now
+        return 1000 * (ended if begun is None else ended + time.perf_counter() - begun)
+
+
+class _Drawing:
+    """Says that the screen is drawn inside a `with` block; blocks inside it are part of it."""
+
+    def __init__(self) -> None:
+        self.clock = _Clock()
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self.clock.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.clock.end()
+
+
+drawing = _Drawing()
+"""To be entered in the screen's thread alone."""
+_collecting = _Clock()
+
+
+def _collected(phase: str, info: dict[str, int]) -> None:
+    """Called by Python itself before and after each collection, 0.2 us."""
+    if phase == "start":
+        _collecting.begin()
+    else:
+        _collecting.end()
+
+
+gc.callbacks.append(_collected)
+
+
+def spent() -> Spent:
+    """What garbage collection and drawing took so far."""
+    return Spent(_collecting.ms, drawing.clock.ms)

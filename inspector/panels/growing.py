@@ -1,0 +1,29 @@
+"""Views that grow a line at a time while they are looked at."""
+
+from __future__ import annotations
+
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.widget import Widget
+
+
+def hold(view: ScrollView, lines: int) -> None:
+    """Tell a view how many lines it holds.
+
+    Told directly, the toolkit lays out the whole screen each time, which is half of what a frame of a run costs. While
+    the lines only become more and no scroll bar comes, nothing else on the screen moves: the bar alone is told.
+
+    Args:
+        view: As wide as its lines.
+        lines: How many there are now.
+    """
+    before, now = view.virtual_size, Size(view.size.width, lines)
+    if now == before:
+        return
+    room = view.container_size.height
+    if now.width != before.width or lines < before.height or (lines > room) != (before.height > room):
+        view.virtual_size = now
+        return
+    view.set_reactive(Widget.virtual_size, now)
+    if view.show_vertical_scrollbar:
+        view.vertical_scrollbar.window_virtual_size = lines
