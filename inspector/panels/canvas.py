@@ -159,8 +159,11 @@ def same(one: Content | None, other: Content | None) -> bool:
 
 
 def lay(row: Row, width: int, base: Style) -> Strip:
-    """A row as a strip of exactly so many cells, on the ground it stands on; `…` tells where it was cut."""
-    strip = Strip(Segment.apply_style(row, base))
+    """A row as a strip of exactly so many cells, on the ground it stands on; `…` tells where it was cut.
+
+    Neighbours of one style are joined: a chart has a segment a column, and each costs the paint that follows.
+    """
+    strip = Strip(Segment.apply_style(Segment.simplify(row), base))
     if strip.cell_length > width > 0:
         strip = Strip([*strip.crop(0, width - 1), Segment("…", base)])
     return strip.adjust_cell_length(width, base)
