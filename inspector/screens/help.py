@@ -13,6 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Markdown, TabbedContent, TabPane
 
 from inspector.screens.dialog import Dialog
+from inspector.screens.keys_page import KeysPage
 
 PAGES: tuple[tuple[str, str], ...] = (("keys", "Keys"), ("concepts", "What is shown"))
 """File name without its ending, and title."""
@@ -46,7 +47,8 @@ class HelpDialog(Dialog[None]):
         name = (message.pane.id or "").removeprefix("help-")
         place = self.query_one(f"#page-{name}", VerticalScroll)
         if not place.children:
-            place.mount(Markdown(page(name), open_links=False))
+            text = page(name)
+            place.mount(KeysPage(text) if name == "keys" else Markdown(text, open_links=False))
 
     def action_other_page(self) -> None:
         """Show the other page, ready to be scrolled."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 from textual.widgets import Button
 
 from engine import commands
@@ -12,6 +14,8 @@ from engine.settings import FIELDS, LoadSettings, Settings
 from inspector.screens.facts import FactsDialog, rows
 from inspector.screens.help import HelpDialog
 from inspector.screens.jump import JumpDialog
+from inspector.screens.keys import KEYS
+from inspector.screens.keys_page import KeysPage
 from inspector.screens.model import ModelDialog
 from inspector.screens.prompt import PromptDialog
 from inspector.screens.safety import Area, Line, editable
@@ -320,6 +324,21 @@ def test_the_help_shows_both_pages():
         assert rig.app.screen is rig.app.main
 
     run(test)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_the_page_of_keys_leaves_nothing_out_and_fits(size: tuple[int, int]):
+    async def test(rig: Rig) -> None:
+        await rig.press("question_mark")
+        page = rig.app.screen.query_one(KeysPage)
+        lines = str(page.render()).split("\n")
+        assert max(map(cell_len, lines)) <= page.content_size.width
+        assert len(lines) == page.content_size.height
+        shown = re.sub(r"\s+", "", "".join(lines))
+        for key in KEYS:
+            assert re.sub(r"\s+", "", f"{key.shown} {key.label}. {key.tooltip}") in shown
+
+    run(test, size=size)
 
 
 # ---- hostile text, small screens --------------------------------------------------------------
