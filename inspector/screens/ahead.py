@@ -54,6 +54,14 @@ class Asker:
             controller.do(question)
         return question is not None
 
+    @property
+    def waits(self) -> bool:
+        """Whether a question is out that was not taken back."""
+        return any(
+            isinstance(command, LookAhead) and not command.cancel.is_set()
+            for command in self._controller.outstanding
+        )
+
     def take(self, id: int) -> str:
         """Take a candidate of the selected slot and the tokens after it, as far as they are known.
 
@@ -96,6 +104,13 @@ class LookingAhead(Acting):
         self.asker.ahead.switch()
         there = "" if self.candidates.display else "Press 2 to see it. "
         self.answer(there + ON if self.asker.ahead.on else "Look-ahead off")
+
+    def stop_looking(self) -> bool:
+        """Switch look-ahead off while the engine is at it; returns whether it was."""
+        if self.asker.ahead.on and self.asker.waits:
+            self.action_look_ahead()
+            return True
+        return False
 
     def action_take_ahead(self) -> None:
         """Take the highlighted candidate and what stands behind it."""

@@ -57,7 +57,7 @@ KEYS: tuple[Key, ...] = (
     Key("breakpoints", "b", "b", "breakpoints", "Breakpoints", STEP,
         "Set where runs stop: at a wide choice, an improbable token, a fork point, a text and more."),
     Key("stop", "escape", "esc", "stop", "Stop", STEP,
-        "Pause the run, stop the prefill, or leave the enlarged panel; notices go too."),
+        "Pause the run, stop the prefill or a look ahead, or leave the enlarged panel; notices go too."),
     Key("faster", "plus,equals_sign", "+", "pace(1)", "Faster", STEP,
         "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes; in a prefill, take larger "
         "chunks."),

@@ -260,6 +260,8 @@ class MainScreen(
         """Stop what the engine is doing, or else leave the enlarged panel, then the sampler; notices go too."""
         self.app.clear_notifications()
         if not self.stop_replay() and not self.controller.stop():
+            if self.stop_looking():
+                return
             if self.enlarged:
                 self.action_enlarge()
             elif self.why:

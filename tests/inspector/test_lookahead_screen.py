@@ -82,6 +82,26 @@ def test_switching_it_off_stops_the_question_that_is_out():
     run(test)
 
 
+def test_escape_switches_it_off_while_it_is_under_way_and_is_its_own_key_otherwise():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        await answered(rig)
+        await rig.press("f", "escape")
+        assert not rig.app.main.enlarged
+        assert rig.app.main.asker.ahead.on
+        await rig.press("space")
+        await rig.push([rig.session.step(), Ended("Step")])
+        asked = question(rig)
+        await rig.press("escape")
+        assert asked.cancel.is_set()
+        assert rig.status == "Look-ahead off"
+        await rig.end("LookAhead", cancelled=True)
+        assert "LookAhead" not in rig.engine.names
+
+    run(test)
+
+
 def test_every_step_is_followed_by_a_question_and_a_run_by_none_until_its_end():
     async def test(rig: Rig) -> None:
         await rig.ready()
