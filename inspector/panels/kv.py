@@ -151,7 +151,7 @@ how large the cache is when the context window is full, and what branches share.
         used = [float(reading.used_bytes) for _, reading in read]
         allocated = [float(reading.allocated_bytes) for _, reading in read]
         prompt = bisect_left(slots, timeline.boundary)
-        inks = [self.data(0.0 if column < prompt else 0.5) for column in range(len(slots))]
+        inks = [self.data(0.0)] * prompt + [self.data(0.5)] * (len(slots) - prompt)
         if not timeline.following and slots:
             at = min(bisect_left(slots, timeline.slot), len(slots) - 1)
             inks[at : at + wide] = [self.ink("accent")] * min(wide, len(inks) - at)
