@@ -19,6 +19,7 @@ from engine import kv as kv_rooms
 from engine import source
 from engine.errors import Cancelled, LoadError
 from engine.fingerprint import fingerprint
+from engine.groups import misfit
 from engine.records import Loading, ModelFacts
 from engine.settings import LoadSettings, check_load
 from engine.tokens import Tokens
@@ -208,12 +209,22 @@ def _probe_bits(model: Any, settings: LoadSettings, kinds: tuple[Any, ...]) -> t
             mx.eval(model(mx.array([[0]]), cache=trial.caches))
             trial.advance(1)
     except Exception as error:
-        return off, [f"--kv-bits is not used: this model can't run with a quantized cache ({error})."]
+        why = misfit(_head_sizes(model, off), settings.kv_group_size)
+        why = why or f"This model can't run with a quantized cache ({error})."
+        return off, [f"--kv-bits is not used. {why}"]
     if others:
         return settings, [
             f"--kv-bits is used for the plain caches alone; {', '.join(others)} stay as they are."
         ]
     return settings, []
+
+
+def _head_sizes(model: Any, settings: LoadSettings) -> set[int]:
+    """Of the keys and values that could be quantized."""
+    trial = kv_rooms.KV(model, settings)
+    mx.eval(model(mx.array([[0]]), cache=trial.caches))
+    plain = [each for each in trial.caches if kv_rooms.kind_of(each) == "plain" and each.keys is not None]
+    return {int(array.shape[-1]) for cache in plain for array in (cache.keys, cache.values)}
 
 
 def _bytes_per_token(model: Any, settings: LoadSettings) -> int | None:

@@ -15,6 +15,7 @@ import mlx.core as mx
 import numpy as np
 
 from engine.errors import Cancelled, SettingsError
+from engine.groups import fitting, misfit
 from engine.kv import kind_of
 from engine.model import Loaded
 from engine.ranking import Row
@@ -217,18 +218,10 @@ def _group(base: _Base, kinds: Sequence[str], wanted: int | None) -> tuple[int, 
     if not base.shapes:
         names = ", ".join(sorted(set(kinds)))
         return 0, f"Caches of kind {names} can't be quantized in mlx-lm: only plain ones can."
-    sizes = sorted({size for _, _, size, _ in base.shapes})
-    fitting = [each for each in KV_GROUP_SIZES if all(size % each == 0 for size in sizes)]
-    chosen = next((each for each in (GROUPS_TRIED if wanted is None else (wanted,)) if each in fitting), 0)
-    if chosen:
-        return chosen, ""
-    heads = f"The heads of this model have {' and '.join(map(str, sizes))} numbers"
-    if not fitting:
-        return (
-            0,
-            f"{heads}, which can't be cut into groups of {_list(KV_GROUP_SIZES)}: mlx-lm can't quantize them.",
-        )
-    return 0, f"{heads}, which can't be cut into groups of {wanted}. Use --kv-group-size {fitting[-1]}."
+    sizes = {size for _, _, size, _ in base.shapes}
+    tried = GROUPS_TRIED if wanted is None else (wanted,)
+    chosen = next((each for each in tried if each in fitting(sizes)), 0)
+    return chosen, "" if chosen else misfit(sizes, tried[0])
 
 
 def _refused(bits: int, group: int | None, why: str) -> KVCost:

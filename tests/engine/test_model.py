@@ -52,12 +52,13 @@ def test_a_quantized_model_is_computed_with_float32_scales_on_the_cpu_unless_ref
         (
             "llama",
             {"kv_bits": 8, "kv_group_size": 64},
-            "--kv-bits is not used: this model can't run with a quantized",
+            "--kv-bits is not used. The heads of this model have 32 numbers, which can't be cut into groups of 64. "
+            "Use --kv-group-size 32.",
         ),
         (
             "gpt-oss",
             {"kv_bits": 8, "kv_group_size": 32},
-            "--kv-bits is not used: this model can't run with a quantized",
+            "--kv-bits is not used. This model can't run with a quantized",
         ),
     ],
 )
