@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from engine.settings import KV_GROUP_SIZES
 
 
-def fitting(sizes: Iterable[int]) -> list[int]:
+def fitting(sizes: Collection[int]) -> list[int]:
     """The group sizes of mlx-lm that divide all of some head sizes."""
     return [group for group in KV_GROUP_SIZES if all(size % group == 0 for size in sizes)]
 
 
-def misfit(sizes: Iterable[int], wanted: int) -> str:
+def misfit(sizes: Collection[int], wanted: int) -> str:
     """Why heads can't be cut into groups of a size, and what would do; empty where they can.
 
     Args:

@@ -18,7 +18,7 @@ class Spent(NamedTuple):
     collecting: float
     """In Python's garbage collector, which holds up all threads alike, whichever it was that it came in."""
     drawing: float
-    """In drawing the screen; it shares the interpreter, and where they are few the cores, with a step."""
+    """In drawing the screen, without collections in it. It shares the interpreter, and where they are few the cores."""
 
     def since(self, before: Spent) -> Spent:
         """What was added after another reading."""
@@ -39,6 +39,11 @@ class _Clock:
     def end(self) -> None:
         """It ends; without a begin nothing does."""
         self._now = (self.ms / 1000, None)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a span has begun and not ended."""
+        return self._now[1] is not None
 
     @property
     def ms(self) -> float:
@@ -69,15 +74,19 @@ class _Drawing:
 
 drawing = _Drawing()
 """To be entered in the screen's thread alone."""
-_collecting = _Clock()
+_collecting, _both = _Clock(), _Clock()
+"""`_both`: collections while the screen was being drawn, whichever thread they came in."""
 
 
 def _collected(phase: str, info: dict[str, int]) -> None:
     """Called by Python itself before and after each collection, 0.2 us."""
     if phase == "start":
         _collecting.begin()
+        if drawing.clock.under_way:
+            _both.begin()
     else:
         _collecting.end()
+        _both.end()
 
 
 gc.callbacks.append(_collected)
@@ -85,4 +94,4 @@ gc.callbacks.append(_collected)
 
 def spent() -> Spent:
     """What garbage collection and drawing took so far."""
-    return Spent(_collecting.ms, drawing.clock.ms)
+    return Spent(_collecting.ms, drawing.clock.ms - _both.ms)

@@ -203,11 +203,8 @@ def _probe_bits(model: Any, settings: LoadSettings, kinds: tuple[Any, ...]) -> t
     others = sorted({kind for kind in kinds if kind != "plain"})
     if "plain" not in kinds:
         return off, [f"--kv-bits is not used: caches of kind {', '.join(others)} can't be quantized."]
-    trial = kv_rooms.KV(model, replace(settings, quantized_kv_start=0))
     try:
-        for _ in range(2):
-            mx.eval(model(mx.array([[0]]), cache=trial.caches))
-            trial.advance(1)
+        _tried(model, settings, tokens=2)
     except Exception as error:
         why = misfit(_head_sizes(model, off), settings.kv_group_size)
         why = why or f"This model can't run with a quantized cache ({error})."
@@ -221,17 +218,22 @@ def _probe_bits(model: Any, settings: LoadSettings, kinds: tuple[Any, ...]) -> t
 
 def _head_sizes(model: Any, settings: LoadSettings) -> set[int]:
     """Of the keys and values that could be quantized."""
-    trial = kv_rooms.KV(model, settings)
-    mx.eval(model(mx.array([[0]]), cache=trial.caches))
-    plain = [each for each in trial.caches if kv_rooms.kind_of(each) == "plain" and each.keys is not None]
+    made = _tried(model, settings).caches
+    plain = [each for each in made if kv_rooms.kind_of(each) == "plain" and each.keys is not None]
     return {int(array.shape[-1]) for cache in plain for array in (cache.keys, cache.values)}
 
 
 def _bytes_per_token(model: Any, settings: LoadSettings) -> int | None:
+    return kv_rooms.bytes_per_token(_tried(model, settings).caches)
+
+
+def _tried(model: Any, settings: LoadSettings, tokens: int = 1) -> kv_rooms.KV:
+    """Throwaway caches that a token or more went through, quantized from the first on if they are at all."""
     trial = kv_rooms.KV(model, replace(settings, quantized_kv_start=0))
-    mx.eval(model(mx.array([[0]]), cache=trial.caches))
-    trial.advance(1)
-    return kv_rooms.bytes_per_token(trial.caches)
+    for _ in range(tokens):
+        mx.eval(model(mx.array([[0]]), cache=trial.caches))
+        trial.advance(1)
+    return trial
 
 
 def _embedding_rows(model: Any, config: dict[str, Any]) -> int:

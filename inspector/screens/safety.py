@@ -73,7 +73,7 @@ class Line(Input, Inked, inherit_css=False):
     def get_component_rich_style(
         self, *names: str, partial: bool = False, default: Style | None = None
     ) -> Style:
-        """An ink in place of the toolkit's component style: a dialog of twenty lines opens in half the time."""
+        """An ink, not the toolkit's component style: a dialog of twenty lines opens in two thirds of the time."""
         return self.ink(_INKS[names[0]])
 
 

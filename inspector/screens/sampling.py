@@ -88,12 +88,13 @@ class FieldBox(Container):
             id=f"box-{field.name}",
             classes="field-box" + (" -wide-field" if field.name in WIDE else ""),
         )
+        self._field = field
         self._fault: Remark | None = None
 
     def blame(self, fault: str) -> None:
         """Say what is wrong under the line, in printable text; an empty one where nothing is."""
         if self._fault is None and fault:
-            self._fault = Remark(id=(self.id or "").replace("box-", "remark-"))
+            self._fault = Remark(id=f"remark-{self._field.name}")
             self.mount(self._fault)
         if self._fault is not None:
             self._fault.say(fault, wrong=bool(fault))
@@ -194,10 +195,8 @@ class SamplingDialog(Dialog[Settings]):
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
-        if (
-            event.input.id == "preset-name" or not self.is_current
-        ):  # told late, of what was applied or discarded
-            return
+        if event.input.id == "preset-name" or not self.is_current:
+            return  # a change that is told late, of what was applied or discarded, tries nothing
         settings = self.read()
         if settings is not None:
             self._typed = settings

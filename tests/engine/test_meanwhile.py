@@ -35,6 +35,22 @@ def test_drawing_is_timed_while_it_goes_on_and_once_however_deep():
     assert spent().since(before).drawing == after
 
 
+def test_a_collection_while_the_screen_is_drawn_is_told_once():
+    knots = [[] for _ in range(200_000)]
+    for knot in knots:
+        knot.append(knot)
+    del knots, knot
+    before, begun = spent(), time.perf_counter()
+    with drawing:
+        gc.collect()
+    told, took = spent().since(before), (time.perf_counter() - begun) * 1000
+    assert told.collecting > 0.5 * took
+    assert told.collecting + told.drawing <= took
+    before = spent()
+    gc.collect()
+    assert spent().since(before).drawing == pytest.approx(0.0, abs=1e-6)
+
+
 @pytest.mark.parametrize("steps", ["single", "back to back"])
 def test_a_step_tells_that_the_screen_was_drawn_beside_it(zoo: Zoo, steps: str) -> None:
     session = Session(zoo.load("llama"), Settings(max_tokens=8))
