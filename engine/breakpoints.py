@@ -1,7 +1,7 @@
 """Where a run stops to let a person look: conditions on the token to come, on the text so far and on the count.
 
 One table (`CONDITIONS`) names every condition once: the dialog, the flags, the file that keeps them and the checks are
-made from it. Standard library alone; how they are evaluated is in `engine.breaking`.
+made from it. Standard library alone; how they are evaluated is in `engine.decoding.breakpoint_evaluation`.
 """
 
 from __future__ import annotations

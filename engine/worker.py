@@ -8,24 +8,24 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 
 from engine import commands, records
-from engine.beam import search
-from engine.breaking import Breaking
 from engine.breakpoints import UNSURE, Breakpoints
-from engine.collecting import Collecting, free
+from engine.decoding.beam import search
+from engine.decoding.breakpoint_evaluation import Breaking
+from engine.decoding.lookahead import look_ahead
+from engine.decoding.run import steps
 from engine.errors import Cancelled, EngineError, StepError
-from engine.explain import explain, what_if
-from engine.finish import finish, window_full
-from engine.lookahead import look_ahead
+from engine.gc_policy import Collecting, free
+from engine.inspection.explain import explain, what_if
+from engine.inspection.typed_text import check_room, cut, tokenize
+from engine.inspection.vocabulary import Vocabulary, find
 from engine.measuring.measure import measure
-from engine.model import Loaded, load
-from engine.nocache import open_session
+from engine.model.load import Loaded, load
 from engine.records import Record
-from engine.restore import restore
-from engine.run import steps
-from engine.session import Session
+from engine.session.restore import restore
+from engine.session.session import Session
+from engine.session.stops import finish, window_full
+from engine.session.uncached import open_session
 from engine.settings import Settings, check
-from engine.typed import check_room, cut, tokenize
-from engine.vocabulary import Vocabulary, find
 
 Stopped = Callable[[], bool]
 

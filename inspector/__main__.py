@@ -14,7 +14,7 @@ def main() -> int:
         The exit status.
     """
     try:
-        from inspector.cli import main as run  # takes a while, and Ctrl-C may come meanwhile
+        from inspector.cli.main import main as run  # takes a while, and Ctrl-C may come meanwhile
     except KeyboardInterrupt:
         return _INTERRUPTED
     return run()

@@ -13,23 +13,23 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 
 from engine.breakpoints import Breakpoints
-from engine.meanwhile import drawing
 from engine.records import LookedAhead, Record
 from engine.settings import LoadSettings, Settings
+from engine.stalls import drawing
+from inspector.cli.flags import version
+from inspector.config.saved_breakpoints import Remembered
 from inspector.display import visible
-from inspector.flags import version
-from inspector.recorded import RecordedEngine
-from inspector.recording import Recording
-from inspector.remembered import Remembered
-from inspector.screens.ahead import tells_ahead
-from inspector.screens.commanding import Engine
-from inspector.screens.controller import Controller
-from inspector.screens.main import MainScreen
-from inspector.screens.notices import notice
-from inspector.screens.prefilling import Prompt
-from inspector.screens.safety import ControlFilter
-from inspector.timeline import Phase
-from inspector.traces import Opening, Traces
+from inspector.main.notices import notice
+from inspector.main.screen import MainScreen
+from inspector.recordings.recorder import Recording
+from inspector.session.client import Engine
+from inspector.session.controller import Controller
+from inspector.session.prefill import Prompt
+from inspector.session.replay_backend import RecordedEngine
+from inspector.state.timeline import Phase
+from inspector.tools.lookahead.actions import tells_ahead
+from inspector.tools.recordings.traces import Opening, Traces
+from inspector.widgets.safety import ControlFilter
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engine.records import PromptToken, Step
-from inspector.timeline import Item
+from inspector.state.timeline import Item
 
 STEPS = 5
 """Heat steps above calm."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine import synthetic
-from engine.model import Loaded, load
+from engine.model import synthetic
+from engine.model.load import Loaded, load
 from engine.settings import LoadSettings
 
 BASE: dict[str, Any] = {

@@ -21,12 +21,12 @@ from pathlib import Path
 import mlx.core as mx
 from mlx_lm.generate import generate_step
 
-from engine import synthetic
-from engine.model import Loaded, load
+from engine.decoding.run import run
+from engine.model import synthetic
+from engine.model.forward import never
+from engine.model.load import Loaded, load
 from engine.records import Step
-from engine.run import run
-from engine.runner import never
-from engine.session import Session
+from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 
 PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."

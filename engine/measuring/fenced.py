@@ -16,9 +16,9 @@ from typing import Any
 from engine.errors import Cancelled, SettingsError
 from engine.measuring.fences import Fences, Place, places
 from engine.measuring.trial import Trial
+from engine.model.forward import Stopped, never
 from engine.records import Measuring, Profiled, ProfilePart
-from engine.runner import Stopped, never
-from engine.session import Session
+from engine.session.session import Session
 
 WARM_UP = 2
 """Rounds that are not counted: the first one copies the cache and may grow it."""

@@ -14,15 +14,15 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from engine.cache.head_groups import fitting, misfit
+from engine.cache.live import kind_of
 from engine.errors import Cancelled, SettingsError
-from engine.groups import fitting, misfit
-from engine.kv import kind_of
-from engine.model import Loaded
-from engine.ranking import Row
-from engine.ranking import change as apart
+from engine.model.forward import FIXED_CHUNK, Runner, Stopped, never
+from engine.model.load import Loaded
 from engine.records import KVCompared, KVCost, Measuring
-from engine.runner import FIXED_CHUNK, Runner, Stopped, never
-from engine.session import Session
+from engine.sampling.ranking import Row
+from engine.sampling.ranking import change as apart
+from engine.session.session import Session
 from engine.settings import KV_BITS, KV_GROUP_SIZES, LoadSettings
 
 TELL_SECONDS = 0.2

@@ -15,8 +15,8 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.errors import Cancelled
+from engine.model.forward import Stopped
 from engine.records import ModelFacts
-from engine.runner import Stopped
 
 ARRAY_BYTES = 128 * 2**20
 """Larger than the caches of most processors."""

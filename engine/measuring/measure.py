@@ -9,10 +9,10 @@ from engine.measuring import kv_costs
 from engine.measuring.fenced import profile
 from engine.measuring.race import race
 from engine.measuring.roofline import roofline
-from engine.model import Loaded
+from engine.model.forward import Stopped
+from engine.model.load import Loaded
 from engine.records import Record
-from engine.runner import Stopped
-from engine.session import Session
+from engine.session.session import Session
 
 
 def measure(

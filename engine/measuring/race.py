@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from engine.errors import Cancelled, StepError
-from engine.look import Looker
-from engine.model import Loaded
-from engine.ranking import Row, change
+from engine.model.forward import Runner, Stopped, never
+from engine.model.load import Loaded
 from engine.records import Measuring, RaceEnded, RaceOpened, RaceStep
-from engine.runner import Runner, Stopped, never
-from engine.session import Session
+from engine.sampling.ranking import Row, change
+from engine.session.node_logits import Looker
+from engine.session.session import Session
 from engine.tree import ROOT, TokenTree
 
 WARM_UP_TOKENS = 16

@@ -10,10 +10,10 @@ from dataclasses import replace
 from engine.errors import Cancelled
 from engine.measuring import machine_rates, work
 from engine.measuring.trial import Trial
-from engine.model import Loaded
+from engine.model.forward import Runner, Stopped, never
+from engine.model.load import Loaded
 from engine.records import Measuring, RooflineMeasured, Work
-from engine.runner import Runner, Stopped, never
-from engine.session import Session
+from engine.session.session import Session
 
 REPEATS = 7
 LEAST_TOKENS, MOST_TOKENS = 16, 256

@@ -19,10 +19,10 @@ from mlx_lm.generate import BatchGenerator
 
 from engine.errors import Cancelled
 from engine.measuring import bench
-from engine.model import Loaded
+from engine.model.forward import Stopped
+from engine.model.load import Loaded
 from engine.records import Figure, Machine, Measuring, ModelFacts, SweepName, SweepPoint, Swept
-from engine.runner import Stopped
-from engine.session import Session
+from engine.session.session import Session
 from engine.settings import Settings
 from engine.sweep_settings import SweepSettings, check_sweeps
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from engine.beside import copied
-from engine.pieces import keepable, take_off
-from engine.ranking import Row
-from engine.runner import Runner
-from engine.session import Session
+from engine.cache.parts import keepable, take_off
+from engine.model.forward import Runner
+from engine.sampling.ranking import Row
+from engine.session.detached import copied
+from engine.session.session import Session
 
 
 class Trial:

@@ -46,7 +46,7 @@ class ModelFacts:
     notes: tuple[str, ...] = ()
     """What was asked for and is not so, or differs from the files: one sentence each."""
     fingerprint: str = ""
-    """Of config, weights and adapter (`engine.fingerprint`): equal for the same model; empty where it isn't known."""
+    """Of config, weights and adapter: equal for the same model, empty where it isn't known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from engine.trace.shapes import Kept
 from inspector.demo import DEMONSTRATION
 from inspector.display import token_label
 from inspector.scales import bits, milliseconds, percent, size
-from inspector.timeline import Timeline
+from inspector.state.timeline import Timeline
 
 PROMPT = "Once upon a time"
 SETTINGS = Settings(temp=0.8, top_p=0.95, seed=3)

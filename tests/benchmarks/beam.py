@@ -16,12 +16,12 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from engine import synthetic
-from engine.beam import search
 from engine.beam_settings import BeamSettings
-from engine.model import load
+from engine.decoding.beam import search
+from engine.model import synthetic
+from engine.model.load import load
 from engine.records import BeamStep
-from engine.session import Session
+from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 
 WIDTH = 8

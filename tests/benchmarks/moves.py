@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from engine.session import Session
+from engine.session.session import Session
 from engine.settings import Settings
 from tests.zoo import Zoo
 

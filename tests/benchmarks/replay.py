@@ -17,7 +17,7 @@ from pathlib import Path
 from engine.settings import LoadSettings, Settings
 from engine.trace import save_as
 from inspector.app import InspectorApp
-from inspector.traces import Opening
+from inspector.tools.recordings.traces import Opening
 from tests.benchmarks.trace import long, recorded
 
 

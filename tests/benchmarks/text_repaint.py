@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from textual.app import App, ComposeResult
 
-from inspector.panels.text import TextPanel
-from inspector.timeline import Timeline
+from inspector.main.panels.text import TextPanel
+from inspector.state.timeline import Timeline
 from tests.inspector.fakes import long_timeline, next_step
 
 SHORT, LONG = 100, 20_000

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from engine.model import load as load_model
+from engine.model.load import load as load_model
 from engine.records import Distribution, Prefilled, PromptOpened, Record, Step
-from engine.session import Session
+from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Journal, Reader, load, save_as
 from engine.trace.encode import Encoder
-from inspector.timeline import Timeline
+from inspector.state.timeline import Timeline
 
 STEPS, LONG = 300, 50_000
 SETTINGS = {

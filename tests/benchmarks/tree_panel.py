@@ -16,8 +16,8 @@ from dataclasses import replace
 
 from textual.app import App, ComposeResult
 
-from inspector.panels.tree import TreePanel
-from inspector.timeline import Timeline
+from inspector.state.timeline import Timeline
+from inspector.tools.tree.panel import TreePanel
 from tests.inspector.fakes import next_step, session
 
 SMALL, LARGE = (100, 40), (20_000, 500)

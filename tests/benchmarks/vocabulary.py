@@ -15,12 +15,12 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from engine import synthetic
-from engine.model import load
-from engine.session import Session
+from engine.inspection.vocabulary import Vocabulary, find
+from engine.model import synthetic
+from engine.model.load import load
+from engine.model.tokens import alphabet
+from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.tokens import alphabet
-from engine.vocabulary import Vocabulary, find
 
 VOCABULARY = 150_000
 ROUNDS = 20

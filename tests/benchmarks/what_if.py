@@ -13,10 +13,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from engine import synthetic
-from engine.explain import explain
-from engine.model import load
-from engine.session import Session
+from engine.inspection.explain import explain
+from engine.model import synthetic
+from engine.model.load import load
+from engine.session.session import Session
 from engine.settings import ORDERS, LoadSettings, Settings
 
 VOCABULARY = 150_000

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from inspector import presets, sessions
+from inspector.config import presets
+from inspector.recordings import sessions
 
 
 @pytest.fixture(autouse=True)

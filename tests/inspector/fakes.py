@@ -39,7 +39,7 @@ from engine.records import (
     Step,
     StepTimes,
 )
-from inspector.timeline import Timeline
+from inspector.state.timeline import Timeline
 
 Piece = str | bytes
 """A token: its text, or its bytes where they are no whole character."""

@@ -15,7 +15,7 @@ from engine.records import (
     WhatIfAnswered,
     WhatIfStep,
 )
-from inspector.timeline import Timeline
+from inspector.state.timeline import Timeline
 
 
 def candidate(id: int, text: str, prob: float, final: float = 0.0, cut_by: str | None = None) -> Candidate:

@@ -1,0 +1,273 @@
+"""Beam search from the node where a session stands, in the session's own token tree.
+
+The algorithm is that of transformers 5 (`GenerationMixin._beam_search`), with the length penalty of its GNMT-like
+score. A hypothesis is the tokens after the node where the search began, its logprob the sum of theirs: the float32
+log-softmax of the model's own logits, with no sampler. With W the width and E the number of end-of-sequence ids, step t
+(t = 1, 2, ...) is:
+
+1. Every live beam (at t = 1 the empty one) is extended by every token. End-of-sequence is barred while the completion
+   has fewer than `min_tokens`: taken out, nothing renormalized.
+2. The `max(2, 1 + E) * W` extensions of the highest logprob are candidates; of equals the better beam's, then the
+   lower id's, come first.
+3. A candidate ends with an end-of-sequence id, or with any token where t is `max_tokens`. Those that end and are among
+   the first W become hypotheses, with score = logprob / t ** length_penalty; the rest of those that end is dropped. The
+   W hypotheses of the highest score so far are kept.
+4. The first W candidates that don't end are the live beams.
+5. The search is over at t = `max_tokens`, or once there are W hypotheses and, without early stopping, no live beam has
+   logprob / t ** length_penalty above the worst of them. (For a penalty above 0 a longer one could still have got
+   there: that is transformers' heuristic of `early_stopping=False`.)
+
+Greedy decoding (the most probable token, end-of-sequence barred alike) is followed beside, as a row more where it is no
+live beam, and goes on alone where the search is over before it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from engine.beam_settings import BeamSettings, check_beams
+from engine.errors import StepError
+from engine.model.batch import Rows, rows
+from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
+from engine.sampling.ranking import Row, log_softmax, ranked
+from engine.session import stops as finish
+from engine.session.session import Session
+
+
+def search(
+    session: Session, settings: BeamSettings, forwards: Rows | None = None
+) -> Iterator[BeamOpened | BeamStep | BeamEnded]:
+    """Search, a step at a time; the session and its live cache stay as they are, but for the nodes in its tree.
+
+    It can be left at any record, and gone on with while the tree is the same.
+
+    Args:
+        session: Has read a prompt.
+        settings: Of the search; `min_tokens` is the session's.
+        forwards: What runs the beams; None for the model.
+
+    Yields:
+        How it begins, a record for each step, and the ranking.
+
+    Raises:
+        SettingsError: A setting is out of its range.
+        StepError: There is no prompt, the context is full, the memory doesn't suffice, or the model's logits are not
+            numbers.
+    """
+    check_beams(settings)
+    session.make_ready()
+    run = Search(session, settings, forwards or rows(session.holding()))
+    yield run.opened()
+    while not run.over:
+        yield run.step()
+    yield run.ended()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A live beam and a token that it could grow by."""
+
+    place: int
+    token: int
+    logprob: float
+    """Of the token."""
+    total: float
+
+
+def candidates(totals: Sequence[float], logprobs: Sequence[Row], count: int) -> list[Candidate]:
+    """The extensions of the highest logprob, highest first.
+
+    Args:
+        totals: Logprob of each beam, best first.
+        logprobs: Of what follows each; minus infinity is no extension.
+        count: How many to return, fewer where there are no more.
+    """
+    found = [
+        Candidate(place, int(token), float(row[token]), total + float(row[token]))
+        for place, (total, row) in enumerate(zip(totals, logprobs, strict=True))
+        for token in ranked(row, min(count, row.size))
+        if row[token] > -np.inf
+    ]
+    return sorted(found, key=lambda each: (-each.total, each.place, each.token))[:count]
+
+
+class Search:
+    """One beam search on its way; see the module for the algorithm.
+
+    Args:
+        session: Stands where it begins.
+        settings: Checked.
+        forwards: Runs the beams.
+    """
+
+    def __init__(self, session: Session, settings: BeamSettings, forwards: Rows) -> None:
+        self._session = session
+        self._settings = settings
+        self._forwards = forwards
+        self._tree, self._start = session.tree, session.node
+        at = self._tree[self._start]
+        self._barred_until = session.settings.min_tokens - (at.depth - at.start)
+        self._limit = self._within_window(settings.max_tokens, at.depth)
+        self._step = 0
+        self._steps: int | None = None
+        """Steps of the search once it is over."""
+        self._left: tuple[Beam, ...] = ()
+        self._ms = 0.0
+        self._live = [Beam(self._start, at.parent, 0, 0, at.token, "", 0.0, 0.0, 0.0, 0)]
+        self._greedy = self._live[0]
+        self._greedy_ended: Hypothesis | None = None
+        self._finished: list[Hypothesis] = []
+        self._places = {self._start: 0}
+        self._logprobs = {self._start: self._read(session.logits)}
+
+    @property
+    def over(self) -> bool:
+        """Whether both the search and greedy decoding ended."""
+        return self._steps is not None and self._greedy_ended is not None
+
+    def opened(self) -> BeamOpened:
+        """How it begins."""
+        asked = self._settings
+        return BeamOpened(
+            self._start, asked.width, asked.length_penalty, asked.early_stopping, self._limit,
+            self._forwards.note,
+        )  # fmt: skip
+
+    def step(self) -> BeamStep:
+        """Let every live beam grow by a token, and greedy decoding beside them."""
+        begun = time.perf_counter()
+        self._step += 1
+        live: tuple[Beam, ...] = ()
+        pruned: tuple[Beam, ...] = ()
+        if self._steps is None:
+            live, pruned = self._search()
+        greedy = self._grow_greedy()
+        count = self._forward()
+        ms = (time.perf_counter() - begun) * 1000
+        self._ms += ms
+        finished = tuple(self._finished)
+        return BeamStep(self._step, live, pruned, finished, greedy, count, ms, self.over)
+
+    def ended(self) -> BeamEnded:
+        """The ranking, once it is over."""
+        assert self._steps is not None
+        assert self._greedy_ended is not None
+        reason: Literal["finished", "length"] = "length" if self._steps == self._limit else "finished"
+        return BeamEnded(tuple(self._finished), self._greedy_ended, self._left, self._steps, reason, self._ms)
+
+    # ---- the search -------------------------------------------------------------------------
+
+    def _search(self) -> tuple[tuple[Beam, ...], tuple[Beam, ...]]:
+        """Steps 1 to 5; returns the live beams and the pruned ones."""
+        before, width, eos = self._live, self._settings.width, self._session.tokens.eos_ids
+        best = candidates(
+            [beam.total_logprob for beam in before],
+            [self._logprobs[beam.node] for beam in before],
+            max(2, 1 + len(eos)) * width,
+        )
+        last = self._step == self._limit
+        ending = [each for each in best[:width] if last or each.token in eos]
+        going = [] if last else [each for each in best if each.token not in eos][:width]
+        live = tuple(self._grow(before[each.place], each, place) for place, each in enumerate(going))
+        self._finish([self._grow(before[each.place], each, -1) for each in ending])
+        self._live = list(live)
+        if last or not live or self._enough():
+            self._steps, self._left, self._live = self._step, live, []
+        grown = [*(beam.node for beam in live), *(each.node for each in self._finished)]
+        into = {self._tree[node].parent for node in grown}
+        return live, tuple(beam for beam in before if beam.length and beam.node not in into)
+
+    def _enough(self) -> bool:
+        """Whether the finished hypotheses are as many as wanted, and good enough."""
+        if len(self._finished) < self._settings.width:
+            return False
+        return self._settings.early_stopping or self._live[0].score <= self._finished[-1].score
+
+    def _finish(self, ending: list[Beam]) -> None:
+        """Keep the best of the hypotheses there are and those that end now; of equals the earlier ones."""
+        found = [*self._finished, *map(self._hypothesis, ending)]
+        self._finished = sorted(found, key=lambda each: -each.score)[: self._settings.width]
+
+    def _score(self, total: float, length: int) -> float:
+        return float(total / length**self._settings.length_penalty)
+
+    # ---- greedy decoding --------------------------------------------------------------------
+
+    def _grow_greedy(self) -> Beam | None:
+        """Let greedy decoding take the most probable token; None where it ended before."""
+        if self._greedy_ended is not None:
+            return None
+        row = self._logprobs[self._greedy.node]
+        token, total = int(row.argmax()), self._greedy.total_logprob
+        logprob = float(row[token])
+        self._greedy = grown = self._grow(self._greedy, Candidate(0, token, logprob, total + logprob), -1)
+        if token in self._session.tokens.eos_ids or grown.length == self._limit:
+            self._greedy_ended = self._hypothesis(grown)
+        return next((beam for beam in self._live if beam.node == grown.node), grown)
+
+    # ---- tokens and forwards ----------------------------------------------------------------
+
+    def _grow(self, beam: Beam, by: Candidate, place: int) -> Beam:
+        """A beam that is longer by a token, and its node."""
+        session, latest = self._session, self._tree[beam.node].latest
+        node = session.looker.grow(beam.node, by.token, "beam")
+        if latest is not None:  # `forward` goes where the person was last, not where a beam went
+            self._tree[beam.node].latest = latest
+        text = session.tokens.text(by.token, session.pending.get(beam.node, b""))[0]
+        length = beam.length + 1
+        score = self._score(by.total, length)
+        return Beam(node, beam.node, place, beam.place, by.token, text, by.logprob, by.total, score, length)
+
+    def _hypothesis(self, beam: Beam) -> Hypothesis:
+        tokens = self._session.tokens
+        ids = self._tree.tail(beam.node, beam.length)
+        ends = beam.id in tokens.eos_ids
+        raw = b"".join(map(tokens.raw, ids[:-1] if ends else ids))
+        text = (self._session.pending.get(self._start, b"") + raw).decode("utf-8", "replace")
+        return Hypothesis(
+            beam.node, tuple(ids), text, beam.total_logprob, beam.score, beam.length,
+            "eos" if ends else "length", finish.eos_name(self._session, beam.id) if ends else "",
+        )  # fmt: skip
+
+    def _forward(self) -> int:
+        """Run the last token of all that goes on; returns how many sequences that are."""
+        nodes = [beam.node for beam in self._live]
+        if self._greedy_ended is None and self._greedy.node not in nodes:
+            nodes.append(self._greedy.node)
+        if nodes:
+            parents = [self._places[self._tree[node].parent] for node in nodes]
+            found = self._run(parents, [self._tree[node].token for node in nodes])
+            self._places = {node: place for place, node in enumerate(nodes)}
+            self._logprobs = {node: self._read(row) for node, row in zip(nodes, found, strict=True)}
+        return len(nodes)
+
+    def _run(self, parents: Sequence[int], tokens: Sequence[int]) -> Sequence[Row]:
+        try:
+            return self._forwards.forward(parents, tokens)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, MemoryError) or "alloc" in str(error).lower():  # as every backend words it
+                raise StepError(
+                    f"There is not enough memory for {len(tokens)} beams at once.", "Take a smaller width."
+                ) from error
+            raise
+
+    def _read(self, row: Row) -> Row:
+        """The logprobs of a row of logits, with end-of-sequence taken out while it is barred."""
+        if np.isnan(row).any():
+            raise StepError(
+                "The model's logits are not numbers here.", "Its weights or precision don't hold."
+            )
+        logprobs = log_softmax(row)
+        if self._step < self._barred_until:
+            logprobs[list(self._session.tokens.eos_ids)] = -np.inf
+        return logprobs
+
+    def _within_window(self, count: int, held: int) -> int:
+        """How many tokens there may be: the context window ends them, where it is not passed already."""
+        window = self._session.facts.context_window
+        return min(count, window - held) if window is not None and held < window else count

@@ -1,0 +1,76 @@
+"""Typed text: how the tokenizer cuts it, and whether there is room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.errors import PromptError, StepError
+from engine.model.tokens import Tokens
+from engine.records import Piece, Tokenized
+from engine.session.session import Session
+from engine.tree import ROOT
+
+ANCHOR = "\n"
+"""What a text is cut after, where the tokenizer would begin it with a space of its own."""
+
+
+def tokenize(tokens: Tokens, text: str) -> Tokenized:
+    """Tell how a text would be cut where it is inserted.
+
+    Args:
+        tokens: The model's tokenizer.
+        text: Any; an empty one has no pieces.
+
+    Raises:
+        PromptError: The text isn't Unicode, or gives an id beyond the model's embedding.
+    """
+    pieces, pending = [], b""
+    for token in cut(tokens, text) if text else []:
+        shown, pending = tokens.text(token, pending)
+        pieces.append(Piece(token, shown, tokens.raw(token), tokens.is_special(token)))
+    return Tokenized(text, tuple(pieces))
+
+
+def cut(tokens: Tokens, text: str) -> list[int]:
+    """Token ids of a text that goes on from another; special tokens written out in it become these tokens.
+
+    Some tokenizers put a space before whatever they are given. In the middle of a text that would be a space which
+    nobody typed, so there the text is cut after a newline, and the newline is left out again.
+
+    Raises:
+        PromptError: The text is empty, isn't Unicode, or gives an id beyond the model's embedding.
+    """
+    if not text:
+        raise PromptError("Nothing was typed.", "Type some text.")
+    ids = tokens.encode(text, bare=True)
+    if _bytes(tokens, ids) != b" " + text.encode():
+        return ids
+    anchor, anchored = tokens.encode(ANCHOR, bare=True), tokens.encode(ANCHOR + text, bare=True)
+    rest = anchored[len(anchor) :]
+    fits = anchored[: len(anchor)] == anchor and _bytes(tokens, rest) == text.encode()
+    return rest if fits else ids
+
+
+def check_room(session: Session, node: int, ids: Sequence[int]) -> None:
+    """Refuse tokens that can't be put after a node, before any of them is.
+
+    Raises:
+        StepError: There is no such node, it is the root, or the context window has no room for all of them.
+        PromptError: The model has no embedding for one of them.
+    """
+    if node not in session.tree:
+        raise StepError(f"There is no token number {node}.", "Begin with a prompt.")
+    if node == ROOT:
+        raise StepError("Nothing can be put before the first token.", "Give another prompt.")
+    session.tokens.check(ids)
+    window, depth = session.facts.context_window, session.tree[node].depth
+    if window is not None and depth + len(ids) > window:
+        many = f"{len(ids):,} tokens don't fit" if len(ids) > 1 else "Another token doesn't fit"
+        raise StepError(
+            f"{many}: {depth:,} of the context window's {window:,} are taken there.",
+            "Type less, or go further back.",
+        )
+
+
+def _bytes(tokens: Tokens, ids: Sequence[int]) -> bytes:
+    return b"".join(map(tokens.raw, ids))

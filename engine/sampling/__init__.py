@@ -1,0 +1,1 @@
+"""From a row of logits to a token: ordered stages, one draw, and ranks. numpy alone."""

@@ -1,0 +1,186 @@
+"""From logits to a token: the stages in their order, then one draw. numpy alone, on one float32 row.
+
+What differs from `mlx_lm.sample_utils` is the random number: here it is a function of seed, position and re-roll
+count, so that a fork, a replay and a second visit draw the same in any order of exploration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.records import StageReading
+from engine.sampling.ranking import Row, log_softmax, ranked
+from engine.sampling.stages import Context, Stage, only, pipeline
+from engine.settings import Settings
+
+HEAD = 512
+"""Tokens ranked for a draw before all of them are: their mass holds the draw nearly always."""
+NOTHING = Context()
+
+
+def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> float:
+    """The random number of one draw: the first 53 bits of BLAKE2b over seed, position and re-roll.
+
+    Args:
+        seed: 0 to 2**64 - 1.
+        position: Index in the context of the token to be drawn.
+        reroll: How often this draw was made again.
+        purpose: Keeps draws for different ends independent.
+
+    Returns:
+        A number in [0, 1).
+    """
+    material = b"".join(each.to_bytes(8, "little") for each in (seed, position, reroll))
+    digest = hashlib.blake2b(material, digest_size=8, person=purpose.encode()).digest()
+    return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What the sampler makes of one row of logits."""
+
+    probs: npt.NDArray[np.float64]
+    """Final distribution, shape (vocabulary,); sums to 1."""
+    cut: npt.NDArray[np.int8]
+    """For each token the index in `names` of the stage that cut it, -1 while it is in; shape (vocabulary,)."""
+    names: tuple[str, ...]
+    readings: tuple[StageReading, ...]
+    picked: int
+    draw: float | None
+    """None for greedy."""
+    draw_from: float | None
+    draw_to: float | None
+
+
+class Passage:
+    """One row on its way through the stages.
+
+    Args:
+        logits: The model's own, float32, shape (vocabulary,); not changed.
+        logprobs: Their log-softmax, which every caller has at hand; not changed.
+    """
+
+    def __init__(self, logits: Row, logprobs: Row) -> None:
+        self.row = logits
+        self._logprobs: Row | None = logprobs
+        self.cut = np.full(logits.size, -1, np.int8)
+        self.readings: list[StageReading] = []
+
+    @property
+    def logprobs(self) -> Row:
+        """The log-softmax of the row as it stands."""
+        if self._logprobs is None:
+            self._logprobs = log_softmax(self.row)
+        return self._logprobs
+
+    def through(self, stage: Stage) -> None:
+        """Put the row through a stage: one that changes logits gets them, a filter their log-softmax.
+
+        mlx_lm takes the log-softmax once, between the two; after a filter the row isn't renormalized, and the
+        filters that follow act on what is left.
+        """
+        before = self.row if stage.shapes else self.logprobs
+        self._account(stage.name, before, after := stage.run(before))
+        self.row = after
+        self._logprobs = after if not stage.shapes and stage.name != "temperature" else None
+
+    def _account(self, name: str, before: Row, after: Row) -> None:
+        gone = np.isneginf(after) & ~np.isneginf(before)
+        removed = 0.0
+        if gone.any():
+            self.cut[gone & (self.cut < 0)] = len(self.readings)
+            weights = np.exp(before - before.max())
+            removed = float(weights[gone].sum(dtype=np.float64) / weights.sum(dtype=np.float64))
+        kept = int(after.size - np.isneginf(after).sum())
+        self.readings.append(StageReading(name, kept, removed))
+
+    def greedy(self) -> Sampled:
+        """Take the most probable token; of equals the lowest id."""
+        picked = int(self.row.argmax())
+        self._account("greedy", self.row, only(self.row, np.array([picked])))
+        probs = np.zeros(self.row.size, np.float64)
+        probs[picked] = 1.0
+        return self._sampled(probs, picked, None, None, None)
+
+    def drawn(self, draw: float) -> Sampled:
+        """Draw from what is left."""
+        live = np.flatnonzero(self.row > -np.inf)
+        weights = np.exp((self.row[live] - self.row.max()).astype(np.float64))
+        probs = np.zeros(self.row.size, np.float64)
+        probs[live] = weights / weights.sum()
+        return self._sampled(probs, *_under(probs, draw))
+
+    def _sampled(
+        self,
+        probs: npt.NDArray[np.float64],
+        picked: int,
+        draw: float | None,
+        start: float | None,
+        end: float | None,
+    ) -> Sampled:
+        names = tuple(reading.name for reading in self.readings)
+        return Sampled(probs, self.cut, names, tuple(self.readings), picked, draw, start, end)
+
+
+Watch = Callable[[Stage, "Passage"], None]
+"""Is shown the row after each stage."""
+
+
+def sample(
+    logits: Row,
+    logprobs: Row,
+    settings: Settings,
+    draw: float,
+    context: Context = NOTHING,
+    watch: Watch | None = None,
+) -> Sampled:
+    """Run the whole pipeline on one row.
+
+    Args:
+        logits: The model's own logits, float32, shape (vocabulary,); not changed.
+        logprobs: Their log-softmax; not changed.
+        settings: The sampler's settings.
+        draw: The random number, from `uniform`; not used by greedy.
+        context: What the stages look at beside the row.
+        watch: Is shown the row after each stage.
+
+    Returns:
+        The final distribution, what each stage cut, and the token picked.
+    """
+    passage = Passage(logits, logprobs)
+    for stage in pipeline(settings, context):
+        passage.through(stage)
+        if watch is not None:
+            watch(stage, passage)
+    return passage.greedy() if settings.temp == 0 else passage.drawn(draw)
+
+
+def _under(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float, float]:
+    picked, start, end = invert(probs, draw)
+    return picked, draw, start, end
+
+
+def invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float]:
+    """The token on which a draw falls, when the tokens are laid end to end, most probable first.
+
+    Args:
+        probs: A distribution, shape (vocabulary,).
+        draw: In [0, 1).
+
+    Returns:
+        Token id, and where its share of the cumulative distribution starts and ends.
+    """
+    order = ranked(probs, min(HEAD, probs.size))
+    sums = np.cumsum(probs[order])
+    if draw >= sums[-1] and order.size < probs.size:
+        order = ranked(probs, probs.size)
+        sums = np.cumsum(probs[order])
+    place = int(np.searchsorted(sums, draw, side="right"))
+    # The sum may end a rounding below 1: a draw beyond it falls on the last token that can be drawn.
+    place = min(place, int(np.flatnonzero(probs[order])[-1]))
+    return int(order[place]), float(sums[place] - probs[order[place]]), float(sums[place])

@@ -1,0 +1,321 @@
+"""The stepping engine: one model, one token tree, one live KV cache that stands at one node of it.
+
+A step is explicit: one forward, one evaluation, then plain numbers. Whatever happens, the caches hold a prefix of
+the path to `node`, and `kv.offset` says how long it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from engine import records
+from engine.errors import Cancelled, PromptError, StepError
+from engine.model.forward import Runner, Stopped, never
+from engine.records import Moved, Origin, Step, StepTimes
+from engine.sampling.ranking import Row, ranked
+from engine.session.node_logits import memory
+from engine.session.prefill import Prefill
+from engine.session.state import Standing
+from engine.stalls import spent
+from engine.tree import ROOT
+
+
+class Session(Standing):
+    """Prefill, step, choose, insert, move and verify on one loaded model, in the thread that loaded it.
+
+    Args:
+        loaded: The model.
+        settings: Sampling and stops; `configure` changes them.
+    """
+
+    # ---- prefill ----------------------------------------------------------------------------
+
+    def prefill(
+        self,
+        text: str,
+        ids: list[int],
+        *,
+        chat: bool = False,
+        echo: bool | None = None,
+        notes: tuple[str, ...] = (),
+        step_size: int | None = None,
+        stopped: Stopped = never,
+    ) -> Iterator[records.PromptOpened | records.PrefillChunk | records.Prefilled]:
+        """Begin a new tree with a prompt.
+
+        All but its last token go through in chunks, as mlx_lm does it; the last is one forward of its own.
+
+        Args:
+            text: The prompt as encoded, for the record.
+            ids: Its token ids.
+            chat: Whether a chat template was filled.
+            echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
+            notes: What was asked for and is not so, for the record.
+            step_size: Tokens a chunk; None for as many as take about 100 ms.
+            stopped: Asked before each chunk.
+
+        Yields:
+            The prompt, a record for each chunk, and the first distribution.
+
+        Raises:
+            PromptError: The prompt is empty, longer than the context window, or has ids without an embedding.
+            Cancelled: `stopped` said so; `go_on_prefill` goes on.
+        """
+        self._check_prompt(ids)
+        self.forget()
+        self.tree.extend(ROOT, ids, "prompt")
+        run = Prefill(self.runner, self.looker.reader, self.tokens, self.settings.candidates, ids, echo, text)
+        self.pending.update(run.pending)
+        self._reading = run
+        yield records.PromptOpened(text, chat, tuple(run.read), run.echo, notes)
+        yield from self.go_on_prefill(step_size, stopped)
+
+    def go_on_prefill(
+        self, step_size: int | None = None, stopped: Stopped = never
+    ) -> Iterator[records.PrefillChunk | records.Prefilled]:
+        """Go on with a prefill that was stopped.
+
+        Args:
+            step_size: Tokens a chunk from here on; None leaves it as it is.
+            stopped: Asked before each chunk.
+
+        Yields:
+            A record for each chunk that was missing, and the first distribution.
+
+        Raises:
+            StepError: None was stopped.
+            Cancelled: `stopped` said so; this goes on once more.
+        """
+        if (run := self._reading) is None:
+            raise StepError("There is no prefill to go on with.", "Give a prompt.")
+        run.resize(step_size)
+        try:
+            yield from run.chunks(stopped)
+            begun = time.perf_counter()
+            row = self._forward(run.read[-1].id)
+        except (Cancelled, GeneratorExit):
+            raise
+        except BaseException:
+            self.forget()  # the caches may be anywhere
+            raise
+        self._reading = None
+        forward_ms = (time.perf_counter() - begun) * 1000
+        self._arrive(run.read[-1].node, row)
+        yield records.Prefilled(
+            text=run.text,
+            tokens=tuple(run.read),
+            next=self.next,
+            kv=self.reading(),
+            memory=memory(),
+            ttft_ms=run.ms + forward_ms + self.here.look.sample_ms,
+            echo_ms=run.echo_ms,
+            prompt_tps=len(run.read) / (run.ms + forward_ms) * 1000,
+        )
+
+    def _check_prompt(self, ids: list[int]) -> None:
+        if not ids:
+            raise PromptError("The prompt is empty.", "Give some text.")
+        self.tokens.check(ids)
+        window = self.facts.context_window
+        if window is not None and len(ids) > window:
+            raise PromptError(
+                f"The prompt has {len(ids)} tokens, the model's context window holds {window}.",
+                "Shorten the prompt.",
+            )
+
+    # ---- decode -----------------------------------------------------------------------------
+
+    def step(self) -> Step:
+        """Take the token that the sampler picked here, and run it through the model.
+
+        Raises:
+            StepError: There is no prompt, or the context is full and its positions end there.
+        """
+        here = self.next
+        return self._take(here.picked, "greedy" if here.draw is None else "sampled")
+
+    def choose(self, token: int) -> Step:
+        """Take a token of one's own choice here.
+
+        Raises:
+            StepError: As `step`.
+            PromptError: The model has no embedding for the id.
+        """
+        self.tokens.check([token])
+        return self._take(token, "chosen")
+
+    def insert(self, ids: Sequence[int], origin: Origin = "inserted") -> Iterator[Step]:
+        """Put tokens after the node where the session stands, one step each.
+
+        Args:
+            ids: The tokens.
+            origin: How they came here.
+
+        Raises:
+            PromptError: The model has no embedding for one of them; then none is taken.
+            StepError: As `step`.
+        """
+        self.tokens.check(ids)
+        for token in ids:
+            yield self._take(token, origin)
+
+    def _take(self, token: int, origin: Origin) -> Step:
+        before, others = self.here, spent()
+        begun = time.perf_counter()
+        self.make_ready()
+        forward_begun = time.perf_counter()
+        row = self._forward(token)
+        forward_ended = time.perf_counter()
+        node = self.looker.grow(self.node, token, origin)
+        self.mover.stepped(node, self.runner.undo)
+        try:
+            self._arrive(node, row)
+        except StepError:
+            self._rewind(self.tree[node].depth - 1)
+            raise
+        kv, used = self.reading(), memory()
+        ended = time.perf_counter()
+        sample_ms = self.here.look.sample_ms
+        ms = StepTimes(
+            total=(ended - begun) * 1000,
+            forward=(forward_ended - forward_begun) * 1000,
+            sample=sample_ms,
+            inspect=(ended - forward_ended) * 1000 - sample_ms,
+            **spent().since(others)._asdict(),
+        )
+        return self.looker.tell(before, self.here, origin, kv, ms, used)
+
+    def make_ready(self) -> None:
+        """See that one more token can go through: there is room, and the cache holds the whole path.
+
+        Raises:
+            StepError: The context is full and its positions end there.
+        """
+        self._check_room()
+        at = self.tree[self.node]
+        if self.kv.offset < at.depth:  # a failure or a cancelled move left it short
+            self.runner.path(self.tree.tokens(self.node), at.start)
+
+    def holding(self, stopped: Stopped = never) -> Runner:
+        """A runner whose cache holds the path to where the session stands, to be read alone.
+
+        Raises:
+            StepError: There is no prompt, or no room for one more token.
+            Cancelled: `stopped` said so.
+        """
+        self.make_ready()
+        return self.runner
+
+    # ---- moves ------------------------------------------------------------------------------
+
+    def move(self, node: int, stopped: Stopped = never) -> Moved:
+        """Stand at another node of the tree: keep what the paths share, put back what was kept, recompute the rest.
+
+        Args:
+            node: Any node but the root.
+            stopped: Asked before each chunk that is recomputed.
+
+        Returns:
+            The bill: tokens that stayed, that were put back from memory, and that were recomputed.
+
+        Raises:
+            StepError: There is no such node, or it is the root.
+            Cancelled: `stopped` said so; the session stands where it stood.
+        """
+        self.check_node(node)
+        begun = time.perf_counter()
+        row, depth = self.kept.get(node), self.tree[node].depth
+        shared = self.tree[self.tree.common(self.node, node)].depth
+        self.mover.leave(self.node, shared)
+        bill = self.mover.bring(self.node, node, depth if row is not None else depth - 1)
+        recomputed = depth - self.kv.offset
+        if recomputed:
+            row = self._recompute(node, shared, stopped)
+        assert row is not None  # nothing was missing only where it was kept
+        self._arrive(node, row)
+        self.tree.visit(node)
+        ms = (time.perf_counter() - begun) * 1000
+        note = bill.note or "the logits after it are not kept any more" if recomputed else ""
+        return Moved(
+            node, bill.kept, bill.restored, recomputed, ms, self.next, self.reading(), note, bill.nbytes
+        )
+
+    def go(self, node: int, stopped: Stopped = never) -> Iterator[Moved | Step]:
+        """Stand at another node, and step those on the way that were never stepped.
+
+        Yields:
+            The move as far as the path was stepped, then a step for each token of the rest.
+
+        Raises:
+            StepError: As `move` and `step`.
+            Cancelled: `stopped` said so; the session stands at the last that was yielded.
+        """
+        if node not in self.tree or not (rest := self.tree.untold(node)):
+            yield self.move(node, stopped)
+            return
+        yield self.move(self.tree[rest[0]].parent, stopped)
+        for each in rest:
+            if stopped():
+                raise Cancelled
+            yield self._take(self.tree[each].token, self.tree[each].origin)
+
+    def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
+        """Compute the logits after some nodes of one path again, in caches of their own, and keep them.
+
+        Args:
+            nodes: Nodes of one path, in its order.
+            stopped: Asked before each chunk and token.
+
+        Raises:
+            StepError: There is no such node.
+            Cancelled: `stopped` said so; what was computed is kept.
+        """
+        runner = self.runner.fresh()
+        for node in nodes:
+            self.check_node(node)
+            self.kept.put(node, runner.path(self.tree.tokens(node), self.tree[node].start, stopped))
+
+    def _rewind(self, depth: int) -> None:
+        """Let the cache hold at most `depth` tokens."""
+        self.kv.rewind(min(depth, self.kv.offset))
+
+    def _recompute(self, node: int, shared: int, stopped: Stopped) -> Row:
+        """Run what the cache lacks of the path to a node."""
+        try:
+            return self.runner.path(self.tree.tokens(node), self.tree[node].start, stopped)
+        except BaseException:
+            self._rewind(shared)  # what was added belongs to a path that was not reached
+            raise
+
+    def back(self, count: int = 1, stopped: Stopped = never) -> Moved:
+        """Go back some tokens, at most to the first."""
+        node = self.node
+        for _ in range(count):
+            node = self.tree[node].parent if self.tree[node].depth > 1 else node
+        return self.move(node, stopped)
+
+    def forward(self, count: int = 1, stopped: Stopped = never) -> Moved:
+        """Go forward some tokens along the branch last stood on, as far as it reaches."""
+        node = self.node
+        for _ in range(count):
+            latest = self.tree[node].latest
+            node = node if latest is None else latest
+        return self.move(node, stopped)
+
+    def verify(self, stopped: Stopped = never) -> records.Verified:
+        """Recompute the path from nothing, in caches of its own, and compare with what the live cache gave.
+
+        Raises:
+            StepError: There is no prompt.
+            Cancelled: `stopped` said so.
+        """
+        live = self.logits
+        begun = time.perf_counter()
+        path = self.tree.tokens(self.node)
+        fresh = self.runner.fresh().path(path, self.tree[self.node].start, stopped)
+        difference = float(np.abs(live - fresh).max())
+        same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
+        return records.Verified(self.node, len(path), difference, same, (time.perf_counter() - begun) * 1000)

@@ -1,0 +1,66 @@
+"""When a completion ends, and why. A stop is told, never forced: the person can go on past it."""
+
+from __future__ import annotations
+
+from engine.model.tokens import decode
+from engine.records import Finished
+from engine.session.session import Session
+
+
+def finish(session: Session, node: int) -> Finished | None:
+    """The stop that the token of a node reached, None where generation goes on.
+
+    Args:
+        session: Whose tree and settings hold.
+        node: A token of the completion.
+
+    Returns:
+        End-of-sequence, then a stop string, then the context window, then max tokens: the first that holds.
+    """
+    at = session.tree[node]
+    if at.token in session.tokens.eos_ids:
+        return Finished(node, "eos", eos_name(session, at.token))
+    if (text := stop_string(session, node)) is not None:
+        return Finished(node, "stop", text)
+    if (full := window_full(session, node)) is not None:
+        return full
+    count = at.depth - at.start
+    if (
+        count % session.settings.max_tokens == 0
+    ):  # and again after so many more, once the person went on past it
+        return Finished(node, "length", f"{count} token" + "s" * (count != 1))
+    return None
+
+
+def eos_name(session: Session, token: int) -> str:
+    """How an end-of-sequence token is written."""
+    return session.tokens.text(token)[0] or f"id {token}"
+
+
+def window_full(session: Session, node: int) -> Finished | None:
+    """The stop of a context window that a node's token just filled."""
+    window = session.facts.context_window
+    if window is None or session.tree[node].depth != window:
+        return None
+    return Finished(node, "length", f"context window of {window} tokens")
+
+
+def stop_string(session: Session, node: int) -> str | None:
+    """The stop string that this node's token completed, however tokens cut it; the earliest in the text wins.
+
+    The prompt doesn't count: a stop string must begin in the completion.
+    """
+    stops, at = session.settings.stop, session.tree[node]
+    if not stops or not session.tokens.raw(at.token):
+        return None
+    # A string of n bytes spans n tokens at most, but for tokens without bytes: those are few, and cost a miss only
+    # where a dozen of them stand inside one stop string.
+    reach = max(len(stop.encode()) for stop in stops) + 12
+    tail = session.tree.tail(node, min(reach, at.depth - at.start))
+    # An unfinished character doesn't count as text yet: the token that finishes it may complete the string.
+    before = len(decode(b"", b"".join(map(session.tokens.raw, tail[:-1])))[0])
+    text = session.tokens.join(tail)
+    found = [
+        (place, stop) for stop in stops if (place := text.find(stop, max(0, before - len(stop) + 1))) >= 0
+    ]
+    return min(found)[1] if found else None

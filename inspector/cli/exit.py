@@ -1,0 +1,117 @@
+"""How a command ends: what it writes to, the one line that tells what went wrong, and the exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from inspector.cli.generate import Outcome
+
+FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
+LONGEST_LINE = 1000
+
+
+def output() -> TextIO:
+    """Standard output, as UTF-8.
+
+    Raises:
+        EngineError: It is closed.
+    """
+    if sys.stdout is None:
+        raise EngineError("Standard output is closed.", "Send it to a file, a pipe or a terminal.")
+    _use_utf8()
+    return sys.stdout
+
+
+def _use_utf8() -> None:
+    """Write the model's text as it is, whatever the locale says; a terminal gets what it can show."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace") if sys.stdout.isatty() else reconfigure(encoding="utf-8")
+
+
+def concluded(outcome: Outcome) -> int:
+    """Tell what failed, if something did; returns the exit status."""
+    code = outcome.code
+    if outcome.failure is not None:
+        failure = outcome.failure
+        told = f"{failure.message} {failure.hint}".rstrip()
+        code = bad_input(told) if failure.expected else fault(failure.message, failure.trace)
+    if not outcome.joined:
+        leave_at_once(code)
+    return code
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """End the process without the interpreter's shutdown: a thread that still uses MLX would abort it."""
+    os._exit(flushed(code))
+
+
+def flushed(code: int) -> int:
+    """Write out what is buffered; where that fails, keep the interpreter from trying, and complaining, again."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except BrokenPipeError:
+            _discard(stream.fileno())
+        except OSError as error:
+            _discard(stream.fileno())
+            if not code:
+                code = bad_input(f"The output can't be written: {error.strerror}.")
+    return code
+
+
+def _discard(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+# ---- what is told -----------------------------------------------------------------------------
+
+
+def bad_input(message: str) -> int:
+    """Tell what is wrong with what was given; returns the exit status."""
+    _say(message)
+    return BAD_INPUT
+
+
+def fault(message: str, trace: str) -> int:
+    """Tell of a fault of the program itself, and keep its traceback in a file."""
+    _say(f"This is a fault of the program: {message} {_kept(trace)}")
+    return FAULT
+
+
+def _kept(trace: str) -> str:
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="inspector-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            file.write(trace)
+    except OSError as error:
+        return f"Its traceback could not be written: {error.strerror}."
+    return f"Please report it with its traceback: {file.name}."
+
+
+def _say(message: str) -> None:
+    """One line on standard error, nothing in it obeyed by a terminal."""
+    from inspector.display import visible
+
+    line = " ".join(message.split())
+    if len(line) > LONGEST_LINE:
+        line = line[: LONGEST_LINE // 2] + " … " + line[-LONGEST_LINE // 2 :]
+    if sys.stderr is None:
+        return
+    try:
+        encoding = sys.stderr.encoding or "utf-8"
+        sys.stderr.write(
+            f"inspector: error: {visible(line)}\n".encode(encoding, "backslashreplace").decode(encoding)
+        )
+    except OSError:
+        pass

@@ -1,0 +1,194 @@
+"""Records as JSON objects, one a line: strict JSON in ASCII, so that any parser reads it and no terminal obeys it.
+
+Numbers that are none (a logprob of minus infinity) are null; bytes are hexadecimal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from engine import records
+from inspector.cli.arguments import Request
+from inspector.cli.summary import Summary
+
+Json = dict[str, Any]
+
+
+class JsonLines:
+    """Writes the events of a generation: `model`, `prefill`, `prompt`, `step`, `end`.
+
+    Args:
+        out: Where to; flushed after each line.
+        request: Its settings and notes stand in the `model` event.
+    """
+
+    def __init__(self, out: TextIO, request: Request) -> None:
+        self._out = out
+        self._request = request
+        self._opened: records.PromptOpened | None = None
+
+    def take(self, record: records.Record, text: str) -> None:
+        """Write the event of a record, if it has one."""
+        match record:
+            case records.ModelFacts():
+                self._write(model(record, self._request))
+            case records.PromptOpened():
+                self._opened = record
+            case records.PrefillChunk():
+                self._write(prefill(record))
+            case records.Prefilled() if self._opened is not None:
+                self._write(prompt(self._opened, record))
+            case records.Step():
+                self._write(step(record))
+            case _:
+                pass
+
+    def end(self, summary: Summary) -> None:
+        """Write the last event."""
+        self._write(end(summary, self._request.settings.seed))
+
+    def _write(self, event: Json) -> None:
+        self._out.write(json.dumps(event, allow_nan=False) + "\n")
+        self._out.flush()
+
+
+def number(value: float | None) -> float | None:
+    """The value, None where it is no number that JSON has."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def model(facts: records.ModelFacts, request: Request) -> Json:
+    """What is known of the model, and the settings it runs with."""
+    settings = asdict(request.settings)
+    notes = [*facts.notes, *request.notes]
+    return {"event": "model", **asdict(facts), "notes": notes, "seed": settings["seed"], "settings": settings}
+
+
+def prefill(chunk: records.PrefillChunk) -> Json:
+    """One chunk of the prompt."""
+    return {
+        "event": "prefill",
+        "done": chunk.done,
+        "total": chunk.total,
+        "ms": chunk.ms,
+        "echo_ms": chunk.echo_ms,
+        "kv": kv(chunk.kv),
+    }
+
+
+def prompt(opened: records.PromptOpened, prefilled: records.Prefilled) -> Json:
+    """The whole prompt, and what the model thought of its tokens."""
+    return {
+        "event": "prompt",
+        "text": opened.text,
+        "chat": opened.chat,
+        "tokens": [prompt_token(token) for token in prefilled.tokens],
+        "notes": list(opened.notes),
+        "ttft_ms": prefilled.ttft_ms,
+        "echo_ms": prefilled.echo_ms,
+        "prompt_tps": number(prefilled.prompt_tps),
+        "kv": kv(prefilled.kv),
+        "memory": asdict(prefilled.memory),
+    }
+
+
+def prompt_token(token: records.PromptToken) -> Json:
+    """One token of the prompt, and what the model thought of it."""
+    return {
+        "node": token.node,
+        "position": token.position,
+        "id": token.id,
+        "text": token.text,
+        "raw": token.raw.hex(),
+        "special": token.special,
+        "logprob": number(token.logprob),
+        "prob": number(token.prob),
+        "rank": token.rank,
+        "entropy_bits": number(token.entropy_bits),
+    }
+
+
+def step(record: records.Step) -> Json:
+    """One token: how it was chosen, what it cost."""
+    choice = record.choice
+    return {
+        "event": "step",
+        "index": record.index,
+        "position": record.position,
+        "node": record.node,
+        "parent": record.parent,
+        "id": record.id,
+        "text": record.text,
+        "raw": record.raw.hex(),
+        "pending": record.pending.hex(),
+        "special": record.special,
+        "origin": record.origin,
+        "logprob": number(record.logprob),
+        "prob": number(record.prob),
+        "sampler_prob": number(record.sampler_prob),
+        "rank": record.rank,
+        "entropy_bits": number(choice.entropy_bits),
+        "sampler_entropy_bits": number(choice.sampler_entropy_bits),
+        "surprisal_bits": number(record.surprisal_bits),
+        "draw": choice.draw,
+        "draw_from": choice.draw_from,
+        "draw_to": choice.draw_to,
+        "candidates": _candidates(choice.candidates),
+        "others": {
+            "count": choice.others,
+            "prob": number(choice.others_prob),
+            "sampler_prob": number(choice.others_sampler_prob),
+        },
+        "stages": [asdict(stage) for stage in choice.stages],
+        "kv": kv(record.kv),
+        "ms": asdict(record.ms),
+        "memory": asdict(record.memory),
+    }
+
+
+def _candidates(candidates: Sequence[records.Candidate]) -> list[Json]:
+    return [
+        {
+            "id": each.id,
+            "text": each.text,
+            "raw": each.raw.hex(),
+            "special": each.special,
+            "logprob": number(each.logprob),
+            "prob": number(each.prob),
+            "rank": each.rank,
+            "sampler_prob": number(each.sampler_prob),
+            "cut_by": each.cut_by,
+        }
+        for each in candidates
+    ]
+
+
+def kv(reading: records.KVReading) -> Json:
+    """The KV cache at one moment."""
+    return asdict(reading)
+
+
+def end(summary: Summary, seed: int) -> Json:
+    """The whole generation."""
+    tpot, prefilled, memory = summary.tpot, summary.prefilled, summary.memory
+    return {
+        "event": "end",
+        "finish_reason": summary.reason,
+        "finish_detail": summary.detail,
+        "text": summary.text,
+        "pending": summary.pending.hex(),
+        "steps": summary.steps,
+        "seed": seed,
+        "ttft_ms": prefilled.ttft_ms if prefilled else None,
+        "tpot_ms": tpot.mean if tpot else None,
+        "tpot_p50_ms": tpot.p50 if tpot else None,
+        "tpot_p95_ms": tpot.p95 if tpot else None,
+        "pipelined": summary.pipelined,
+        "prompt_tps": number(prefilled.prompt_tps) if prefilled else None,
+        "generation_tps": number(tpot.tps) if tpot else None,
+        "peak_bytes": memory.peak_bytes if memory else None,
+    }

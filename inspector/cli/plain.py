@@ -1,0 +1,137 @@
+"""A generation as plain text: the completion to standard output as it comes, its figures to standard error."""
+
+from __future__ import annotations
+
+import re
+from typing import TextIO
+
+from engine import records
+from inspector.cli.arguments import Request
+from inspector.cli.summary import Summary
+from inspector.display import visible
+from inspector.scales import amount, milliseconds, rate, size
+
+ERASE = "\r\x1b[2K"
+"""Begin the terminal's line again."""
+
+
+class PlainText:
+    """Streams the text and sums up.
+
+    Args:
+        out: Receives the text: as it is where it is a pipe or a file, made visible where it is a terminal.
+        err: Receives the progress, where it is a terminal, and the summary.
+        request: Its settings and notes stand in the summary.
+    """
+
+    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+        self._out = out
+        self._err = err
+        self._request = request
+        self._terminal = out.isatty()
+        self._progress = ""
+        self._notes = list(request.notes)
+        self._line_open = False
+
+    def take(self, record: records.Record, text: str) -> None:
+        """Write what a record made certain of the text, and how far the work is."""
+        match record:
+            case records.Loading():
+                self._show(loading(record))
+            case records.ModelFacts():
+                self._notes += record.notes
+            case records.PromptOpened():
+                self._notes += record.notes
+                self._show(f"prefill 0/{len(record.tokens)}")
+            case records.PrefillChunk():
+                self._show(f"prefill {record.done}/{record.total}")
+            case records.Prefilled():
+                self._show("")
+            case _:
+                pass
+        self._stream(text)
+
+    def end(self, summary: Summary) -> None:
+        """Write the rest of the text and the figures."""
+        self._show("")
+        if self._line_open:
+            self._stream("\n")
+        lines = figures(summary, self._request)
+        lines += [("note", note) for note in self._notes]
+        self._say("".join(f"{name:<12}{visible(value)}\n" for name, value in lines))
+
+    def _stream(self, text: str) -> None:
+        if text:
+            self._out.write(for_terminal(text) if self._terminal else text)
+            self._out.flush()
+            self._line_open = not text.endswith("\n")
+
+    def _show(self, progress: str) -> None:
+        """Show how far the work is in place of what was shown before; an empty text takes it away."""
+        if self._err is not None and self._err.isatty() and progress != self._progress:
+            self._say((ERASE if self._progress else "") + visible(progress))
+            self._progress = progress
+
+    def _say(self, text: str) -> None:
+        """Write to standard error; that it is gone must not end what goes to standard output."""
+        if self._err is None:
+            return
+        try:
+            self._err.write(text)
+            self._err.flush()
+        except OSError:
+            self._err = None
+
+
+def for_terminal(text: str) -> str:
+    """Model text that a terminal may show: its line breaks and tabs stay, all else is made visible."""
+    return "".join(part if part in ("\n", "\t") else visible(part) for part in re.split(r"([\n\t])", text))
+
+
+def loading(record: records.Loading) -> str:
+    """How far the loading is, on one line."""
+    if not record.total:
+        return f"loading: {record.stage} {record.detail}".rstrip()
+    share = 100 * record.done // record.total
+    return f"loading: {record.stage} {share} % {record.detail}".rstrip()
+
+
+def figures(summary: Summary, request: Request) -> list[tuple[str, str]]:
+    """The summary as names and values; what never came to be is left out."""
+    lines = []
+    if summary.facts is not None:
+        lines.append(("model", _model(summary.facts)))
+    if (prefilled := summary.prefilled) is not None:
+        lines.append(("prompt", f"{len(prefilled.tokens)} tokens, {rate(prefilled.prompt_tps)}"))
+        lines.append(("first token", milliseconds(prefilled.ttft_ms)))
+    if (tpot := summary.tpot) is not None:
+        spread = f"p50 {milliseconds(tpot.p50)}, p95 {milliseconds(tpot.p95)}"
+        overlap = ", pipelined" if summary.pipelined else ""
+        lines.append(("each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}"))
+    lines.append(("finished", _finish(summary)))
+    if (kv := summary.kv) is not None:
+        lines.append(("KV cache", _kv(kv)))
+    if summary.memory is not None:
+        lines.append(("memory", f"{size(summary.memory.peak_bytes)} at its peak"))
+    lines.append(("seed", str(request.settings.seed)))
+    return lines
+
+
+def _kv(kv: records.KVReading) -> str:
+    """What the cache holds; without one, what the last pass ran and dropped."""
+    if kv.passed_tokens:
+        return f"off: the last pass ran {kv.passed_tokens} tokens and dropped {size(kv.passed_bytes)}"
+    return f"{kv.offset} tokens, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"
+
+
+def _model(facts: records.ModelFacts) -> str:
+    weights = f"{amount(facts.parameters)} parameters, {facts.quantization or facts.dtype}"
+    return f"{facts.name}: {facts.family}, {facts.layers} layers, {weights}, {facts.backend}"
+
+
+def _finish(summary: Summary) -> str:
+    """Why it ended and after how many tokens, which may be one and the same."""
+    steps = f"{summary.steps} tokens"
+    if not summary.detail:
+        return f"{summary.reason}, {steps}"
+    return f"{summary.reason}: {summary.detail}" + ("" if summary.detail == steps else f", {steps}")

@@ -1,0 +1,78 @@
+"""A score kept as a trace, so that it opens on the screen: `inspector score FILE -o OUT`, `inspector replay OUT`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from engine.errors import EngineError
+from engine.records import ModelFacts, Record
+from engine.settings import LoadSettings, Settings
+from engine.trace import Entry, save_as, worth_keeping
+from inspector.cli.arguments import Request
+from inspector.cli.generate import Writer
+from inspector.cli.summary import Summary
+from inspector.tools.export.place import free
+
+
+def place(output: str | None, force: bool) -> Path | None:
+    """Where the trace goes, checked before the work of making it; None where none is wanted.
+
+    Args:
+        output: As it was typed.
+        force: Whether a file that is there may be replaced.
+
+    Raises:
+        EngineError: It is standard output, a file is there, or no file can be.
+    """
+    if output is None:
+        return None
+    if output == "-":
+        raise EngineError(
+            "The trace can't go to standard output: the scores do.", "Name a file: -o score.jsonl.gz."
+        )
+    return free(Path(output), force)
+
+
+class ScoreTrace:
+    """Hands everything on to a writer, and keeps what a trace has.
+
+    Args:
+        writer: Receives the records and the summary.
+        request: What is scored.
+    """
+
+    def __init__(self, writer: Writer, request: Request) -> None:
+        self.entries: list[Entry] = []
+        """What happened until now, in order."""
+        self._writer, self._request = writer, request
+        self._began = time.monotonic()
+
+    def take(self, record: Record, text: str) -> None:
+        """Keep a record, and hand it on."""
+        if isinstance(record, ModelFacts):
+            self._keep(self._request.load)
+        if worth_keeping(record):
+            self._keep(record)
+        if isinstance(record, ModelFacts):
+            self._keep(self._request.settings)
+        self._writer.take(record, text)
+
+    def _keep(self, value: Record | Settings | LoadSettings) -> None:
+        self.entries.append(Entry(value, time.monotonic() - self._began))
+
+    def end(self, summary: Summary) -> None:
+        """Hand the summary on."""
+        self._writer.end(summary)
+
+    def save(self, path: Path, program: str) -> None:
+        """Write the trace.
+
+        Args:
+            path: As `place` gave it.
+            program: Name and version of what writes.
+
+        Raises:
+            TraceError: It can't be written; what was there before is untouched.
+        """
+        save_as(path, self.entries, program)

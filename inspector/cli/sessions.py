@@ -1,0 +1,82 @@
+"""`inspector sessions`: the sessions that were saved as they went, as a table or JSON lines."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from inspector.cli.exit import output
+from inspector.cli.flags import Parser
+from inspector.recordings import sessions
+from inspector.recordings.sessions import Listed
+
+_PROMPT = 40
+"""Characters of a prompt that the table shows."""
+
+
+def parser() -> Parser:
+    """The parser of `inspector sessions`."""
+    made = Parser(
+        prog="inspector sessions",
+        description="List the sessions that were saved as they went, the one last written to first.",
+        epilog=f"The last {sessions.MOST} are kept, within {sessions.MOST_BYTES // 2**20} MiB; the oldest go first, "
+        "but never one in which something was marked (a name, a bookmark, a note, a caption), nor one whose file "
+        "you renamed. Go on with one: inspector --resume NAME. Look at one: inspector replay NAME. Put one away: "
+        "delete its file.",
+        allow_abbrev=False,
+    )
+    made.add_argument("--jsonl", action="store_true", help="one JSON object a line instead of the table")
+    return made
+
+
+def run(args: Namespace) -> int:
+    """Run `inspector sessions`."""
+    out, found = output(), sessions.listed()
+    for line in _objects(found) if args.jsonl else _table(found):
+        out.write(line + "\n")
+    return 0
+
+
+def _objects(found: Sequence[Listed]) -> Iterator[str]:
+    for each in found:
+        peek = each.peek
+        changed = datetime.fromtimestamp(each.changed, UTC).isoformat(timespec="seconds")
+        told = {
+            "name": each.name,
+            "path": str(each.path),
+            "changed": changed,
+            "created": peek.created if peek else None,
+            "model": peek.model if peek else None,
+            "prompt": peek.prompt if peek else None,
+            "tokens": each.tokens,
+            "bytes": each.size,
+            "in_use": bool(peek and peek.in_use),
+            "problem": each.problem or None,
+        }
+        yield json.dumps(told, ensure_ascii=True)
+
+
+def _table(found: Sequence[Listed]) -> Iterator[str]:
+    from inspector.display import pad, visible  # drawn with characters; not needed for --help
+
+    if not found:
+        yield f"No session is saved in {visible(str(sessions.folder()))}."
+        return
+    names = max(len("name"), *(len(visible(each.name)) for each in found))
+    yield f"{pad('name', names)}  {'last written':16}  {'tokens':>7}  {'size':>9}  prompt"
+    for each in found:
+        when = datetime.fromtimestamp(each.changed).strftime("%Y-%m-%d %H:%M")
+        yield (
+            f"{pad(visible(each.name), names)}  {when}  {each.tokens:7,}  {each.size / 1024:7,.0f} K  {_about(each)}"
+        )
+
+
+def _about(each: Listed) -> str:
+    from inspector.display import truncate, visible
+
+    if each.peek is None:
+        return visible(each.problem)
+    runs = "(runs) " if each.peek.in_use else ""
+    return runs + truncate(visible(each.peek.said), _PROMPT)

@@ -1,0 +1,108 @@
+"""The breakpoints that were set last, in one JSON file of the person's configuration directory.
+
+The file is meant to be read and edited by hand. What this version doesn't know stays in it, and a file that can't be
+read is moved aside, never overwritten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from engine.breakpoints import BY_NAME, Breakpoints
+from engine.errors import SettingsError
+from inspector.config import presets
+from inspector.config.files import set_aside, write
+
+NAMES = frozenset(field.name for field in fields(Breakpoints))
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The file as it was read."""
+
+    content: Mapping[str, Any]
+    """All of it, what is not understood too."""
+    points: Breakpoints
+    """Of the conditions that hold."""
+    problems: tuple[str, ...] = ()
+    """What doesn't hold, one sentence each."""
+    damaged: bool = False
+    """Nothing of the file could be read."""
+
+
+class Remembered:
+    """Keeps breakpoints from one start to the next.
+
+    Args:
+        path: The file; None for `breakpoints.json` in the person's configuration directory. It need not exist.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or presets.folder() / "breakpoints.json"
+
+    def read(self) -> Stored:
+        """Read the file; whatever is wrong with it is told, and what holds of it is used."""
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return Stored({}, Breakpoints())
+        except (OSError, ValueError, RecursionError) as error:
+            return self._damaged(str(getattr(error, "strerror", None) or error))
+        if not isinstance(content, dict) or not isinstance(content.get("breakpoints", {}), dict):
+            return self._damaged('it is not {"breakpoints": {CONDITION: VALUE}}')
+        return self._understood(content)
+
+    def _damaged(self, why: str) -> Stored:
+        told = (
+            f"The breakpoints in {self.path} can't be read: {why}. Mend the file; saving sets it aside first."
+        )
+        return Stored({}, Breakpoints(), (told,), damaged=True)
+
+    def _understood(self, content: Mapping[str, Any]) -> Stored:
+        values: dict[str, Any] = {}
+        problems = []
+        for name, value in content.get("breakpoints", {}).items():
+            try:
+                values |= {name: _checked(name, value)} if name in NAMES else {}
+            except SettingsError as error:
+                problems.append(f"A breakpoint in {self.path} is not used: {error}")
+        return Stored(content, Breakpoints(**values), tuple(problems))
+
+    def save(self, points: Breakpoints) -> str:
+        """Keep breakpoints in the place of those before.
+
+        Returns:
+            What became of a damaged file, empty for most.
+
+        Raises:
+            EngineError: The file can't be written.
+        """
+        stored = self.read()
+        before = stored.content.get("breakpoints", {})
+        unknown = {name: value for name, value in before.items() if name not in NAMES}
+        values = {name: getattr(points, name) for name in sorted(NAMES)}
+        own = {name: value for name, value in values.items() if value is not None and value is not False}
+        if not own and not self.path.exists():
+            return ""
+        text = json.dumps({**stored.content, "breakpoints": own | unknown}, ensure_ascii=False, indent=2)
+        moved = set_aside(self.path) if stored.damaged else ""
+        write(self.path, text + "\n")
+        return moved
+
+
+def _checked(name: str, value: object) -> object:
+    """A value of the file.
+
+    Raises:
+        SettingsError: It is no such value.
+    """
+    if name == "all_of":
+        if not isinstance(value, bool):
+            raise SettingsError(name, f"all_of must be true or false, not {json.dumps(value)}.")
+    else:
+        BY_NAME[name].check(value)
+    return value

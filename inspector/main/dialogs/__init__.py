@@ -1,0 +1,1 @@
+"""The dialogs of the main screen: prompt, model, facts, jump, help."""

@@ -1,0 +1,85 @@
+"""The dialog with what is known of the model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from rich.table import Table
+from rich.text import Text
+from textual.widget import Widget
+from textual.widgets import Static
+
+from engine.records import ModelFacts
+from inspector.display import visible
+from inspector.widgets.dialog import Dialog
+
+
+def rows(facts: ModelFacts) -> Iterator[tuple[str, str]]:
+    """Name and value of each fact; printable."""
+    yield "name", visible(facts.name)
+    yield "path", visible(facts.path)
+    yield "family", f"{visible(facts.family)}, {facts.layers} layers"
+    yield "parameters", f"{facts.parameters:,}"
+    yield (
+        "weights",
+        f"{facts.weight_bytes / 2**20:,.1f} MiB, {visible(facts.quantization or 'not quantized')}",
+    )
+    yield "computed in", f"{visible(facts.dtype)} on the {visible(facts.backend)}"
+    yield "heads", _heads(facts)
+    yield "hidden size", _or_unknown(facts.hidden_size)
+    yield "vocabulary", f"{facts.vocabulary:,} ids"
+    yield "context window", _window(facts)
+    yield "caches", ", ".join(f"{count} {kind}" for kind, count in Counter(facts.cache_kinds).items())
+    yield "KV of a token", _per_token(facts)
+    yield "end of sequence", ", ".join(map(str, facts.eos_ids)) or "none stated"
+    yield "chat template", "yes" if facts.has_chat_template else "no: prompts are raw"
+    yield "loaded in", f"{facts.load_ms:,.0f} ms"
+
+
+def _or_unknown(value: int | None) -> str:
+    return "not stated" if value is None else f"{value:,}"
+
+
+def _heads(facts: ModelFacts) -> str:
+    if facts.heads is None:
+        return "none stated"
+    kv = "" if facts.kv_heads is None else f", {facts.kv_heads} for keys and values"
+    size = "" if facts.head_size is None else f", {facts.head_size} wide"
+    return f"{facts.heads}{kv}{size}"
+
+
+def _window(facts: ModelFacts) -> str:
+    if facts.context_window is None:
+        return "not stated"
+    return f"{facts.context_window:,} tokens" + (", and no further" if facts.hard_window else "")
+
+
+def _per_token(facts: ModelFacts) -> str:
+    if facts.kv_bytes_per_token is None:
+        return "does not grow with the text"
+    return f"{facts.kv_bytes_per_token / 1024:,.2f} KiB in all caches together"
+
+
+class FactsDialog(Dialog[None]):
+    """Shows the facts and the notes of a model.
+
+    Args:
+        facts: Of the model.
+    """
+
+    HEADING: ClassVar[str] = "Model"
+    LEAVE: ClassVar[str] = "Close"
+
+    def __init__(self, facts: ModelFacts) -> None:
+        super().__init__()
+        self.facts = facts
+
+    def body(self) -> Iterable[Widget]:
+        table = Table.grid(padding=(0, 2))
+        for name, value in rows(self.facts):
+            table.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
+        yield Static(table, id="facts-table")
+        for note in self.facts.notes:
+            yield Static(Text(f"• {visible(note)}"), classes="fact-note")

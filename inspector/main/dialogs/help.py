@@ -1,0 +1,58 @@
+"""The help: the same texts that the README links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import resources
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widget import Widget
+from textual.widgets import Markdown, TabbedContent, TabPane
+
+from inspector.main.dialogs.keys_page import KeysPage
+from inspector.widgets.dialog import Dialog
+
+PAGES: tuple[tuple[str, str], ...] = (("keys", "Keys"), ("concepts", "What is shown"))
+"""File name without its ending, and title."""
+
+
+def page(name: str) -> str:
+    """The Markdown of one page of the help."""
+    return (resources.files("inspector") / "help" / f"{name}.md").read_text(encoding="utf-8")
+
+
+class HelpDialog(Dialog[None]):
+    """Shows the keys and what the panels mean."""
+
+    HEADING: ClassVar[str] = "Help"
+    LEAVE: ClassVar[str] = "Close"
+    AUTO_FOCUS = "#help-keys VerticalScroll"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,right,tab", "other_page", "Other page", tooltip="Show the other page.", priority=True),
+        Binding("question_mark,q", "leave", "Close", show=False),
+    ]
+
+    def body(self) -> Iterable[Widget]:
+        with TabbedContent(id="help-tabs"):
+            for name, title in PAGES:
+                with TabPane(title, id=f"help-{name}"):
+                    yield VerticalScroll(id=f"page-{name}")
+
+    @on(TabbedContent.TabActivated)
+    def _fill(self, message: TabbedContent.TabActivated) -> None:
+        """Lay a page out when it is first looked at: one in Markdown takes a good part of a second."""
+        name = (message.pane.id or "").removeprefix("help-")
+        place = self.query_one(f"#page-{name}", VerticalScroll)
+        if not place.children:
+            text = page(name)
+            place.mount(KeysPage(text) if name == "keys" else Markdown(text, open_links=False))
+
+    def action_other_page(self) -> None:
+        """Show the other page, ready to be scrolled."""
+        tabs = self.query_one(TabbedContent)
+        names = [f"help-{name}" for name, _ in PAGES]
+        tabs.active = names[(names.index(tabs.active) + 1) % len(names)]
+        self.query_one(f"#{tabs.active} VerticalScroll").focus()

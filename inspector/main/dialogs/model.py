@@ -1,0 +1,53 @@
+"""The dialog that asks for another model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import on
+from textual.widget import Widget
+from textual.widgets import Input
+
+from engine.settings import LoadSettings
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.safety import Line
+
+HELP = "A directory with config.json and weights, a hub id such as mlx-community/SmolLM-135M-4bit, or pocket."
+
+
+class ModelDialog(Dialog[LoadSettings]):
+    """Asks for a model; everything else that is fixed at loading stays as it was.
+
+    Args:
+        load: How the model at hand was loaded.
+    """
+
+    HEADING: ClassVar[str] = "Open a model"
+    APPLY: ClassVar[str] = "Open"
+
+    def __init__(self, load: LoadSettings) -> None:
+        super().__init__()
+        self.load = load
+
+    def body(self) -> Iterable[Widget]:
+        yield Line(self.load.model, "pocket", id="model-name")
+        yield Remark(HELP, id="model-remark")
+
+    def on_mount(self) -> None:
+        """Begin in the field."""
+        self.query_one("#model-name", Line).focus()
+
+    @on(Input.Submitted, "#model-name")
+    def _submitted(self) -> None:
+        self.action_apply()
+
+    def action_apply(self) -> None:
+        """Open what was typed; an adapter belongs to its model and is left behind with it."""
+        name = self.query_one("#model-name", Line).value.strip()
+        if not name:
+            self.query_one("#model-remark", Remark).say(f"No model was named. {HELP}", wrong=True)
+            return
+        adapter = self.load.adapter_path if name == self.load.model else None
+        self.dismiss(replace(self.load, model=name, adapter_path=adapter))

@@ -1,0 +1,70 @@
+"""Records that are told as a notice: failures, and the outcome of a verification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.records import Failure, ModelFacts, PromptOpened, Record, Verified
+from inspector.config import crash_log as faults
+from inspector.display import visible_lines
+
+Severity = Literal["information", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell; printable."""
+
+    title: str
+    text: str
+    severity: Severity
+
+
+def notice(record: Record) -> Notice | None:
+    """What to tell of a record, None for most."""
+    match record:
+        case Failure(command="Explain" | "WhatIf" | "FindTokens" | "Tokenize", expected=True):
+            return None  # it is said in the place where the answer would stand
+        case Failure(command="SearchBeams" | "GoOnBeams", expected=True):
+            return None  # the beam screen says so
+        case Failure():
+            return _failure(record)
+        case Verified():
+            return _verified(record)
+        case PromptOpened(notes=notes) | ModelFacts(notes=notes) if notes:
+            return Notice("Good to know", visible_lines("\n".join(notes)), "information")
+        case _:
+            return None
+
+
+def _failure(failure: Failure) -> Notice:
+    text = visible_lines("\n".join(part for part in (failure.message, failure.hint) if part))
+    if failure.expected:
+        return Notice(f"{_COMMANDS.get(failure.command, failure.command)} failed", text, "error")
+    log = faults.keep(failure.command, failure.trace or failure.message)
+    where = (
+        f"The traceback is in {visible_lines(str(log))}."
+        if log
+        else "The traceback could not be written to a log."
+    )
+    return Notice("A fault of the program", f"{text}\n{where} What was shown still holds.", "error")
+
+
+_COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The settings", "Load": "Loading",
+             "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion",
+             "Recall": "Computing the logits again"}  # fmt: skip
+
+
+def _verified(record: Verified) -> Notice:
+    text = (
+        f"{record.tokens:,} tokens recomputed from nothing in {record.ms:,.0f} ms. "
+        f"Largest difference of a logit: {record.largest_difference:.3g}. "
+    )
+    if record.same_order:
+        return Notice(
+            "Verified", text + "The ten most probable tokens come in the same order.", "information"
+        )
+    return Notice(
+        "Verified, and it differs", text + "The ten most probable tokens come in another order.", "warning"
+    )

@@ -1,0 +1,96 @@
+"""What stands in the place of the text while there is none: loading, no prompt, or what went wrong."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from engine.records import Failure, Loading
+from inspector.display import visible, visible_lines
+from inspector.session.controller import Controller
+from inspector.state.timeline import Phase
+
+STAGES = {
+    "import": "starting MLX",
+    "download": "downloading",
+    "weights": "reading the weights",
+    "tokenizer": "reading the tokenizer",
+}
+BAR = 30
+
+
+def stands(controller: Controller) -> bool:
+    """Whether there is no text yet, so that this is shown in its place."""
+    return controller.timeline.prompt is None
+
+
+def opening(controller: Controller) -> Content:
+    """The message, made printable."""
+    timeline = controller.timeline
+    if timeline.phase is Phase.FAILED and timeline.load_failure is not None:
+        return _failed(controller.load.model, timeline.load_failure)
+    lines = _loading(controller) if timeline.phase is Phase.LOADING else _empty(controller)
+    return Content("\n").join(lines)
+
+
+def _loading(controller: Controller) -> list[Content]:
+    loading = controller.timeline.loading
+    lines = [Content.styled(f"Loading {visible(controller.load.model)}", "bold"), Content()]
+    lines += [Content(_stage(loading)), *_bar(loading), Content()]
+    return lines + _prompt(controller, "The prompt that waits for it:")
+
+
+def _stage(loading: Loading | None) -> str:
+    if loading is None:
+        return "starting the engine"
+    detail = f" · {visible(loading.detail)}" if loading.detail else ""
+    return STAGES[loading.stage] + detail
+
+
+def _bar(loading: Loading | None) -> list[Content]:
+    if loading is None or not loading.total:
+        return []
+    full = BAR * min(loading.done, loading.total) // loading.total
+    bar = Content.styled("━" * full, "$primary") + Content.styled("━" * (BAR - full), "$foreground 20%")
+    return [bar + Content(f"  {100 * loading.done // loading.total} %")]
+
+
+def _empty(controller: Controller) -> list[Content]:
+    if controller.prompt.text:
+        return _prompt(controller, "The prompt:")
+    return [
+        Content.styled("The model is there; a prompt isn't.", "bold"),
+        Content(),
+        Content("Press p to give one: the model reads it (prefill), and then every token is yours to step."),
+    ]
+
+
+def _prompt(controller: Controller, label: str) -> list[Content]:
+    if not controller.prompt.text:
+        return [Content.styled("No prompt was given. Press p to give one.", "dim")]
+    return [Content.styled(label, "dim"), Content(visible_lines(controller.prompt.text))]
+
+
+def _failed(model: str, failure: Failure) -> Content:
+    lines = [
+        Content.styled(f"{visible(model)} could not be loaded", "bold $text-error"),
+        Content(),
+        Content(visible_lines(failure.message)),
+        Content(visible_lines(failure.hint)),
+        Content(),
+        Content.styled("o", "bold $primary") + Content(" opens another model   "),
+        Content.styled("q", "bold $primary") + Content(" quits"),
+    ]
+    return Content("\n").join(lines)
+
+
+class OpeningPanel(Static, can_focus=True):
+    """The panel around that message."""
+
+    def __init__(self, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.border_title = "Text"
+
+    def show(self, controller: Controller) -> None:
+        """Show how far things are."""
+        self.update(opening(controller))

@@ -1,0 +1,62 @@
+"""The columns of the candidates, by the room there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inspector.main.panels.ahead import ENOUGH, LEAST, MOST
+
+MARK, PERCENT, SAMPLER, RANK, ID, JOINT = 3, 8, 9, 7, 8, 9
+"""Cells of the columns, their left gap included (the marks have none)."""
+WORDS = 22
+"""Cells that a token's text gets at most, and about half of that at least before a column is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns fit, and how wide those are that give way."""
+
+    token: int
+    bar: int
+    sampler: bool
+    rank: bool
+    id: bool
+    joint: bool = False
+    """The probability of a look ahead."""
+
+
+def columns(width: int, sampler: bool) -> Columns:
+    """The columns for a width: the id goes first, then the rank, then what the sampler made of it.
+
+    Args:
+        width: Cells at hand.
+        sampler: Whether there is a sampler's column at all.
+    """
+    extra = {"sampler": SAMPLER if sampler else 0, "rank": RANK, "id": ID}
+    for dropped in ("", "id", "rank", "sampler"):
+        extra.pop(dropped, None)
+        free = width - MARK - PERCENT - sum(extra.values())
+        if free >= 20:
+            break
+    token = max(6, min(WORDS, free // 2))
+    return Columns(
+        token, max(0, free - token - 1), sampler and "sampler" in extra, "rank" in extra, "id" in extra
+    )
+
+
+def columns_behind(width: int, sampler: bool) -> Columns:
+    """The columns where look-ahead stands behind the tokens: its text has room first, then the numbers that are there.
+
+    Args:
+        width: Cells at hand.
+        sampler: Whether there is a sampler's column at all.
+    """
+    free = width - MARK - PERCENT
+    fits: dict[str, bool] = {}
+    for name, cells, least in (
+        ("joint", JOINT, LEAST), ("sampler", SAMPLER, ENOUGH), ("rank", RANK, MOST), ("id", ID, MOST),
+    ):  # fmt: skip
+        fits[name] = free - cells >= least and (name != "sampler" or sampler)
+        free -= cells if fits[name] else 0
+    token = min(MOST, free - 1)
+    return Columns(token, max(0, free - token - 1), **fits)

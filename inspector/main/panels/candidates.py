@@ -1,0 +1,378 @@
+"""What could come next, or could have come: the model's belief, what the sampler made of it, and the draw."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.content import Content
+from textual.message import Message
+
+from engine.records import Candidate, Distribution, PromptToken, Step
+from inspector import scales
+from inspector.display import pad, token_label, visible
+from inspector.main.panels.ahead import LEAST, Form, Ghost, alone, fitted, form, ghost
+from inspector.main.panels.candidate_columns import (
+    ID,
+    JOINT,
+    MARK,
+    PERCENT,
+    RANK,
+    SAMPLER,
+    Columns,
+    columns,
+    columns_behind,
+)
+from inspector.main.panels.draw import draw_line
+from inspector.state.lookahead import Ahead, wanted
+from inspector.state.timeline import Item, Phase, Timeline
+from inspector.widgets.canvas import Canvas, Row, centred, waiting
+from inspector.widgets.charts import bar
+from inspector.widgets.inks import panel_css
+
+DIM = Style(bold=False)
+"""Of what might come, in a highlighted row too."""
+_BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted"}
+"""Why another token stands there than the sampler picked."""
+
+
+class CandidatesPanel(Canvas, can_focus=True):
+    """The candidates of the selected slot, best first, and the draw among them."""
+
+    DEFAULT_CSS = panel_css("CandidatesPanel")
+    HELP = """\
+# Next token
+What the model expected at the selected slot: **model** is its own probability, **sampler** the one after every stage of
+the sampler. A grey row was cut; the stage that cut it stands in place of the probability.
+
+- `▶` marks the token that stands there, or that **space** will take
+- **↑ ↓** or a click highlights a row; **⏎** or a second click takes it, on a branch of its own
+- *others* is the rest of the vocabulary; the last line shows where the draw fell on the sampler's distribution
+- **l** looks ahead: dim behind a token stands what greedy decoding would bring after it, and *joint*, the probability
+  of all of it together; **L** takes it
+- *bits of choice* is the entropy of what is drawn from: 1 bit is a coin toss, 0 is no choice
+"""
+
+    highlighted: int = 0
+    """Row that Enter takes; it begins at the token that stands there."""
+    ahead: Ahead | None = None
+    """What is known of what might come."""
+
+    class CandidateChosen(Message):
+        """The highlighted candidate was clicked again: take it."""
+
+        def __init__(self, id: int) -> None:
+            self.id = id
+            super().__init__()
+
+    class CandidateHighlighted(Message):
+        """Another row was highlighted."""
+
+        def __init__(self, index: int) -> None:
+            self.index = index
+            super().__init__()
+
+    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._rows: tuple[Candidate, ...] = ()
+        self._of: object = None
+        self._top = 0
+        self._places: list[int] = []
+        """The candidate that stands in each row of the panel, from the second row on."""
+
+    # ---- what is shown ----------------------------------------------------------------------
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The highlighted candidate, None where there is none."""
+        return self._rows[self.highlighted] if self.highlighted < len(self._rows) else None
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """Ids of the candidates to look ahead from."""
+        return wanted(self._rows, self.candidate)
+
+    def move(self, delta: int) -> None:
+        """Highlight the row so many below (above if negative), as far as there are any."""
+        self._highlight(max(0, min(len(self._rows) - 1, self.highlighted + delta)))
+
+    def highlight(self, id: int) -> None:
+        """Highlight the candidate with this id, where it is one."""
+        self._highlight(next((n for n, c in enumerate(self._rows) if c.id == id), self.highlighted))
+
+    def show(self, timeline: Timeline) -> None:
+        """Show the candidates of the selected slot."""
+        source = (timeline.before, timeline.taken, timeline.candidates)
+        if source != self._of:
+            self._of = source
+            self._rows = rows_of(timeline)
+            taken = timeline.taken
+            self.highlighted = next((n for n, c in enumerate(self._rows) if c.id == taken), 0)
+            self._top = 0
+        super().show(timeline)
+
+    def _highlight(self, index: int) -> None:
+        if index != self.highlighted and 0 <= index < len(self._rows):
+            self.highlighted = index
+            self.post_message(self.CandidateHighlighted(index))
+            self.redraw()
+
+    # ---- events -----------------------------------------------------------------------------
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._top = 0
+        super().on_resize(event)
+
+    def on_click(self, event: events.Click) -> None:
+        at = event.get_content_offset(self)
+        if at is None or not 1 <= at.y <= len(self._places):
+            return
+        index = self._places[at.y - 1]
+        if index == self.highlighted:
+            self.post_message(self.CandidateChosen(self._rows[index].id))
+        else:
+            self._highlight(index)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.move(1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.move(-1)
+
+    # ---- drawing ----------------------------------------------------------------------------
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        timeline = self.timeline
+        if timeline is None or not self._rows:
+            self._entitle(timeline)
+            reason, advice = _why_empty(timeline)
+            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+        kind = form(self.ahead is not None and self.ahead.on, height)
+        self._lay_out(kind, max(1, height - 3))
+        self._entitle(timeline)
+        distribution, item = timeline.distribution, timeline.selected
+        fit = (columns_behind if kind is Form.BEHIND else columns)(width, distribution is not None)
+        rows = [self._head(fit), *self._candidates(kind, fit, width, timeline)]
+        if len(rows) < height:
+            rows.append(self._others(fit, distribution, item))
+        if len(rows) < height:
+            rows += [[] for _ in range(min(1, height - len(rows) - 1))]
+            rows.append(self._draw_line(distribution, timeline.taken, width))
+        if len(rows) < height and distribution is not None:
+            rows.append(self._stages(distribution))
+        return rows
+
+    def _lay_out(self, kind: Form, room: int) -> None:
+        """Find which candidates stand in the rows between the head and the two lines below."""
+        tall = self._tall() if kind is Form.UNDER else frozenset()
+        self._top = min(self._top, self.highlighted)
+        upto = [index for index in range(self._top, self.highlighted + 1) for _ in range(1 + (index in tall))]
+        while len(upto) > room and upto[0] < self.highlighted:
+            upto = [index for index in upto if index != upto[0]]
+        self._top = upto[0]
+        below = range(self._top, len(self._rows))
+        self._places = [index for index in below for _ in range(1 + (index in tall))][:room]
+
+    def _tall(self) -> frozenset[int]:
+        """Candidates with a second row: those that have a line, or are about to have one."""
+        timeline = self.timeline
+        known = self.ahead.lines(timeline.before) if self.ahead and timeline else {}
+        ids = {*self.wanted, *known}
+        return frozenset(n for n, candidate in enumerate(self._rows) if candidate.id in ids)
+
+    def _candidates(self, kind: Form, fit: Columns, width: int, timeline: Timeline) -> list[Row]:
+        """The rows of the candidates, and of their lines where those stand under them."""
+        rows: list[Row] = []
+        for place, index in enumerate(self._places):
+            line = self._ghost(self._rows[index], timeline)
+            if place and self._places[place - 1] == index:
+                row = self._under(line, width, self._ink(index, timeline.taken))
+            else:
+                row = self._row(index, fit, timeline.taken, line if kind is Form.BEHIND else Ghost())
+            rows.append(self._lit(row, width) if index == self.highlighted else row)
+        return rows
+
+    def _ghost(self, candidate: Candidate, timeline: Timeline) -> Ghost:
+        """What is known of what might come after a candidate."""
+        if self.ahead is None:
+            return Ghost()
+        node = timeline.before
+        return ghost(self.ahead.lines(node).get(candidate.id), candidate.id in self.ahead.waited_for(node))
+
+    def _head(self, fit: Columns) -> Row:
+        long, short = "token, and what greedy decoding would bring", "token, greedy after it"
+        token = (long if len(long) <= fit.token else short) if fit.joint else "token"
+        text = " " * MARK + pad(token, fit.token + 1 + fit.bar) + pad("model", PERCENT, right=True)
+        text += pad("sampler", SAMPLER, right=True) if fit.sampler else ""
+        text += pad("rank", RANK, right=True) if fit.rank else ""
+        text += pad("id", ID, right=True) if fit.id else ""
+        return [Segment(text + (pad("joint", JOINT, right=True) if fit.joint else ""), self.ink("muted"))]
+
+    def _ink(self, index: int, taken: int | None) -> Style:
+        """The ink of a row: grey where a stage cut its candidate."""
+        candidate = self._rows[index]
+        if candidate.cut_by is None:
+            return self.rich_style
+        return self.ink("muted" if index == self.highlighted or candidate.id == taken else "faint")
+
+    def _row(self, index: int, fit: Columns, taken: int | None, line: Ghost) -> Row:
+        candidate, ink = self._rows[index], self._ink(index, taken)
+        cut = candidate.cut_by is not None
+        return [
+            Segment("▌" if index == self.highlighted else " ", self.ink("primary")),
+            Segment("▶ " if candidate.id == taken else "  ", self.ink("accent")),
+            *self._words(candidate, fit.token, ink, line.text),
+            Segment(bar(candidate.prob, fit.bar), ink if cut else ink + self.data()),
+            Segment(pad(scales.percent(candidate.prob), PERCENT, right=True), ink),
+            *self._numbers(candidate, fit, ink, line.joint),
+        ]
+
+    def _words(self, candidate: Candidate, cells: int, ink: Style, line: str) -> Row:
+        """A candidate's text, and dim behind it what might come, in so many cells and one blank."""
+        cut = candidate.cut_by is not None
+        label, blanks = fitted(token_label(candidate.text, candidate.raw), cells)
+        words = self.ink("special") if candidate.special and not cut else ink
+        if not line:
+            return [Segment(label, words), Segment(blanks + " ", ink)]
+        behind, blanks = fitted(line, len(blanks))
+        return [
+            Segment(label, self.ink("muted") if cut else words),  # so that one is told from the other
+            Segment(f"{behind}{blanks} ", (ink if cut else self.ink("muted")) + DIM),
+        ]
+
+    def _under(self, line: Ghost, width: int, ink: Style) -> Row:
+        """What might come after a candidate, in a row of its own."""
+        joint = f" joint {line.joint}" if line.joint else ""
+        joint = joint if width - MARK - len(joint) >= LEAST else ""
+        text, blanks = fitted(alone(line.text), width - MARK - len(joint))
+        ink = ink if ink != self.rich_style else self.ink("muted")
+        return [Segment(" " * MARK), Segment(text + blanks + joint, ink + DIM)]
+
+    def _lit(self, row: Row, width: int) -> Row:
+        """The highlighted row."""
+        ground, bold = Style(bgcolor=self.ink("row").bgcolor), Style(bold=True)
+        return [Segment(text, bold + (style or Style()) + ground) for text, style, _ in _filled(row, width)]
+
+    def _numbers(self, candidate: Candidate, fit: Columns, ink: Style, joint: str) -> Row:
+        row: Row = []
+        if fit.sampler:
+            after = visible(candidate.cut_by) if candidate.cut_by else scales.percent(candidate.sampler_prob)
+            row.append(Segment(" " + pad(after, SAMPLER - 1, right=True), ink))
+        muted = ink if candidate.cut_by else self.ink("muted")
+        if fit.rank:
+            row.append(Segment(pad(scales.count(candidate.rank), RANK, right=True), muted))
+        if fit.id:
+            row.append(Segment(pad(str(candidate.id), ID, right=True), muted))
+        if fit.joint:
+            row.append(Segment(pad(joint, JOINT, right=True), muted))
+        return row
+
+    def _others(self, fit: Columns, distribution: Distribution | None, item: Item | None) -> Row:
+        """The rest of the vocabulary in one row."""
+        muted = self.ink("muted")
+        mass = distribution.others_prob if distribution else max(0.0, 1 - sum(c.prob for c in self._rows))
+        vocabulary = self.timeline.facts.vocabulary if self.timeline and self.timeline.facts else 0
+        number = vocabulary - len(self._rows) if vocabulary else distribution.others if distribution else 0
+        label = f"{scales.count(max(0, number))} others"
+        row = [
+            Segment(" " * MARK + pad(label, fit.token + 1 + fit.bar), muted),
+            Segment(pad(scales.percent(mass), PERCENT, right=True), muted),
+        ]
+        if fit.sampler and distribution:
+            cut = not distribution.others_sampler_prob and distribution.draw is not None
+            after = "cut" if cut else scales.percent(distribution.others_sampler_prob)
+            row.append(Segment(" " + pad(after, SAMPLER - 1, right=True), muted))
+        return row
+
+    def _draw_line(self, distribution: Distribution | None, taken: int | None, width: int) -> Row:
+        muted = self.ink("muted")
+        if distribution is None:
+            return [Segment(" " * MARK + "the prompt stands here: nothing was drawn", muted)]
+        inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")} | {
+            "data": self.data()
+        }
+        by_hand = taken != distribution.picked
+        lead = Segment(" " * MARK, muted)
+        return [lead, *draw_line(distribution, by_hand, width - len(lead.text), inks)]
+
+    def _stages(self, distribution: Distribution) -> Row:
+        """The stages of the sampler in their order, and how many tokens were left by those that cut."""
+        muted = self.ink("muted")
+        row = [Segment(" " * MARK + "stages ", muted)]
+        left = distribution.others + len(distribution.candidates)
+        for number, stage in enumerate(distribution.stages):
+            row.append(Segment((" → " if number else "") + visible(stage.name), muted))
+            if stage.kept != left:
+                row += [Segment(" keeps ", muted), Segment(scales.count(stage.kept))]
+            left = stage.kept
+        return row if distribution.stages else []
+
+    def _entitle(self, timeline: Timeline | None) -> None:
+        """Whose candidates these are, and how much choice there is."""
+        if timeline is None or not self._rows:
+            self.title(Content("Next token"))
+            return
+        item, distribution = timeline.selected, timeline.distribution
+        note = visible(self.ahead.note(timeline.before)) if self.ahead else ""
+        if distribution is None:
+            entropy = item.entropy_bits if isinstance(item, PromptToken) else None
+            found = f" · {scales.bits(entropy)} bits expected" if entropy is not None else ""
+            self.title(Content(f"Prompt token {timeline.slot + 1}{found}"), Content(note) if note else None)
+            return
+        name = (
+            f"Step {item.index + 1}{_BY_HAND.get(item.origin, '')}"
+            if isinstance(item, Step)
+            else "Next token"
+        )
+        before = note or f"{scales.bits(distribution.entropy_bits)} bits before the sampler"
+        self.title(
+            Content(f"{name} · {scales.bits(distribution.sampler_entropy_bits)} bits of choice"),
+            Content(before + self._hidden()),
+        )
+
+    def _hidden(self) -> str:
+        more = len(self._rows) - len(set(self._places))
+        return f" · {more} more rows ↑↓" if more > 0 else ""
+
+
+def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
+    """The candidates of the selected slot, and the token that stands there where it is not among them."""
+    found, item = timeline.candidates, timeline.selected
+    if not found or item is None or any(candidate.id == item.id for candidate in found):
+        return found
+    if item.prob is None or item.logprob is None or item.rank is None:
+        return found
+    sampler = item.sampler_prob if isinstance(item, Step) else item.prob
+    own = Candidate(
+        item.id, item.text, item.raw, item.special, item.logprob, item.prob, item.rank, sampler, None
+    )
+    return (*found, own)
+
+
+def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
+    if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
+        return waiting(timeline, "The candidates for each token appear here.")
+    if timeline.following:
+        return waiting(timeline, "The candidates for the first token appear here.")
+    if timeline.slot == 0:
+        return (
+            "This is the first token: the model had nothing to expect it from.",
+            "Press → for the next one.",
+        )
+    if timeline.prompt is not None and not timeline.prompt.echo:
+        return (
+            "Prompt logprobs are off, so what the model thought of the prompt is not known.",
+            "They are on for prompts of up to 2,048 tokens, unless --no-prompt-logprobs turns them off.",
+        )
+    return (
+        "This token of the prompt has not gone through the model yet.",
+        "Its candidates come with its chunk.",
+    )
+
+
+def _filled(row: Row, width: int) -> Row:
+    """A row made as wide as the panel, so that its ground reaches the edge."""
+    missing = width - Segment.get_line_length(row)
+    return [*row, Segment(" " * missing)] if missing > 0 else row

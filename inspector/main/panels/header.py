@@ -1,0 +1,179 @@
+"""One line over everything: which model, what it is doing, how full the context is, how it samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+
+from engine.records import ModelFacts
+from engine.settings import Settings
+from inspector import scales
+from inspector.display import truncate, visible
+from inspector.state.timeline import Phase, Timeline
+from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.charts import bar
+
+Parts = list[list[Row]]
+"""The parts of the line from left to right, each in versions from long to short; the last may be empty."""
+_SHORT_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+_MODEL, _PHASE, _CONTEXT, _SAMPLING = range(4)
+_GIVING_WAY = (_MODEL, _SAMPLING, _CONTEXT, _MODEL, _SAMPLING, _PHASE, _MODEL, _CONTEXT, _PHASE)
+"""Which part takes its next shorter version, in this order, while the line is too long."""
+_BETWEEN = " │ "
+
+
+class HeaderLine(Canvas):
+    """Model, phase, context and sampling; parts give way to a narrow screen."""
+
+    DEFAULT_CSS = "HeaderLine { height: 1; padding: 0 1; background: $panel; color: $text; }"
+    HELP = """\
+# The line at the top
+Which model, what it is doing, how much of its context window is used, and how it samples.
+
+- `● LOADING` the weights · `● PREFILL` the prompt goes through the model · `● DECODE` one token at a time · `● RUN`
+  without being asked for each · `● RECORDED` a replay: no model is there · `● RETURNING` on its way to be live
+- **context** tokens in the KV cache / the most that the model was made for
+- **T** temperature, and the filters that are on; *greedy* takes the most probable token
+"""
+
+    settings = Settings()
+
+    def show(self, timeline: Timeline, settings: Settings | None = None) -> None:
+        """Show the timeline and the settings as they are now."""
+        self.settings = settings or self.settings
+        super().show(timeline)
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        if self.timeline is None:
+            return []
+        timeline = self.timeline
+        parts = [
+            self._model(timeline.facts),
+            self._phase(timeline),
+            self._window(timeline),
+            self._sampling(timeline),
+        ]
+        for part in _GIVING_WAY:
+            if _length(parts) <= width:
+                break
+            if len(parts[part]) > 1:
+                del parts[part][0]
+        return [self._joined([versions[0] for versions in parts if versions and versions[0]])]
+
+    def _joined(self, parts: Sequence[Row]) -> Row:
+        row: Row = []
+        for number, part in enumerate(parts):
+            row += [Segment(_BETWEEN, self.ink("faint"))] * bool(number) + part
+        return row
+
+    # ---- the parts --------------------------------------------------------------------------
+
+    def _model(self, facts: ModelFacts | None) -> list[Row]:
+        if facts is None:
+            return [[]]
+        name = Segment(truncate(visible(facts.name), 28), self.ink("strong"))
+        kind = f"{visible(facts.family)} · {facts.layers} layers · {scales.amount(facts.parameters)} {_type(facts)}"
+        muted = self.ink("muted")
+        short = f"{scales.amount(facts.parameters)} {_type(facts)}"
+        return [[name, Segment(f" {kind}", muted)], [name, Segment(f" {short}", muted)], [name], []]
+
+    def _phase(self, timeline: Timeline) -> list[Row]:
+        match timeline.phase:
+            case Phase.LOADING | Phase.EMPTY if timeline.recorded:
+                return [self._state("RECORDED", "accent", "")]
+            case Phase.LOADING:
+                return self._loading(timeline)
+            case Phase.FAILED:
+                message = visible(timeline.load_failure.message) if timeline.load_failure else ""
+                return [self._state("FAILED", "bad", message), self._state("FAILED", "bad", "")]
+            case Phase.EMPTY:
+                return [self._state("READY", "muted", "p writes a prompt"), self._state("READY", "muted", "")]
+            case Phase.RETURNING:
+                return [
+                    self._state("RETURNING", "warn", visible(timeline.returning)),
+                    self._state("RETURNING", "warn", ""),
+                ]
+            case Phase.PREFILL:
+                return self._prefill(timeline)
+            case phase:
+                return self._decode(timeline, phase)
+
+    def _state(self, name: str, ink: str, detail: str) -> Row:
+        row = [Segment("● ", self.ink(ink)), Segment(name, self.ink("strong"))]
+        return [*row, Segment(f" {detail}")] if detail else row
+
+    def _loading(self, timeline: Timeline) -> list[Row]:
+        loading = timeline.loading
+        if loading is None:
+            return [self._state("LOADING", "warn", "")]
+        state = self._state("LOADING", "warn", loading.stage)
+        if not loading.total:
+            return [[*state, Segment(f" {visible(loading.detail)}", self.ink("muted"))], state]
+        share = loading.done / loading.total
+        number = Segment(f" {share:.0%}")
+        return [[*state, *self._bar(share, 12), number], [*state, number], self._state("LOADING", "warn", "")]
+
+    def _prefill(self, timeline: Timeline) -> list[Row]:
+        total = len(timeline.prompt.tokens) if timeline.prompt else 0
+        done = timeline.chunks[-1].done if timeline.chunks else 0
+        name = "RECORDED prefill" if timeline.recorded else "PREFILL"
+        state = self._state(name, "warn", f"{scales.count(done)}/{scales.count(total)}")
+        return [[*state, *self._bar(done / total if total else 0.0, 12)], state]
+
+    def _decode(self, timeline: Timeline, phase: Phase) -> list[Row]:
+        name, ink = ("RUN", "accent") if phase is Phase.RUNNING else ("DECODE", "good")
+        name, ink = ("RECORDED", "accent") if timeline.recorded else (name, ink)
+        taken = len(timeline.items) - timeline.boundary
+        short = self._state(name, ink, f"step {scales.count(taken)}")
+        if timeline.following:
+            return [short]
+        where = timeline.slot - timeline.boundary + 1
+        place = f"at step {scales.count(where)}" if where > 0 else f"at prompt token {timeline.slot + 1}"
+        return [[*short, Segment(f" · {place}", self.ink("primary"))], short]
+
+    def _window(self, timeline: Timeline) -> list[Row]:
+        if timeline.kv is None:
+            return [[]]
+        used = timeline.kv.offset or len(timeline.items)  # the offset is 0 without a KV cache
+        window = timeline.facts.context_window if timeline.facts else None
+        if not window:
+            return [[Segment("context ", self.ink("muted")), Segment(scales.count(used))], []]
+        number = Segment(
+            f"{scales.count(used)}/{scales.count(window)}", self.ink("strong" if used < window else "bad")
+        )
+        long = [Segment("context ", self.ink("muted")), number, *self._bar(used / window, 10)]
+        return [long, [number, *self._bar(used / window, 6)], [number], []]
+
+    def _bar(self, share: float, cells: int) -> Row:
+        return [Segment(" "), Segment(bar(share, cells), self.ink("track") + self.data())]
+
+    def _sampling(self, timeline: Timeline) -> list[Row]:
+        if timeline.facts is None:
+            return [[]]
+        settings = self.settings
+        if settings.temp == 0:
+            return [[Segment("greedy", self.ink("muted"))], []]
+        first = [Segment(f"T {settings.temp:g}")]
+        filters = [Segment(f"  {text}") for text in _filters(settings)]
+        seed = Segment(f"  seed {settings.seed}", self.ink("muted"))
+        return [[*first, *filters, seed], [*first, *filters], first, []]
+
+
+def _filters(settings: Settings) -> list[str]:
+    """The filters that are on."""
+    found = [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
+    found += [f"min-p {settings.min_p:g}"] if settings.min_p > 0 else []
+    return found + ([f"top-k {settings.top_k}"] if settings.top_k > 0 else [])
+
+
+def _type(facts: ModelFacts) -> str:
+    """What the weights are: `4-bit`, or the short name of the computation's type."""
+    if facts.quantization:
+        return visible(facts.quantization.partition(",")[0])
+    return _SHORT_TYPES.get(facts.dtype, visible(facts.dtype))
+
+
+def _length(parts: Parts) -> int:
+    shown = [versions[0] for versions in parts if versions and versions[0]]
+    return sum(Segment.get_line_length(row) for row in shown) + len(_BETWEEN) * max(0, len(shown) - 1)

@@ -1,0 +1,252 @@
+"""What the KV cache holds: tokens, bytes used and allocated, how it grew, and the bill of the last move."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from rich.color import Color, blend_rgb
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+
+from engine.records import KVGroup, KVReading, Moved, Step
+from inspector import scales
+from inspector.display import visible
+from inspector.main.panels.kv_depth import layers_of, machine_memory, told
+from inspector.state.timeline import Timeline
+from inspector.widgets.canvas import Canvas, Row, centred, waiting
+from inspector.widgets.charts import FREE, axis, bar, sample, stairs
+from inspector.widgets.facts import NAME, fact_rows
+from inspector.widgets.inks import panel_css
+
+_MOST_CHART = 6
+"""Lines that the chart of the growth takes at most."""
+_DEEP = (56, 15)
+"""Cells and lines from which on the panel tells all that it knows."""
+_LEAST_CHART = 3
+_TALLEST = 20
+"""Lines of a large chart at most."""
+_DITHER = 0.25
+"""How much of a cell `░` fills."""
+_WIDEST = 4
+"""Columns that a token takes at most in a large chart."""
+
+
+class KVPanel(Canvas, can_focus=True):
+    """The KV cache at the selected token, read off the cache objects."""
+
+    DEFAULT_CSS = panel_css("KVPanel")
+    HELP = """\
+# KV cache
+The keys and values that the model keeps for every token, so that a step computes one token and not the whole text.
+
+- **used** bytes hold tokens; **allocated** ones are reserved: caches grow in strides, drawn as stairs of `░`
+- the chart runs from the first token to the last one; the other shade is the prompt
+- one line for each kind of cache: how many layers, and of each layer the tokens held (of how many at
+  most) and the bytes used / allocated
+- **branches**: the KV of branches that were left, kept within a budget (`--kept-kv-mib`) so that going back costs no
+  forward; the least recently used goes first
+- after a move: how many tokens were **kept**, **restored** from memory, or **recomputed** by the model
+
+With room (`f`) it tells more: the bytes of a token as a formula, what grouped heads save, what fell out of a window,
+how large the cache is when the context window is full, and what branches share. `Q` compares it with quantized ones,
+`z` races with it against without.
+"""
+
+    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._machine = machine_memory()
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        timeline = self.timeline
+        kv = reading_at(timeline) if timeline is not None else None
+        self._entitle(timeline, kv)
+        if timeline is None or kv is None or not kv.offset:
+            reason, advice = _without(kv) or waiting(timeline, "Tokens, bytes and their growth appear here.")
+            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+        if width >= _DEEP[0] and height >= _DEEP[1]:
+            return self._deep(timeline, kv, width, height)
+        below = self._below(timeline, kv, width, height)
+        chart = max(0, min(_MOST_CHART, height - 1 - len(below)))
+        return [self._summary(timeline, kv), *self._chart(timeline, width, chart), *below]
+
+    def _entitle(self, timeline: Timeline | None, kv: KVReading | None) -> None:
+        if timeline is None or kv is None or not kv.offset:
+            self.title(Content("KV cache"))
+            return
+        window = timeline.facts.context_window if timeline.facts else None
+        of = f"{scales.percent(kv.offset / window)} of the window of {scales.count(window)}" if window else ""
+        self.title(Content(f"KV cache · {scales.count(kv.offset)} tokens"), Content(of))
+
+    def _summary(self, timeline: Timeline, kv: KVReading) -> Row:
+        """Used and allocated, each in the colour it has in the chart."""
+        muted = self.ink("muted")
+        row = [
+            Segment("█ ", self.data()), Segment(scales.size(kv.used_bytes), self.ink("strong")),
+            Segment(" used  ", muted), Segment(f"{FREE} ", muted),
+            Segment(scales.size(kv.allocated_bytes), self.ink("strong")), Segment(" allocated", muted),
+        ]  # fmt: skip
+        each = timeline.facts.kv_bytes_per_token if timeline.facts else None
+        return [*row, Segment(f"  {scales.size(each)} a token", muted)] if each else row
+
+    # ---- with room --------------------------------------------------------------------------
+
+    def _deep(self, timeline: Timeline, kv: KVReading, width: int, height: int) -> list[Row]:
+        """Everything: a chart with what room is left, the groups, and the facts."""
+        muted = self.ink("muted")
+        groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
+        bill = self._bill(timeline.moved, width) if timeline.moved and timeline.following else []
+        facts = fact_rows(told(timeline, kv, self._machine), width, muted, self.rich_style)
+        more = fact_rows(
+            [("", "Q compares 16, 8 and 4 bits · z races against no cache")], width, muted, muted
+        )
+        below: list[Row] = [[], *groups, *self._kept(kv, NAME), *bill, [], *facts, *more]
+        chart = max(_LEAST_CHART, min(_TALLEST, height - 2 - len(below)))
+        drawn = self._chart(timeline, width, chart, _WIDEST)
+        return [self._summary(timeline, kv), *drawn, self._axis(timeline, drawn), *below][:height]
+
+    def _axis(self, timeline: Timeline, drawn: Sequence[Row]) -> Row:
+        """The tokens that the chart goes over."""
+        held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
+        cells = Segment.get_line_length(drawn[0]) if drawn else 0
+        return [Segment(axis("1", scales.count(held), cells, "tokens"), self.ink("faint"))]
+
+    def _group_in_depth(self, group: KVGroup, width: int) -> list[Row]:
+        """A kind with its layers, how full each of them is, and all of them together."""
+        layers = len(group.layers)
+        muted, share = self.ink("muted"), group.used_bytes / max(1, group.allocated_bytes)
+        each = f"{scales.size(group.used_bytes)} of {scales.size(group.allocated_bytes)}"
+        every = f" × {layers} = {scales.size(layers * group.used_bytes)}" if layers > 1 else ""
+        row = [
+            Segment(group.kind.ljust(NAME)), Segment(bar(share, 12), self.ink("track") + self.data()),
+            Segment(f"  {each}{every}", self.rich_style), Segment(f"  {self._held(group)}", muted),
+        ]  # fmt: skip
+        names = Segment(layers_of(group), muted)
+        if Segment.get_line_length(row) + 2 + names.cell_length <= width:
+            return [[*row, Segment("  "), names]]
+        return [row, [Segment(" " * NAME), names]]
+
+    def _held(self, group: KVGroup) -> str:
+        if group.kind == "recurrent":
+            return "one state"
+        return f"{scales.count(group.held)}{f' of {scales.count(group.limit)}' if group.limit else ''} tokens"
+
+    # ---- growth -----------------------------------------------------------------------------
+
+    def _chart(self, timeline: Timeline, width: int, height: int, widest: int = 1) -> list[Row]:
+        """Used bytes over the tokens of the path, on the stairs of what was allocated.
+
+        Args:
+            timeline: What is on show.
+            width: Cells.
+            height: Lines.
+            widest: Columns that a token takes at most, where there is room.
+        """
+        held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
+        wide = max(1, min(widest, width // max(1, held)))
+        slots = [slot for slot in sample(held, width) for _ in range(wide)]
+        read = [(slot, reading) for slot in slots if (reading := reading_of(timeline, slot))]
+        slots = [slot for slot, _ in read]
+        used = [float(reading.used_bytes) for _, reading in read]
+        allocated = [float(reading.allocated_bytes) for _, reading in read]
+        prompt = bisect_left(slots, timeline.boundary)
+        inks = [self.data(0.0)] * prompt + [self.data(0.5)] * (len(slots) - prompt)
+        if not timeline.following and slots:
+            at = min(bisect_left(slots, timeline.slot), len(slots) - 1)
+            inks[at : at + wide] = [self.ink("accent")] * min(wide, len(inks) - at)
+        free = self.ink("track")
+        return [_coloured(line, inks, free) for line in stairs(used, allocated, height)]
+
+    # ---- kinds and bill ---------------------------------------------------------------------
+
+    def _below(self, timeline: Timeline, kv: KVReading, width: int, height: int) -> list[Row]:
+        """The lines under the chart, as many as leave it one line."""
+        bill = self._bill(timeline.moved, width) if timeline.moved and timeline.following else []
+        bill = [*self._kept(kv), *bill]
+        room = max(0, height - 2 - len(bill))
+        groups = [self._group(group) for group in kv.groups]
+        if len(groups) > room > 0:
+            groups = [
+                *groups[: room - 1],
+                [Segment(f"and {len(groups) - room + 1} more kinds", self.ink("muted"))],
+            ]
+        return groups[:room] + bill
+
+    def _group(self, group: KVGroup) -> Row:
+        layers = f"{len(group.layers)} layer" + ("s" if len(group.layers) != 1 else "")
+        each = f"{layers} × {self._held(group)}"
+        sizes = f"{scales.size(group.used_bytes)} / {scales.size(group.allocated_bytes)}"
+        return [Segment(group.kind.ljust(10)), Segment(f"{each:<24}  {sizes}", self.ink("muted"))]
+
+    def _kept(self, kv: KVReading, wide: int = 10) -> list[Row]:
+        """The KV of branches that were left, and the budget that it is kept within."""
+        if not kv.kept_bytes:
+            return []
+        text = f"{scales.size(kv.kept_bytes)} of {scales.size(kv.kept_budget)}"
+        return [[Segment("branches".ljust(wide)), Segment(f"{text} kept for going back", self.ink("muted"))]]
+
+    def _bill(self, moved: Moved, width: int) -> list[Row]:
+        """What the last move cost, and why."""
+        parts = [f"kept {scales.count(moved.kept)}"]
+        parts += [f"restored {scales.count(moved.restored)}"] if moved.restored else []
+        parts[-1] += f" ({scales.size(moved.restored_bytes)})" if moved.restored_bytes else ""
+        parts += [f"recomputed {scales.count(moved.recomputed)}"]
+        text = f"{' · '.join(parts)} · {scales.milliseconds(moved.ms)}"
+        ink = self.ink("warn" if moved.recomputed else "good")
+        row = [Segment("moved  ", ink), Segment(text)]
+        if not moved.note:
+            return [row]
+        note = Segment(visible(moved.note), self.ink("muted"))
+        together = Segment.get_line_length(row) + 3 + note.cell_length <= width
+        return [[*row, Segment(" · "), note]] if together else [row, [Segment("       "), note]]
+
+
+def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
+    """The cache after the token of a slot: after its step, or after its chunk of the prompt."""
+    item = timeline.items[slot]
+    if isinstance(item, Step):
+        return item.kv
+    chunk = bisect_left(timeline.chunks, slot + 1, key=lambda chunk: chunk.done)
+    if chunk < len(timeline.chunks):
+        return timeline.chunks[chunk].kv
+    return (
+        timeline.prefilled.kv if timeline.prefilled else None
+    )  # the prompt's last token is no part of a chunk
+
+
+def reading_at(timeline: Timeline) -> KVReading | None:
+    """The cache at the token looked at, at the tip while following."""
+    return timeline.kv if timeline.following else reading_of(timeline, timeline.slot)
+
+
+def _coloured(line: str, inks: Sequence[Style], free: Style) -> Row:
+    """One line of the chart: what is used in the ink of its column, what is free in its own.
+
+    A cell that is used in part shows what is free above it as its background.
+    """
+    above = Style(bgcolor=_dithered(free))
+    return [
+        Segment(char, free if char == FREE else ink if char in " █" else ink + above)
+        for char, ink in zip(line, inks, strict=True)
+    ]
+
+
+def _dithered(free: Style) -> Color | None:
+    """The even colour that looks like `░` does."""
+    if (
+        free.color is None
+        or free.bgcolor is None
+        or free.color.triplet is None
+        or free.bgcolor.triplet is None
+    ):
+        return free.bgcolor
+    return Color.from_triplet(blend_rgb(free.bgcolor.triplet, free.color.triplet, _DITHER))
+
+
+def _without(kv: KVReading | None) -> tuple[str, str] | None:
+    """What to say where the session keeps no KV cache; None where it keeps one."""
+    if kv is None or not kv.passed_tokens:
+        return None
+    passed = f"The last step ran {scales.count(kv.passed_tokens)} tokens and dropped {scales.size(kv.passed_bytes)}."
+    return "The KV cache is off: 0 tokens are held.", passed

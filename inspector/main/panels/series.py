@@ -1,0 +1,61 @@
+"""A value of every step of the path, kept up as steps are appended rather than collected anew each frame."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+
+from engine.records import Step
+from engine.timing import Tpot, summary
+from inspector.state.timeline import Timeline
+
+
+class Series:
+    """Values of the steps of the current path.
+
+    Args:
+        value: What to keep of a step.
+    """
+
+    def __init__(self, value: Callable[[Step], float]) -> None:
+        self.values: list[float] = []
+        self._value = value
+        self._generation = -1
+
+    def update(self, timeline: Timeline) -> None:
+        """Take in the steps that are new; all of them where the path was rebuilt."""
+        start, known = timeline.boundary, len(self.values)
+        if timeline.generation != self._generation or start + known > len(timeline.items):
+            self._generation, known = timeline.generation, 0
+            self._clear()
+        for item in timeline.items[start + known :]:
+            if isinstance(item, Step):
+                self._add(self._value(item))
+
+    def _clear(self) -> None:
+        self.values = []
+
+    def _add(self, value: float) -> None:
+        self.values.append(value)
+
+
+class StepMs(Series):
+    """Milliseconds of the steps, in order of time and in order of size."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda step: step.ms.total)
+        self._ordered: list[float] = []
+        self._sum = 0.0
+
+    def tpot(self) -> Tpot | None:
+        """Time per output token, None where there is no step."""
+        return summary(self._ordered, self._sum) if self.values else None
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._ordered, self._sum = [], 0.0
+
+    def _add(self, value: float) -> None:
+        super()._add(value)
+        insort(self._ordered, value)
+        self._sum += value

@@ -1,0 +1,331 @@
+"""The steps as a table, one row a token, and a strip of the chosen metric under it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.cache import LRUCache
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+
+from engine.records import Step
+from inspector import scales
+from inspector.display import pad, token_label, truncate
+from inspector.main.panels.series import Series
+from inspector.main.panels.strip import StepStrip
+from inspector.state.timeline import Timeline
+from inspector.widgets.brush import heat_style
+from inspector.widgets.canvas import Row, centred, colourful, is_dark, lay, same, waiting
+from inspector.widgets.growing import hold
+from inspector.widgets.inks import Inked, panel_css
+
+_MARK, _LEAST_TOKEN, _MOST_TOKEN = 2, 10, 24
+_LEAST_PAIR = 20
+"""Cells of the token column while settings are tried: `␣cat ≠ ␣dog`."""
+_CACHED_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of numbers."""
+
+    head: str
+    cells: int
+    text: Callable[[Step], str]
+    metric: str = ""
+    """The metric it shows: it then has that metric's heat, and stays as long as that is chosen."""
+
+
+COLUMNS = (
+    Column("p", 9, lambda step: scales.percent(step.prob), "probability"),
+    Column("bits", 7, lambda step: scales.bits(step.surprisal_bits), "surprisal"),
+    Column("entropy", 9, lambda step: scales.bits(step.choice.entropy_bits), "entropy"),
+    Column("rank", 7, lambda step: scales.count(step.rank), "rank"),
+    Column("ms", 7, lambda step: scales.ms(step.ms.total)),
+    Column("KV", 10, lambda step: scales.size(step.kv.used_bytes)),
+)
+_DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
+"""The order in which columns give way to a narrow panel."""
+
+
+def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[Column, ...]:
+    """The columns that leave room for the token, so many cells at least; that of the metric goes last."""
+    kept = list(COLUMNS)
+    order = sorted(_DROPPED, key=lambda head: next(c.metric for c in COLUMNS if c.head == head) == metric)
+    for head in order:
+        if width - 1 - _MARK - 6 - sum(column.cells for column in kept) >= least:
+            break
+        kept = [column for column in kept if column.head != head]
+    return tuple(kept)
+
+
+class StepsTable(ScrollView, Inked, can_focus=False):
+    """The table: only rows that are seen are made."""
+
+    DEFAULT_CSS = """
+    StepsTable {
+        height: 1fr; overflow-x: hidden; scrollbar-gutter: stable;
+        scrollbar-size-vertical: 1; scrollbar-background: $background; scrollbar-color: $foreground 18%;
+        scrollbar-background-hover: $background; scrollbar-background-active: $background;
+    }
+    """
+
+    class StepClicked(Message):
+        """A row was clicked."""
+
+        def __init__(self, index: int) -> None:
+            self.index = index
+            super().__init__()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metric = "surprisal"
+        self._timeline: Timeline | None = None
+        self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
+        self._shown = (-1, 0, -1)
+        self._trials = 0
+        self._columns: tuple[Column, ...] = COLUMNS
+
+    def show(self, timeline: Timeline) -> None:
+        """Show the steps of the path, and mark the one looked at."""
+        self._timeline = timeline
+        if not self.is_attached or not self.size.area:
+            return
+        generation, count, current = self._shown
+        new = (timeline.generation, len(timeline.items) - timeline.boundary, self._current(timeline))
+        at_end = self.is_vertical_scroll_end
+        self._shown = new
+        if timeline.trials != self._trials:
+            self._trials = timeline.trials
+            self.restyle()
+        if new[0] != generation or not (0 < count <= new[1]):
+            self.restyle()
+        hold(self, new[1] + 1 if new[1] else 0)
+        for row in {current, new[2], *range(count, min(new[1], count + self.size.height))}:
+            self._strips.discard(row)
+            self.refresh_line(row + 1)
+        if timeline.following and at_end:
+            self.scroll_end(animate=False, immediate=True, force=True)
+        elif new[2] != current:
+            self._reveal(new[2])
+
+    def restyle(self) -> None:
+        """Every row looks different: another path, theme, width or metric."""
+        self._strips.clear()
+        tried = self._timeline is not None and self._timeline.trial is not None
+        least = _LEAST_PAIR if tried else _LEAST_TOKEN
+        self._columns = fitting(self.scrollable_size.width, self.metric, least)
+        self.refresh()
+
+    def _current(self, timeline: Timeline) -> int:
+        step = timeline.step
+        return -1 if step is None else (timeline.slot - (1 if timeline.following else 0)) - timeline.boundary
+
+    def _reveal(self, row: int) -> None:
+        top, rows = self.scroll_offset.y, self.size.height - 1
+        if 0 <= row < top:
+            self.scroll_to(y=row, animate=False, immediate=True, force=True)
+        elif row >= top + rows:
+            self.scroll_to(y=row - rows + 1, animate=False, immediate=True, force=True)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.restyle()
+        if self._timeline is not None:
+            self.show(self._timeline)
+            self._reveal(self._shown[2])
+
+    def on_show(self) -> None:
+        """Catch up with what happened while the panel was hidden."""
+        if self._timeline is not None:
+            self.restyle()
+            self.show(self._timeline)
+            self._reveal(self._shown[2])
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._strips.clear()
+
+    def on_click(self, event: events.Click) -> None:
+        at = event.get_content_offset(self)
+        if at is not None and at.y >= 1 and (row := self.scroll_offset.y + at.y - 1) < self._shown[1]:
+            self.post_message(self.StepClicked(row))
+
+    # ---- drawing ----------------------------------------------------------------------------
+
+    def render_line(self, y: int) -> Strip:
+        width, base, timeline = self.scrollable_size.width, self.rich_style, self._timeline
+        if timeline is None or timeline.boundary == len(timeline.items):
+            return lay(self._notice(y), width, base)
+        if y == 0:
+            return lay(self._head(width), width, base)
+        row = self.scroll_offset.y + y - 1
+        if row >= len(timeline.items) - timeline.boundary:
+            return Strip.blank(width, base)
+        strip = self._strips.get(row)
+        if strip is None:
+            strip = self._strips[row] = self._row(timeline, row, width)
+        return strip
+
+    def _notice(self, y: int) -> Row:
+        reason, advice = waiting(self._timeline, "Each step of the decode gets a row here.")
+        inks = (self.rich_style, self.ink("muted"))
+        rows = centred(
+            list(zip((reason, advice), inks, strict=True)), self.scrollable_size.width, self.size.height
+        )
+        return rows[y] if y < len(rows) else []
+
+    def _token_cells(self, width: int) -> int:
+        free = width - 1 - _MARK - 6 - sum(column.cells for column in self._columns)
+        return max(1, min(_MOST_TOKEN, free))
+
+    def _head(self, width: int) -> Row:
+        text = " " * _MARK + pad("#", 5, right=True) + " " + pad("token", self._token_cells(width))
+        text += "".join(pad(column.head, column.cells, right=True) for column in self._columns)
+        return [Segment(text, self.ink("muted"))]
+
+    def _row(self, timeline: Timeline, row: int, width: int) -> Strip:
+        step = timeline.items[timeline.boundary + row]
+        assert isinstance(step, Step)
+        current = row == self._shown[2]
+        base = self.rich_style + (Style(bgcolor=self.ink("row").bgcolor, bold=True) if current else Style())
+        muted = Style(color=self.ink("muted").color)
+        words = Style(color=self.ink("special").color, italic=True) if step.special else Style()
+        segments = [
+            Segment("▶ " if current else "  ", Style(color=self.ink("accent").color)),
+            Segment(pad(str(step.index + 1), 5, right=True) + " ", muted),
+            *self._token(timeline, step, words, self._token_cells(width)),
+            *(part for column in self._columns for part in self._number(column, step)),
+        ]
+        return lay(segments, width, base)
+
+    def _token(self, timeline: Timeline, step: Step, words: Style, cells: int) -> Row:
+        """The token; and the one that the settings tried would have picked in its place, where that is another."""
+        label = token_label(step.text, step.raw, step.pending)
+        other = timeline.other(step)
+        if other is None:
+            return [Segment(pad(label, cells), words)]
+        warn = Style(color=self.ink("warn").color, bold=True)
+        half = truncate(label, max(4, cells // 2 - 2))
+        return [
+            Segment(half, words),
+            Segment(pad(f" ≠ {token_label(other.text)}", cells - cell_len(half)), warn),
+        ]
+
+    def _number(self, column: Column, step: Step) -> Row:
+        text = column.text(step)
+        if column.metric != self.metric:
+            return [Segment(pad(text, column.cells, right=True))]
+        metric = scales.METRIC[self.metric]
+        heat = heat_style(metric.step(metric.value(step)), is_dark(self.app), colourful(self.app))
+        return [Segment(" " * max(0, column.cells - len(text))), Segment(text, heat)]
+
+
+class StepsPanel(Widget, can_focus=True):
+    """Table and strip in one frame."""
+
+    DEFAULT_CSS = (
+        panel_css("StepsPanel")
+        + """
+    StepsPanel { layout: vertical; padding: 0 0 0 1; }
+    StepsPanel > StepStrip { height: 2; }
+    StepsPanel.-short > StepStrip { height: 1; }
+    StepsPanel.-plain > StepStrip { display: none; }
+    """
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+    ]
+    HELP = """\
+# Steps
+One row for each token that was generated, and what it cost.
+
+- **p** the model's probability of it · **bits** its surprisal, -log2 p · **entropy** of what it was taken from, in bits
+- **rank** its place among all tokens, 1 is the most probable · **ms** the whole step · **KV** bytes in use after it
+- `▶` is the step that all panels show; **click** a row or a column of the strip to look at it, **g** jumps to a number
+- `≠` the sampling settings that are being tried would have picked this one instead
+- the strip draws the metric that **m** chose, and its column in the table has the same heat
+"""
+
+    metric: reactive[str] = reactive("surprisal", init=False)
+    """Name of the metric of strip and heat, one of `scales.METRICS`."""
+
+    class SlotSelected(Message):
+        """A step was clicked."""
+
+        def __init__(self, slot: int) -> None:
+            self.slot = slot
+            super().__init__()
+
+    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._timeline: Timeline | None = None
+        self._table, self._strip = StepsTable(), StepStrip()
+        self._surprisal = Series(lambda step: step.surprisal_bits)
+        self._subtitle: Content | None = None
+
+    def compose(self) -> ComposeResult:
+        yield self._table
+        yield self._strip
+
+    def on_mount(self) -> None:
+        self.border_title = "Steps"
+
+    def show(self, timeline: Timeline) -> None:
+        """Show the steps of the path, and mark the one looked at."""
+        self._timeline = timeline
+        self._table.show(timeline)
+        self._strip.show(timeline)
+        self._summarise(timeline)
+
+    def watch_metric(self, metric: str) -> None:
+        """Strip and heat of another metric."""
+        self._table.metric = metric
+        self._strip.metric = scales.METRIC[metric]
+        self._fit()
+        if self.is_attached:
+            self._table.restyle()
+            self._strip.redraw()
+
+    def action_page(self, by: int) -> None:
+        """Scroll the table by its height."""
+        self._table.scroll_relative(y=by * max(1, self._table.size.height - 1), animate=False)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        """A low panel gives its lines to the table."""
+        self.set_class(self.size.height < 8, "-short")
+        self.set_class(self.size.height < 4 or self.metric == "off", "-plain")
+
+    def _summarise(self, timeline: Timeline) -> None:
+        """How surprising the steps were, all in all."""
+        self._surprisal.update(timeline)
+        values = self._surprisal.values
+        text = ""
+        if values:
+            mean = sum(values) / len(values)
+            text = f"{scales.bits(mean)} bits a token · perplexity {2 ** min(mean, 60.0):.2f}"
+        subtitle = Content(text)
+        if not same(subtitle, self._subtitle):
+            self._subtitle = self.border_subtitle = subtitle
+
+    @on(StepsTable.StepClicked)
+    @on(StepStrip.StepClicked)
+    def _step_clicked(self, message: StepsTable.StepClicked | StepStrip.StepClicked) -> None:
+        message.stop()
+        if self._timeline is not None:
+            self.post_message(self.SlotSelected(self._timeline.boundary + message.index))

@@ -1,0 +1,225 @@
+"""Where the time goes: to the first token, for each token after it, and inside the selected step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+
+from engine.records import Memory, Step, StepTimes
+from engine.timing import Tpot
+from inspector import scales
+from inspector.main.panels.outliers import Outlier, outliers
+from inspector.main.panels.series import StepMs
+from inspector.main.panels.time_depth import MOST, held, slow_steps
+from inspector.state.timeline import Timeline
+from inspector.widgets.canvas import Canvas, Row, centred, waiting
+from inspector.widgets.charts import area, axis, shares, window
+from inspector.widgets.facts import fact_rows
+from inspector.widgets.inks import panel_css
+
+PARTS = (("forward", "━", 0.45), ("sample", "╍", 0.95), ("inspect", "┅", 0.0), ("other", "┄", 0.7))
+"""The parts of a step: name, line and heat of its colour."""
+_MOST_CHART = 6
+_DEEP = (56, 15)
+"""Cells and lines from which on the panel tells all that it knows."""
+_LEAST_CHART = 3
+_TALLEST = 16
+"""Lines of a large chart at most."""
+_WIDEST = 4
+"""Columns that a step takes at most in a large chart."""
+_LABEL = 9
+"""Cells beside the chart for the time of its highest column."""
+SLOW = "▲"
+
+
+class TimingPanel(Canvas, can_focus=True):
+    """TTFT, TPOT, throughput, and the split of the selected step."""
+
+    DEFAULT_CSS = panel_css("TimingPanel")
+    HELP = """\
+# Time
+- **first token** (TTFT): the whole prompt through the model, and the first draw
+- **then** (TPOT): time per output token, mean, median (p50) and the slowest in twenty (p95); every step is fenced, so
+  that nothing of the next one runs inside it
+- **prompt** and **generation**: tokens a second; **echo**: what the prompt logprobs cost on top, not part of TTFT
+- the chart: ms of each step, from zero; the bar: what the selected step spent on the model (**forward**), on the
+  sampler (**sample**) and on what you see here (**inspect**)
+- memory as the framework reports it: now, and the most so far
+
+With room (`f`) it tells more: the slowest in a hundred (p99), the steps that took more than twice the median (`▲`) and
+why, where that is known, and what the framework, the process and the inspector itself hold. `P` takes one step apart,
+`y` measures over lengths.
+"""
+
+    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._ms = StepMs()
+        self.kept_bytes: int | None = None
+        """What kept logits may take, None where it isn't known."""
+
+    def show(self, timeline: Timeline) -> None:
+        """Show the timing of the path, and of the step looked at."""
+        self._ms.update(timeline)
+        super().show(timeline)
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        timeline = self.timeline
+        step = timeline.step if timeline is not None else None
+        self._entitle(step.memory if step else timeline.memory if timeline else None)
+        if timeline is None or not timeline.chunks:
+            reason, advice = waiting(timeline, "Time to first token, and for each token, appear here.")
+            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+        if width >= _DEEP[0] and height >= _DEEP[1]:
+            return self._deep(timeline, step, width, height)
+        above = [self._latency(timeline), self._throughput(timeline)]
+        below = self._split(step, width) if step else []
+        if height < 5:
+            above, below = above[: height - 1], below[1:]
+        chart = max(0, min(_MOST_CHART, height - len(above) - len(below)))
+        return [*above, *self._chart(timeline, width, chart), *below]
+
+    def _deep(self, timeline: Timeline, step: Step | None, width: int, height: int) -> list[Row]:
+        """Everything: a chart with what room is left, the slow steps, and who holds how much memory."""
+        muted, tpot = self.ink("muted"), self._ms.tpot()
+        slow = outliers(timeline, tpot.p50) if tpot else []
+        more = fact_rows(
+            [("", "P takes one step apart · y measures over lengths and batches")], width, muted, muted
+        )
+        parts: list[Row] = [*(self._split(step, width) if step else []), []]
+        above = [self._latency(timeline, deep=True), self._throughput(timeline), []]
+        room = height - 2 - bool(slow) - len(above) - len(parts) - len(more)
+        facts = self._facts(timeline, step, slow, width, room - _LEAST_CHART)
+        chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
+        below = [*parts, *facts, *more]
+        marked = self._chart(timeline, width, chart, _WIDEST, slow)
+        return [*above, *marked, *below][:height]
+
+    def _facts(
+        self, timeline: Timeline, step: Step | None, slow: Sequence[Outlier], width: int, room: int
+    ) -> list[Row]:
+        """Slow steps and memory: fewer of the slow ones where not all of it has room."""
+        memory = held(timeline, step.memory if step else timeline.memory, self.kept_bytes)
+        ends = fact_rows(memory, width, self.ink("muted"), self.rich_style)
+        for most in range(MOST, -1, -1):
+            told = slow_steps(slow, len(self._ms.values), most)
+            rows = fact_rows(told, width, self.ink("muted"), self.rich_style)
+            if len(rows) + len(ends) <= room:
+                break
+        return [*rows, *ends]
+
+    def _entitle(self, memory: Memory | None) -> None:
+        text = ""
+        if memory is not None:
+            text = f"memory {scales.size(memory.active_bytes)} · peak {scales.size(memory.peak_bytes)}"
+        self.title(Content("Time"), Content(text))
+
+    def _latency(self, timeline: Timeline, deep: bool = False) -> Row:
+        prefilled, tpot = timeline.prefilled, self._ms.tpot()
+        if prefilled is None:
+            done, total = timeline.chunks[-1].done, timeline.chunks[-1].total
+            spent = sum(chunk.ms for chunk in timeline.chunks)
+            return self._pairs(
+                (
+                    "prefill",
+                    f"{scales.milliseconds(spent)} for {scales.count(done)} of {scales.count(total)} tokens",
+                )
+            )
+        row = self._pairs(("first token", scales.milliseconds(prefilled.ttft_ms)))
+        return row + (self._tpot(tpot, deep) if tpot else [])
+
+    def _tpot(self, tpot: Tpot, deep: bool) -> Row:
+        row = self._pairs(("then", scales.milliseconds(tpot.mean)))
+        late = (("p99", scales.ms(tpot.p99)),) if deep else ()
+        return row + self._pairs(("p50", scales.ms(tpot.p50)), ("p95", scales.ms(tpot.p95)), *late)
+
+    def _throughput(self, timeline: Timeline) -> Row:
+        prefilled, tpot = timeline.prefilled, self._ms.tpot()
+        if prefilled is None:
+            spent = sum(chunk.ms for chunk in timeline.chunks)
+            return (
+                self._pairs(("prompt", scales.rate(timeline.chunks[-1].done / spent * 1000))) if spent else []
+            )
+        pairs = [("prompt", scales.rate(prefilled.prompt_tps))]
+        pairs += [("generation", scales.rate(tpot.tps))] if tpot else []
+        pairs += [("echo", scales.milliseconds(prefilled.echo_ms))] if prefilled.echo_ms else []
+        return self._pairs(*pairs)
+
+    def _pairs(self, *pairs: tuple[str, str]) -> Row:
+        """Names in grey and numbers in bold, side by side."""
+        muted, strong = self.ink("muted"), self.ink("strong")
+        parts = [(Segment(f"{name} ", muted), Segment(f"{value}  ", strong)) for name, value in pairs]
+        return [segment for pair in parts for segment in pair]
+
+    # ---- steps ------------------------------------------------------------------------------
+
+    def _chart(
+        self, timeline: Timeline, width: int, height: int, widest: int = 1, slow: Sequence[Outlier] = ()
+    ) -> list[Row]:
+        """Milliseconds of the last steps; the selected one stands out.
+
+        Args:
+            timeline: What is on show.
+            width: Cells.
+            height: Lines.
+            widest: Columns that a step takes at most, where there is room; above 1 the steps stand under it.
+            slow: Steps that are marked, on a line more.
+        """
+        values = self._ms.values
+        room = max(1, width - _LABEL)
+        wide = max(1, min(widest, room // max(1, len(values))))
+        seen = window(len(values), room, timeline.slot - timeline.boundary)
+        shown = [index for index in seen for _ in range(wide)]
+        part = [values[index] for index in shown]
+        top = max(part, default=0.0)
+        label = f"{scales.ms(top)} ms" if part else ""
+        current = timeline.step.index if timeline.step else -1
+        plain, chosen = self.data(0.2), self.ink("accent")
+        inks = [chosen if index == current else plain for index in shown]
+        rows = [_columns(line, inks) for line in area(part, height, top)]
+        if rows and part:
+            gap = max(1, width - len(label) - len(part))
+            rows[0] += [Segment(" " * gap), Segment(label, self.ink("faint"))]
+        marks = [self._marks(seen, wide, slow)] if slow else []
+        return [*rows, *marks, *(self._axis(seen, len(part)) if widest > 1 else [])]
+
+    def _axis(self, seen: range, cells: int) -> list[Row]:
+        """The steps that the chart goes over."""
+        line = axis(str(seen.start + 1), str(seen.stop), cells, "steps")
+        return [[Segment(line, self.ink("faint"))]] if line else []
+
+    def _marks(self, seen: range, wide: int, slow: Sequence[Outlier]) -> Row:
+        """A mark under each slow step."""
+        places = {each.place for each in slow}
+        line = "".join((SLOW if index in places else " ").center(wide) for index in seen)
+        return [Segment(line, self.ink("warn"))]
+
+    def _split(self, step: Step, width: int) -> list[Row]:
+        """The parts of one step as a bar, and in numbers."""
+        parts = split(step.ms)
+        inks = [self.data(level) for _, _, level in PARTS]
+        cells = shares(parts, width)
+        bar = [
+            Segment(fill * count, ink)
+            for (_, fill, _), count, ink in zip(PARTS, cells, inks, strict=True)
+            if count
+        ]
+        numbers: Row = []
+        for (name, fill, _), value, ink in zip(PARTS, parts, inks, strict=True):
+            number = Segment(f"{scales.ms(value)} ")
+            numbers += [Segment(f"{fill} ", ink), Segment(f"{name} ", self.ink("muted")), number]
+        while Segment.get_line_length(numbers) > width + 1 and len(numbers) > 3:
+            del numbers[-3:]
+        numbers[-1] = Segment(numbers[-1].text.rstrip())
+        return [bar, numbers]
+
+
+def split(ms: StepTimes) -> tuple[float, float, float, float]:
+    """Forward, sample, inspect and the rest of a step, in milliseconds."""
+    return ms.forward, ms.sample, ms.inspect, max(0.0, ms.total - ms.forward - ms.sample - ms.inspect)
+
+
+def _columns(line: str, inks: list[Style]) -> Row:
+    return [Segment(char, ink) for char, ink in zip(line, inks, strict=True)]

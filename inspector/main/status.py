@@ -1,0 +1,156 @@
+"""The status line: what is going on, and what the person can do about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.widget import Widget
+
+from engine.breakpoints import Breakpoints
+from engine.commands import Choose, Insert, MoveTo, Recall, Verify
+from engine.records import Step
+from inspector.display import token_label, visible
+from inspector.main.replay_words import picture_words, replay_words
+from inspector.session.controller import Controller
+from inspector.state.breakpoints import marker
+from inspector.state.timeline import Phase, Timeline
+from inspector.tools.tree.notes import STAR
+from inspector.tools.tree.panel import written
+
+
+def pace_text(pace: float | None) -> str:
+    """A pace as the status line writes it."""
+    return "full pace" if pace is None else f"{pace:g} a second"
+
+
+def situation(controller: Controller, tree: bool = False) -> str:
+    """What is going on, and the keys that matter now; printable.
+
+    Args:
+        controller: Knows it.
+        tree: Whether the keys are the tree's.
+    """
+    timeline = controller.timeline
+    if timeline.returning:
+        return f"Going live: {visible(timeline.returning)}. Esc stops it, what was recorded can be looked at"
+    if timeline.recorded and controller.replay is None:
+        return picture_words(timeline)
+    if controller.replay is not None and (timeline.following or timeline.running or not timeline.items):
+        return replay_words(controller.replay)
+    match timeline.phase:
+        case Phase.LOADING:
+            return "Loading the model. Meanwhile: p another prompt, s sampling, q quit"
+        case Phase.FAILED:
+            return "No model. Press o to open another, q to quit"
+        case Phase.EMPTY:
+            return "No prompt. Press p to give one"
+        case Phase.PREFILL:
+            return _prefill(controller)
+        case Phase.RUNNING:
+            doing = "Skipping sure tokens" if controller.breaks.skipping else "Running"
+            return f"{doing} at {pace_text(controller.pace)}. Press space to pause, + or - for the pace"
+        case Phase.READY | Phase.RETURNING:
+            return _ready(controller, tree)
+
+
+def _prefill(controller: Controller) -> str:
+    timeline = controller.timeline
+    done = timeline.chunks[-1].done if timeline.chunks else 0
+    total = len(timeline.prompt.tokens) if timeline.prompt else 0
+    where = f"{done:,} of {total:,} tokens"
+    if controller.prefilling.waits(timeline):
+        return f"Prefill stopped at {where}. Press space to go on, p for another prompt"
+    size = controller.prefilling.size
+    chunks = f" in chunks of {size:,}" if size else ""
+    return f"Prefill {where}{chunks}. Press esc to stop it, + or - for larger or smaller chunks"
+
+
+def _ready(controller: Controller, tree: bool) -> str:
+    timeline = controller.timeline
+    match controller.doing:
+        case Verify():
+            return "Recomputing the path from nothing to compare. Press esc to stop it"
+        case Insert():
+            return "Taking what was typed, token by token. Press esc to stop it"
+        case MoveTo() | Choose():
+            return "Moving the KV cache. Press esc to stop it"
+        case Recall():
+            return "Computing dropped logits again. Press esc to stop it"
+    if timeline.trial is not None:
+        return "Trying other settings. ctrl+s goes on with them, esc discards them"
+    if tree:
+        return "↑ ↓ to a branch, ⏎ goes to its end, t goes back"
+    if not timeline.following:
+        return _looking_back(timeline)
+    if (finished := timeline.finished.get(timeline.tip)) is not None:
+        return f"Finished: {finished.reason} ({visible(finished.detail)}). Space or r goes on past it"
+    if stopped := controller.breaks.told(timeline.next):
+        return stopped
+    return _tip(timeline)
+
+
+def _looking_back(timeline: Timeline) -> str:
+    item = timeline.selected
+    place = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
+    branches = len(timeline.siblings(timeline.slot))
+    more = f", one of {branches} branches: [ ]" if branches > 1 else ""
+    told = _mark(timeline, item.node) if item is not None else ""
+    if told and told != STAR:
+        return f"Looking at {place}: {told}"
+    place += f" {told}" if told else ""
+    here = "" if timeline.recorded else ", ⏎ to branch here"
+    return f"Looking at {place}{more}. Press end for the tip{here}"
+
+
+def _mark(timeline: Timeline, node: int) -> str:
+    """What a person wrote there; a recording's caption has lines of its own above."""
+    mark = timeline.marks.of.get(node)
+    if mark is None:
+        return ""
+    return written(replace(mark, caption="") if timeline.recorded else mark)
+
+
+def _tip(timeline: Timeline) -> str:
+    picked = next((c for c in timeline.candidates if c.id == timeline.taken), None)
+    if picked is None:
+        return "Press space to step, r to run"
+    return f"Press space to take {token_label(picked.text, picked.raw)}, ↑ ↓ and ⏎ to take another, r to run"
+
+
+class StatusLine(Widget):
+    """One line under the panels: the situation, or an answer to the last key; at the right where one is."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.left, self.right, self.answer = "", "", ""
+        self.points = Breakpoints()
+
+    def say(self, answer: str) -> None:
+        """Answer the last key; an empty answer gives the line back to the situation."""
+        if answer != self.answer:
+            self.answer = answer
+            self.set_class(bool(answer), "-answer")
+            self.refresh()
+
+    def show(self, controller: Controller, right: str, tree: bool = False) -> None:
+        """Show the situation.
+
+        Args:
+            controller: Knows it.
+            right: What stands at the right end: the panel, where one is shown at a time.
+            tree: Whether the tree is the current panel.
+        """
+        shown = (situation(controller, tree), right, controller.breaks.points)
+        if shown != (self.left, self.right, self.points):
+            self.left, self.right, self.points = shown
+            self.refresh()
+
+    def render(self) -> Content:
+        said, width = self.answer or self.left, self.content_size.width
+        right = f" {self.right}" if self.right else ""
+        marked = marker(self.points, width - cell_len(said) - cell_len(right) - 2)
+        right = f"  {marked}{right}" if marked else right
+        left = Content(said).truncate(max(0, width - cell_len(right)), ellipsis=True, pad=True)
+        return left + Content.styled(right, "bold")

@@ -1,1 +1,0 @@
-"""What is drawn: one module a panel. Panels know the timeline, never the engine nor each other."""

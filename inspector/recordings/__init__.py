@@ -1,0 +1,1 @@
+"""Sessions as files: written as they happen, listed and found again."""

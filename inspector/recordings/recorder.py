@@ -1,0 +1,196 @@
+"""The running session as it is kept: all entries in memory, and in a file as they happen.
+
+A file of a session is begun with its first prompt, and written by a thread of its own, so that no frame waits for a
+disk. Whatever goes wrong with it is told once and the session goes on: it can be saved elsewhere from memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from engine.errors import TraceError
+from engine.records import BeamStep, Deleted, Ended, Marked, ModelFacts, PromptOpened, Record, Step
+from engine.settings import LoadSettings, Settings
+from engine.trace import Entry, Journal, worth_keeping
+from inspector.recordings import sessions
+
+_WORTH_A_FILE = (Step, BeamStep, Marked, Deleted)
+"""A session without any of these is a prompt and nothing else: it leaves no file behind."""
+PATIENCE = 2.0
+"""Seconds that leaving waits for a file which is being taken over."""
+
+
+class Recording:
+    """Keeps one session.
+
+    Args:
+        directory: Where its file is made; None keeps it in memory alone.
+        program: Name and version of what writes.
+        load: Tells how the model at hand was loaded.
+        settings: Tells the sampler's settings in force.
+        tell: Tells the person that something can't be written.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        program: str,
+        load: Callable[[], LoadSettings],
+        settings: Callable[[], Settings],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.entries: list[Entry] = []
+        """Everything so far, in order."""
+        self.program = program
+        self.journal: Journal | None = None
+        self.holding = False
+        """While a recording is replayed nothing is kept: it isn't lived through."""
+        self.directory, self._tell = directory, tell
+        self._load, self._settings = load, settings
+        self._in_force: Settings | None = None
+        """The settings kept last for the model at hand."""
+        self._began = time.monotonic()
+        self._made = self._worth = False
+        self._resuming: threading.Thread | None = None
+        self._resumed: Journal | TraceError | None = None
+        """What became of a file that is to be appended to."""
+        self._known = 0
+        """How many entries that file holds."""
+        self._taking: Path | None = None
+        """That file, until it is this session's."""
+
+    @property
+    def path(self) -> Path | None:
+        """The session's file, None where there is none (yet, or any more)."""
+        return self.journal.path if self.journal is not None else self._taking
+
+    # ---- what happens -----------------------------------------------------------------------
+
+    def receive(self, record: Record) -> None:
+        """Take in one record, after the screen did; returns at once."""
+        if self.holding or not worth_keeping(record):
+            return
+        if isinstance(record, ModelFacts):
+            self._in_force = None
+            self._keep(self._load())
+        self._keep(record)
+        if isinstance(record, Ended) and record.command == "Configure":
+            self._configured()
+        if isinstance(record, PromptOpened) and not self._made:
+            self._begin()
+
+    def _configured(self) -> None:
+        if (settings := self._settings()) != self._in_force:
+            self._in_force = settings
+            self._keep(settings)
+
+    def _keep(self, value: Record | Settings | LoadSettings) -> None:
+        entry = Entry(value, time.monotonic() - self._began)
+        self.entries.append(entry)
+        self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
+        if self.journal is not None:
+            self._guarded(lambda journal: journal.write_entry(entry))
+        else:
+            self.tick()
+
+    # ---- the file ---------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Make the session's file, with what was kept until now."""
+        self._made = True
+        if self.directory is None:
+            return
+        directory, path = self.directory, sessions.new_path(self.directory, self._load().model)
+        try:
+            self.journal = Journal.create(path, self.program)
+        except TraceError as error:
+            self._failed(error)
+            return
+        self._copy(self.entries)
+        threading.Thread(target=sessions.prune, args=(directory,), name="prune", daemon=True).start()
+
+    def _copy(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._guarded(lambda journal, entry=entry: journal.write_entry(entry))  # type: ignore[misc]
+
+    def go_on(self, entries: Sequence[Entry], path: Path | None) -> None:
+        """Go on with a session that was recorded.
+
+        Args:
+            entries: What happened until now.
+            path: The file to append to, which holds these; None begins one of its own with them.
+        """
+        self.entries = list(entries)
+        self._began = time.monotonic() - (entries[-1].at if entries else 0.0)
+        self.holding, self._in_force = False, None
+        self._worth = True
+        if path is None or self.directory is None:
+            self._begin()
+            return
+        self._made = True
+        self._resumed, self._taking, self._known = None, path, len(entries)
+        self._resuming = threading.Thread(
+            target=self._resume, args=(path, len(entries)), name="resume", daemon=True
+        )
+        self._resuming.start()
+
+    def _resume(self, path: Path, known: int) -> None:
+        """Take a file over; reading it through takes a moment, and nobody waits for it."""
+        try:
+            found, _, journal = Journal.resume(path, self.program)
+            if len(found) != known:
+                journal.close()
+                raise TraceError(f"{path} has changed meanwhile: the session isn't appended to it.")
+            self._resumed = journal
+        except TraceError as error:
+            self._resumed = error
+
+    def tick(self) -> None:
+        """Once a frame: take over a file that has been read through, so that nothing waits for the next record."""
+        if self._resumed is not None:
+            self._adopt()
+
+    def _adopt(self) -> None:
+        """Append to a file that was taken over, from where it ended."""
+        resumed, self._resumed = self._resumed, None
+        self._taking = None
+        if isinstance(resumed, TraceError):
+            self._failed(resumed)
+        elif resumed is not None:
+            self.journal = resumed
+            self._copy(self.entries[self._known :])
+
+    def rest(self) -> None:
+        """Keep nothing until `go_on`: a recording is on show."""
+        self.close()
+        self.entries, self.holding, self._made, self._worth = [], True, False, False
+
+    def _guarded(self, write: Callable[[Journal], None]) -> None:
+        if self.journal is None:
+            return
+        try:
+            write(self.journal)
+        except TraceError as error:
+            self._failed(error)
+
+    def _failed(self, error: TraceError) -> None:
+        self.journal = None
+        self._tell(f"{error} The session goes on, and can still be saved elsewhere: ctrl+s.")
+
+    def close(self) -> None:
+        """Write what waits and let go of the file; one with nothing in it but a prompt is removed."""
+        if self._resuming is not None:
+            self._resuming.join(PATIENCE)
+            self._adopt()
+        journal, self.journal = self.journal, None
+        if journal is None:
+            return
+        try:
+            journal.close()
+            if not self._worth:
+                journal.path.unlink(missing_ok=True)
+        except (TraceError, OSError):
+            pass  # the screen is gone: nobody could be told

@@ -1,0 +1,1 @@
+"""The client of an engine, live or recorded behind one protocol, and what a person asks of it. No Textual."""

@@ -1,0 +1,196 @@
+"""What the screen asks the engine about the sampler: how the token was chosen, and what other settings would pick.
+
+At most one question of a kind is out. What is asked next depends on what is on show then, so that the latest wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Generic, TypeVar
+
+from engine import records
+from engine.commands import Command, Explain, WhatIf
+from engine.records import Distribution
+from engine.settings import Settings
+from inspector.state.timeline import Phase, Telling, Timeline, Trial
+
+PATIENCE = 0.25
+"""Seconds between two questions while steps are under way, so that they cost little of their speed."""
+Asked = TypeVar("Asked")
+
+
+@dataclass(frozen=True, slots=True)
+class _Out(Generic[Asked]):
+    """A question that is out."""
+
+    command: Command
+    about: Asked
+
+
+class Questions:
+    """Asks about what is on show, and keeps the answers in the timeline.
+
+    Args:
+        send: Sends a command to the engine.
+        settings: That the engine begins with.
+        clock: Seconds, for the patience.
+    """
+
+    def __init__(
+        self, send: Callable[[Command], None], settings: Settings, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.watching = False
+        """Whether the sampler is on show: nothing is asked otherwise."""
+        self.in_force = settings
+        """The settings that the engine samples with."""
+        self._send, self._clock = send, clock
+        self._made: dict[int, Settings] = {}
+        """The settings with which each step was picked, by its node."""
+        self._explain: _Out[tuple[Distribution, Settings | None]] | None = None
+        self._what_if: _Out[tuple[Settings, int]] | None = None
+        self._asked = float("-inf")
+        self.recalled: frozenset[int] = frozenset()
+        """Nodes whose logits were computed again last: where they are wanted still, they were dropped at once."""
+
+    # ---- asking -----------------------------------------------------------------------------
+
+    def try_out(self, timeline: Timeline, settings: Settings | None) -> None:
+        """Try settings; None ends the trial."""
+        before = timeline.trial
+        if settings is None:
+            timeline.trial = None
+        elif before is None or before.settings != settings:
+            # the old answers stay on show until the new ones are there
+            timeline.trial = Trial(settings, None, dict(before.answers) if before else {})
+        timeline.trials += before is not timeline.trial
+
+    def ask(self, timeline: Timeline) -> None:
+        """Ask what is on show and not known yet, unless it was asked."""
+        if not self.watching or timeline.phase not in (Phase.READY, Phase.RUNNING):
+            return
+        running = timeline.running
+        if running and self._clock() < self._asked + PATIENCE:
+            return
+        self._ask_explain(timeline)
+        if timeline.trial is not None and not running:
+            self._ask_what_if(timeline, timeline.trial)
+
+    def _ask_explain(self, timeline: Timeline) -> None:
+        distribution = timeline.distribution
+        if distribution is None:
+            return
+        settings = timeline.trial.settings if timeline.trial else self.used(timeline)
+        told = timeline.told()
+        if told is not None and told.settings == settings:
+            return
+        if self._explain is not None:
+            wanted = self._explain.about[0] is distribution and self._explain.about[1] == settings
+            self._outdate(self._explain, wanted)
+            return
+        self._explain = _Out(Explain(timeline.before, settings), (distribution, settings))
+        self._asked = self._clock()
+        self._send(self._explain.command)
+
+    def _ask_what_if(self, timeline: Timeline, trial: Trial) -> None:
+        about = (trial.settings, timeline.tip)
+        if trial.answered == timeline.tip or timeline.boundary == len(timeline.items):
+            return
+        if self._what_if is not None:
+            self._outdate(self._what_if, self._what_if.about == about)
+            return
+        self._what_if = _Out(WhatIf(*about), about)
+        self._send(self._what_if.command)
+
+    def _outdate(self, out: _Out[Asked], still_wanted: bool) -> None:
+        """Cancel a question whose answer nobody waits for any more; the next is asked when it has ended."""
+        if not still_wanted:
+            out.command.cancel.set()
+
+    def used(self, timeline: Timeline) -> Settings | None:
+        """The settings with which the token of the selected slot was, or will be, picked."""
+        item = timeline.selected
+        return self.in_force if item is None else self._made.get(item.node)
+
+    # ---- answers ----------------------------------------------------------------------------
+
+    def receive(self, record: records.Record, timeline: Timeline) -> None:
+        """Take in one record, after the timeline did."""
+        match record:
+            case records.PromptOpened():
+                self._forget(timeline)
+            case records.Step():
+                self._made[record.node] = self.in_force
+            case records.Explained():
+                self._told(timeline, record, None)
+            case records.Failure(command="Explain"):
+                self._told(timeline, None, record)
+            case records.WhatIfAnswered():
+                self._answered(timeline, record)
+            case records.Failure(command="WhatIf"):
+                self._unanswered(timeline)
+            case records.Recalled():
+                self.recalled = frozenset(record.nodes)
+                self._ask_again(timeline)
+            case records.Ended(command="Explain"):
+                self._explain = None
+            case records.Ended(command="WhatIf"):
+                self._what_if = None
+            case _:
+                pass
+
+    def _forget(self, timeline: Timeline) -> None:
+        """Another tree: what was told of the old one is of no more use."""
+        self._made, self.recalled = {}, frozenset()
+        timeline.telling = None
+        if timeline.trial is not None:
+            timeline.trial = Trial(timeline.trial.settings)
+            timeline.trials += 1
+
+    def _told(
+        self, timeline: Timeline, explained: records.Explained | None, failure: records.Failure | None
+    ) -> None:
+        if self._explain is None:
+            return
+        distribution, settings = self._explain.about
+        telling = Telling(distribution, settings, explained, failure)
+        if timeline.trial is None:
+            timeline.telling = telling
+        elif timeline.trial.settings == settings:
+            timeline.trial.telling = telling
+
+    def _answered(self, timeline: Timeline, record: records.WhatIfAnswered) -> None:
+        trial = timeline.trial
+        if trial is None or self._what_if is None or self._what_if.about[0] != trial.settings:
+            return
+        kept = trial.answers if trial.answered is not None else {}
+        trial.answers = kept | {step.node: step for step in record.steps}
+        trial.dropped = tuple(node for node in record.dropped if node not in trial.answers)
+        trial.answered = record.tip
+        timeline.trials += 1
+
+    def _unanswered(self, timeline: Timeline) -> None:
+        """A question that failed isn't asked again and again: what it would have said stays unknown."""
+        if timeline.trial is not None and self._what_if is not None:
+            timeline.trial.answered = self._what_if.about[1]
+
+    def _ask_again(self, timeline: Timeline) -> None:
+        """Dropped logits are back: ask what failed for want of them."""
+        if timeline.telling is not None and timeline.telling.failure is not None:
+            timeline.telling = None
+        if timeline.trial is not None:
+            if timeline.trial.telling is not None and timeline.trial.telling.failure is not None:
+                timeline.trial.telling = None
+            if timeline.trial.answered is not None and timeline.trial.dropped:
+                timeline.trial.answered = -1  # asked again; what is known stays
+
+    # ---- what was dropped -------------------------------------------------------------------
+
+    def dropped(self, timeline: Timeline) -> tuple[int, ...]:
+        """Nodes whose logits are wanted and were dropped, in the order of the path."""
+        told = timeline.told()
+        wanted = [] if told is None or told.failure is None else [timeline.before]
+        if timeline.trial is not None:
+            wanted += [timeline.parent[node] for node in timeline.trial.dropped if node in timeline.parent]
+        return tuple(sorted(set(wanted)))

@@ -1,0 +1,373 @@
+"""The token tree folded to its branches: runs of tokens between forks. Pure, and kept up a token at a time.
+
+A token begins a branch where its parent has other children too, and where the completion begins after the prompt. A
+token at the end of a branch lengthens it; one in the middle cuts it in two, and what hung alone after a fork
+joins it again when the others are taken out. Only the shorter part of a cut is gone through, so that a session of n
+tokens costs about n log n in all, however often it forks, and a step at a tip costs the same in any tree.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from engine.records import PromptToken, Step
+from inspector.state.beams import BeamNode
+
+ROOT = 0
+"""Node before the first token."""
+PROMPT = "prompt"
+_WORDS = {"inserted": "typed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a fold needs to know of one node, wherever it comes from."""
+
+    node: int
+    parent: int
+    text: str
+    """The characters that it finished."""
+    raw: bytes = b""
+    """Its bytes, shown where a branch finished no character at all."""
+    logprob: float | None = None
+    """None where it isn't known."""
+    made: str = "sampled"
+    """How it came to stand there: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
+
+
+def token(item: PromptToken | Step | BeamNode, parent: int) -> Token:
+    """What a fold needs to know of a token, a step or a beam.
+
+    Args:
+        item: From the engine.
+        parent: Node before it.
+    """
+    if isinstance(item, BeamNode):
+        return Token(item.node, parent, item.text, b"", item.logprob, "beam")
+    return Token(item.node, parent, item.text, item.raw, item.logprob, made(item))
+
+
+def made(item: PromptToken | Step) -> str:
+    """How a token came to stand where it stands, in one word."""
+    if isinstance(item, PromptToken):
+        return PROMPT
+    if item.origin == "sampled" and item.choice.reroll > 0:
+        return "re-rolled"
+    return _WORDS.get(item.origin, item.origin)
+
+
+@dataclass(slots=True)
+class Sums:
+    """Logprobs of some tokens, added up."""
+
+    tokens: int = 0
+    known: int = 0
+    """Tokens whose logprob is known."""
+    logprob: float = 0.0
+    """Of those that are known, together."""
+
+    @property
+    def mean(self) -> float | None:
+        """Logprob of a token, None where none is known."""
+        return self.logprob / self.known if self.known else None
+
+    @property
+    def perplexity(self) -> float | None:
+        """exp(-mean), None where no logprob is known."""
+        if self.mean is None:
+            return None
+        return math.exp(-self.mean) if self.mean > -700 else math.inf
+
+    def add(self, other: Sums, sign: int = 1) -> None:
+        """Put others to these, or with -1 take them away."""
+        self.tokens += sign * other.tokens
+        self.known += sign * other.known
+        self.logprob += sign * other.logprob
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """One run of tokens. Which object stands for a run may change when it is cut or joined; `first` tells it."""
+
+    nodes: list[int]
+    sums: Sums
+    parent: Branch | None = None
+    children: list[Branch] = field(default_factory=list)
+    """In the order of their first nodes: oldest first."""
+
+    @property
+    def first(self) -> int:
+        return self.nodes[0]
+
+    @property
+    def last(self) -> int:
+        return self.nodes[-1]
+
+
+class Branches:
+    """Every branch of one tree. What is told of the numbers of a branch holds until it is next changed."""
+
+    def __init__(self) -> None:
+        self.root = Branch([ROOT], Sums())
+        """Stands before the first branches, and holds no token."""
+        self.version = 0
+        """Grows whenever branches come, go, are cut or joined, or others hang from one whose readings change; not
+        when one is only lengthened."""
+        self.count = 0
+        self._tokens: dict[int, Token] = {}
+        self._branch: dict[int, Branch] = {ROOT: self.root}
+        self._depth: dict[int, int] = {ROOT: 0}
+
+    def __len__(self) -> int:
+        """How many tokens there are."""
+        return len(self._tokens)
+
+    def __contains__(self, node: int) -> bool:
+        return node in self._tokens
+
+    def __iter__(self) -> Iterator[Branch]:
+        """All branches, each before those below it, older ones first."""
+        waiting = self.root.children[::-1]
+        while waiting:
+            branch = waiting.pop()
+            yield branch
+            waiting += branch.children[::-1]
+
+    def __getitem__(self, node: int) -> Token:
+        return self._tokens[node]
+
+    # ---- asking -----------------------------------------------------------------------------
+
+    def of(self, node: int) -> Branch | None:
+        """The branch that a node is in; None where there is no such node."""
+        return self._branch[node] if node in self._tokens else None
+
+    def place(self, node: int) -> int:
+        """Where a node stands in its branch, from 0."""
+        return self._depth[node] - self._depth[self._branch[node].first]
+
+    def depth(self, node: int) -> int:
+        """Tokens on the path up to and including a node."""
+        return self._depth[node]
+
+    def above(self, branch: Branch) -> Iterator[Branch]:
+        """A branch and those that it hangs from, up to the first."""
+        at: Branch | None = branch
+        while at is not None and at is not self.root:
+            yield at
+            at = at.parent
+
+    def made(self, branch: Branch) -> str:
+        """How the first token of a branch came to stand there."""
+        return self._tokens[branch.first].made
+
+    def leads(self, node: int, to: int) -> bool:
+        """Whether the path to a node goes through another, or ends there; costs the branches above it."""
+        branch, end = self._branch[node], self._branch[to]
+        if branch is end:
+            return self.place(node) <= self.place(to)
+        return any(each is branch for each in self.above(end))
+
+    def completion(self, branch: Branch) -> Sums:
+        """The sums of the completion, from its first token to the end of a branch; costs the branches above it."""
+        total = Sums()
+        for each in self.above(branch):
+            if self.made(each) != PROMPT:
+                total.add(each.sums)
+        return total
+
+    def text(self, branch: Branch, characters: int) -> str:
+        """How the text of a branch begins, not yet printable.
+
+        Args:
+            branch: The run.
+            characters: How many are wanted; there may be some more, and fewer where it is shorter.
+        """
+        found, length = [], 0
+        for node in branch.nodes:
+            found.append(text := self._tokens[node].text)
+            length += len(text)
+            if length >= characters:
+                break
+        return "".join(found)
+
+    def size(self, branch: Branch) -> tuple[int, int]:
+        """How many branches and tokens there are below a branch, itself included."""
+        branches = tokens = 0
+        for each in self._below(branch):
+            branches, tokens = branches + 1, tokens + len(each.nodes)
+        return branches, tokens
+
+    # ---- growing ----------------------------------------------------------------------------
+
+    def add(self, token: Token) -> None:
+        """Take in a token; one that is there already gets its new readings.
+
+        Raises:
+            KeyError: Its parent is not there.
+        """
+        if token.node in self._tokens:
+            self._read(token)
+            return
+        above = self._branch[token.parent]
+        self._tokens[token.node] = token
+        self._depth[token.node] = self._depth[token.parent] + 1
+        if above.last != token.parent:
+            above = self._cut(above, self.place(token.parent) + 1)
+        elif not above.children and self._alike(token.parent, token.node):
+            self._lengthen(above, token)
+            return
+        self._hang(Branch([token.node], _sums([token])), above)
+
+    def _lengthen(self, branch: Branch, token: Token) -> None:
+        branch.nodes.append(token.node)
+        branch.sums.add(_sums([token]))
+        self._branch[token.node] = branch
+
+    def _hang(self, branch: Branch, above: Branch) -> None:
+        branch.parent = above
+        insort(above.children, branch, key=lambda each: each.first)
+        self._own(branch, branch.nodes)
+        self.count += 1
+        self.version += 1
+
+    def _read(self, token: Token) -> None:
+        branch, before = self._branch[token.node], self._tokens[token.node]
+        self._tokens[token.node] = token
+        branch.sums.add(_sums([token]))
+        self._take_off(branch, _sums([before]))
+        if branch.children and token.logprob != before.logprob:
+            self.version += 1  # those below are told from the first token on
+
+    def _alike(self, above: int, node: int) -> bool:
+        """Whether both are prompt or both are completion."""
+        if above == ROOT:
+            return False
+        return (self._tokens[above].made == PROMPT) == (self._tokens[node].made == PROMPT)
+
+    # ---- taking out -------------------------------------------------------------------------
+
+    def discard(self, node: int) -> tuple[list[Token], int]:
+        """Take out a node and all below it.
+
+        Returns:
+            What was taken out, parents before their children, and in how many branches it stood.
+
+        Raises:
+            KeyError: There is no such node.
+        """
+        branch = self._branch[self._tokens[node].node]
+        if branch.first != node:
+            self._cut(branch, self.place(node))
+            branch = self._branch[node]
+        above = branch.parent
+        assert above is not None
+        above.children.remove(branch)
+        gone = list(self._below(branch))
+        tokens = [self._forget(each) for part in gone for each in part.nodes]
+        self.count -= len(gone)
+        self.version += 1
+        self._join(above)
+        return tokens, len(gone)
+
+    def _forget(self, node: int) -> Token:
+        del self._branch[node], self._depth[node]
+        return self._tokens.pop(node)
+
+    def _below(self, branch: Branch) -> Iterator[Branch]:
+        waiting = [branch]
+        while waiting:
+            yield (at := waiting.pop())
+            waiting += at.children[::-1]
+
+    # ---- cutting and joining ----------------------------------------------------------------
+
+    def _cut(self, branch: Branch, at: int) -> Branch:
+        """Cut a branch before the token at a place; returns the upper part, which the lower hangs from."""
+        self.count += 1
+        if at * 2 < len(branch.nodes):
+            return self._cut_off_upper(branch, at)
+        nodes = branch.nodes[at:]
+        lower = Branch(nodes, self._sums(nodes), branch, branch.children)
+        del branch.nodes[at:]
+        self._take_off(branch, lower.sums)
+        self._adopt(lower)
+        branch.children = [lower]
+        self._own(lower, nodes)
+        return branch
+
+    def _cut_off_upper(self, branch: Branch, at: int) -> Branch:
+        nodes = branch.nodes[:at]
+        upper = Branch(nodes, self._sums(nodes), branch.parent, [branch])
+        self._replace(branch, upper)
+        del branch.nodes[:at]
+        self._take_off(branch, upper.sums)
+        branch.parent = upper
+        self._own(upper, nodes)
+        return upper
+
+    def _join(self, upper: Branch) -> None:
+        """Join a branch with the only one that hangs from it, where no fork or prompt's end parts them."""
+        if len(upper.children) != 1 or not self._alike(upper.last, upper.children[0].first):
+            return
+        self.count -= 1
+        lower = upper.children[0]
+        if len(lower.nodes) > len(upper.nodes):
+            self._own(lower, upper.nodes)
+            self._replace(upper, lower)
+            lower.nodes[:0], lower.parent = upper.nodes, upper.parent
+            lower.sums.add(upper.sums)
+        else:
+            self._own(upper, lower.nodes)
+            upper.nodes += lower.nodes
+            upper.sums.add(lower.sums)
+            upper.children = lower.children
+            self._adopt(upper)
+
+    def _own(self, branch: Branch, nodes: Iterable[int]) -> None:
+        for node in nodes:
+            self._branch[node] = branch
+
+    def _adopt(self, branch: Branch) -> None:
+        for child in branch.children:
+            child.parent = branch
+
+    def _replace(self, branch: Branch, by: Branch) -> None:
+        """Let another object stand where a branch stands among its parent's."""
+        assert branch.parent is not None
+        siblings = branch.parent.children
+        siblings[siblings.index(branch)] = by
+
+    def _sums(self, nodes: Iterable[int]) -> Sums:
+        return _sums(self._tokens[node] for node in nodes)
+
+    def _take_off(self, branch: Branch, sums: Sums) -> None:
+        """Take from the sums of a branch; where infinities make that meaningless, or none is left, add up anew."""
+        branch.sums.add(sums, -1)
+        if not branch.sums.known or not math.isfinite(branch.sums.logprob):
+            branch.sums = self._sums(branch.nodes)
+
+
+def _sums(tokens: Iterable[Token]) -> Sums:
+    total = Sums()
+    for each in tokens:
+        total.tokens += 1
+        if each.logprob is not None:
+            total.known += 1
+            total.logprob += each.logprob
+    return total
+
+
+def folded(tokens: Iterable[Token]) -> Branches:
+    """A fold from scratch.
+
+    Args:
+        tokens: Parents before their children.
+    """
+    branches = Branches()
+    for each in tokens:
+        branches.add(each)
+    return branches

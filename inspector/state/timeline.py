@@ -1,0 +1,376 @@
+"""What is on show: the tokens of the current path, the slot the person looks at, and what follows from them.
+
+A path of n tokens has n + 1 slots: slot i < n is token i, slot n is the token to come. Every panel shows the
+selected slot, from records that were handed out already: looking never asks the engine.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from engine import records
+from engine.records import Distribution, PromptToken, Step, WhatIfStep
+from engine.settings import Settings
+from engine.timing import Tpot, tpot
+from inspector.state.beams import Beaming
+from inspector.state.branches import ROOT, Branches, token
+from inspector.state.marks import Marks
+
+Item = PromptToken | Step
+
+
+class Phase(Enum):
+    """What the engine is doing, for the header."""
+
+    LOADING = "loading"
+    EMPTY = "empty"
+    """A model is there, a prompt isn't."""
+    PREFILL = "prefill"
+    READY = "ready"
+    """Standing at a node: a step may be asked for."""
+    RUNNING = "running"
+    RETURNING = "returning"
+    """A recording is on show, and on its way to be gone on with live."""
+    FAILED = "failed"
+    """The model could not be loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What the engine told of the sampler's work on one distribution."""
+
+    of: Distribution
+    """The distribution on show that was asked about."""
+    settings: Settings | None
+    """Those it was told for; None where it isn't known with which ones it was made."""
+    explained: records.Explained | None
+    """None where it could not be told."""
+    failure: records.Failure | None = None
+    """Why it could not be told."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """Settings that are tried, and what the same draws make of them."""
+
+    settings: Settings
+    telling: Telling | None = None
+    """The one that came last."""
+    answers: dict[int, WhatIfStep] = field(default_factory=dict)
+    """By the step's node."""
+    dropped: tuple[int, ...] = ()
+    """Nodes of steps that can't be answered: their logits were dropped."""
+    answered: int | None = None
+    """Tip of the path that was answered for."""
+
+
+@dataclass
+class Timeline:
+    """The steps of the current path and the tree they are part of, built from the records as they come."""
+
+    facts: records.ModelFacts | None = None
+    loading: records.Loading | None = None
+    prompt: records.PromptOpened | None = None
+    chunks: list[records.PrefillChunk] = field(default_factory=list)
+    prefilled: records.Prefilled | None = None
+    moved: records.Moved | None = None
+    """The last move's bill, until the next step."""
+    finished: dict[int, records.Finished] = field(default_factory=dict)
+    """By node."""
+    running: bool = False
+    load_failure: records.Failure | None = None
+    recorded: bool = False
+    """What is on show was recorded: no engine stands behind it."""
+    returning: str = ""
+    """How far the way from a recording to a live session is; empty where nobody is on it."""
+    telling: Telling | None = None
+    """How the sampler came to what is on show, or was a moment ago."""
+    trial: Trial | None = None
+    """Settings that are tried, None while there are none."""
+    trials: int = 0
+    """Grows whenever another step is marked as one that would differ, so that a view knows what to redraw."""
+
+    items: list[Item] = field(default_factory=list)
+    """The current path, prompt first."""
+    generation: int = 0
+    """Grows whenever the path is rebuilt rather than appended to, so that a view knows what to redraw."""
+    readings: int = 0
+    """Grows whenever known tokens get new readings (prompt logprobs arriving)."""
+    next: records.Distribution | None = None
+    """What follows the last token."""
+    kv: records.KVReading | None = None
+    """The KV cache at the tip."""
+    memory: records.Memory | None = None
+
+    beams: Beaming = field(default_factory=Beaming)
+    """Every token that a beam reached, and the last beam search."""
+
+    nodes: dict[int, Item] = field(default_factory=dict)
+    parent: dict[int, int] = field(default_factory=dict)
+    children: dict[int, list[int]] = field(default_factory=dict)
+    """Nodes after a node, oldest first; deleted ones are not among them."""
+    latest: dict[int, int] = field(default_factory=dict)
+    """The child that was last stood on, by node; where that is deleted, the newest that isn't."""
+    left: dict[int, int] = field(default_factory=dict)
+    """First nodes of what was left for another branch; the one left last has the largest number."""
+    branches: Branches = field(default_factory=Branches)
+    """The tree folded to its branches, without what is deleted."""
+    marks: Marks = field(default_factory=Marks)
+
+    _slot: int | None = None
+
+    # ---- where the person looks -------------------------------------------------------------
+
+    @property
+    def slot(self) -> int:
+        """The selected slot, 0 to len(items); len(items) is the token to come."""
+        return len(self.items) if self._slot is None else min(self._slot, len(self.items))
+
+    @property
+    def following(self) -> bool:
+        """True while the selected slot is the token to come, and stays so as tokens come."""
+        return self._slot is None or self._slot >= len(self.items)
+
+    def select(self, slot: int | None) -> None:
+        """Look at a slot; None or one past the end follows the tip."""
+        self._slot = None if slot is None or slot >= len(self.items) else max(0, slot)
+
+    def expect(self, slot: int) -> None:
+        """Look at a slot of the path that a move is about to bring; until then, and without it, follow the tip."""
+        self._slot = slot
+
+    @property
+    def selected(self) -> Item | None:
+        """The selected token, None at the token to come."""
+        slot = self.slot
+        return self.items[slot] if slot < len(self.items) else None
+
+    @property
+    def step(self) -> Step | None:
+        """The step whose readings are shown: the selected one, or the last one while following."""
+        item = self.selected if not self.following else (self.items[-1] if self.items else None)
+        return item if isinstance(item, Step) else None
+
+    @property
+    def distribution(self) -> records.Distribution | None:
+        """What the selected slot was, or will be, taken from; None in the prompt."""
+        if self.following:
+            return self.next
+        item = self.selected
+        return item.choice if isinstance(item, Step) else None
+
+    @property
+    def candidates(self) -> tuple[records.Candidate, ...]:
+        """Candidates of the selected slot, in the prompt too; empty where none were recorded."""
+        if (distribution := self.distribution) is not None:
+            return distribution.candidates
+        item = self.selected
+        return item.candidates if isinstance(item, PromptToken) else ()
+
+    @property
+    def taken(self) -> int | None:
+        """Token id that stands in the selected slot, or that a step would put there."""
+        if self.following:
+            return self.next.picked if self.next else None
+        item = self.selected
+        return item.id if item else None
+
+    @property
+    def before(self) -> int:
+        """Node before the selected slot: a choice there is a child of it."""
+        slot = self.slot
+        return self.items[slot - 1].node if slot else ROOT
+
+    @property
+    def tip(self) -> int:
+        """Node of the last token of the path."""
+        return self.items[-1].node if self.items else ROOT
+
+    @property
+    def phase(self) -> Phase:
+        if self.returning:
+            return Phase.RETURNING
+        if self.facts is None:
+            return Phase.FAILED if self.load_failure else Phase.LOADING
+        if self.prompt is None:
+            return Phase.EMPTY
+        if self.prefilled is None:
+            return Phase.PREFILL
+        return Phase.RUNNING if self.running else Phase.READY
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of the current path."""
+        return [item for item in self.items if isinstance(item, Step)]
+
+    @property
+    def boundary(self) -> int:
+        """Slot of the first step: how many tokens of the prompt the path begins with."""
+        return bisect_left(self.items, True, key=lambda item: isinstance(item, Step))
+
+    def tpot(self) -> Tpot | None:
+        """Time per output token over the steps of the current path."""
+        return tpot([step.ms.total for step in self.steps])
+
+    def told(self) -> Telling | None:
+        """What is known of the sampler's work at the selected slot, under the settings tried if there are any."""
+        telling = self.trial.telling if self.trial else self.telling
+        return telling if telling is not None and telling.of is self.distribution else None
+
+    def other(self, item: Item) -> WhatIfStep | None:
+        """What the settings that are tried would have picked in a step's place, where that is another token.
+
+        A token that was chosen by hand stands there whatever the settings are.
+        """
+        if self.trial is None or not isinstance(item, Step) or item.origin not in ("sampled", "greedy"):
+            return None
+        answer = self.trial.answers.get(item.node)
+        return answer if answer is not None and not answer.same else None
+
+    def siblings(self, slot: int) -> list[int]:
+        """Nodes that stand where the token of a slot stands, itself included, oldest first."""
+        if not 0 <= slot < len(self.items):
+            return []
+        return self.children.get(self.parent[self.items[slot].node], [])
+
+    def leaf(self, node: int) -> int:
+        """The end of the branch last followed from a node."""
+        while (child := self.latest.get(node)) is not None:
+            node = child
+        return node
+
+    def path(self, node: int) -> list[Item]:
+        """The tokens from the root to a node."""
+        found: list[Item] = []
+        while node != ROOT:
+            found.append(self.nodes[node])
+            node = self.parent[node]
+        return found[::-1]
+
+    def visit(self, node: int) -> None:
+        """Show the path to a token as it was told when it came; for what was recorded, where nothing moves."""
+        item, self.moved, self.next, self.kv = self.nodes[node], None, None, None
+        if isinstance(item, Step):
+            self.next, self.kv, self.memory = item.next, item.kv, item.memory
+        elif self.prefilled is not None and self.prefilled.next.node == node:
+            self.next, self.kv, self.memory = self.prefilled.next, self.prefilled.kv, self.prefilled.memory
+        if node != self.tip:
+            self._rebuild(node)
+
+    # ---- records as they come ---------------------------------------------------------------
+
+    def apply(self, record: records.Record) -> None:
+        """Take in one record."""
+        self.beams.apply(record)
+        match record:
+            case records.ModelFacts():
+                self.facts, self.loading, self.load_failure = record, None, None
+            case records.Loading():
+                self.loading = record
+            case records.PromptOpened():
+                self._open(record)
+            case records.PrefillChunk():
+                self.chunks.append(record)
+                self.kv = record.kv
+                self._read(record.echo)
+            case records.Prefilled():
+                self.prefilled, self.next = record, record.next
+                self.kv, self.memory = record.kv, record.memory
+            case Step():
+                self._step(record)
+            case records.Resampled():
+                self.next = record.next
+            case records.Moved():
+                self._move(record)
+            case records.Restored():
+                self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
+            case records.BeamStep(live=live, finished=finished, greedy=greedy):
+                self._grow([each.node for each in (*live, *finished, greedy) if each is not None])
+            case records.BeamEnded(ranking=ranking, greedy=greedy):
+                self._grow([each.node for each in (*ranking, greedy)])
+            case records.Marked() | records.Deleted() | records.Undeleted():
+                self.marks.apply(record, self)
+            case records.Finished():
+                self.finished[record.node] = record
+            case records.Failure(command="Load"):
+                self.load_failure = record
+            case _:
+                pass
+
+    def _open(self, record: records.PromptOpened) -> None:
+        self.prompt, self.prefilled, self.next, self.moved = record, None, None, None
+        self.chunks, self.finished = [], {}
+        self.nodes, self.parent, self.children, self.latest = {}, {}, {}, {}
+        self.branches, self.marks, self.left = Branches(), Marks(), {}
+        previous = ROOT
+        for item in record.tokens:
+            self._add(item, item.node, previous)
+            previous = item.node
+        self.items, self._slot = list(record.tokens), None
+        self.generation += 1
+
+    def _read(self, echo: Sequence[PromptToken]) -> None:
+        for item in echo:
+            self.nodes[item.node] = item
+            self.branches.add(token(item, self.parent[item.node]))
+            if item.position < len(self.items):
+                self.items[item.position] = item
+        if echo:
+            self.readings += 1
+
+    def _step(self, record: Step) -> None:
+        follow = self.following
+        at_tip = record.parent == self.tip
+        self._add(record, record.node, record.parent)
+        if at_tip:
+            self.items.append(record)
+        else:
+            self._rebuild(record.node)
+        self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
+        if follow:
+            self._slot = None
+
+    def _move(self, record: records.Moved) -> None:
+        self.moved, self.next, self.kv = record, record.next, record.kv
+        self.marks.reveal(record.node, self)
+        if record.node != self.tip:
+            self._rebuild(record.node)
+
+    def _grow(self, nodes: Sequence[int]) -> None:
+        """Take in tokens that beams reached, and that nobody stood on yet."""
+        for node in nodes:
+            if (beam := self.beams.nodes.get(node)) is not None:
+                self.marks.grown(token(beam, beam.parent), self)
+
+    def _rebuild(self, node: int) -> None:
+        before, self.items = self.items, self.path(node)
+        if (parted := shared(before, self.items)) < len(before):
+            self.left[before[parted].node] = max(self.left.values(), default=0) + 1
+        for item in self.items:
+            self._stand(self.parent[item.node], item.node)
+        self.generation += 1
+
+    def _add(self, item: Item, node: int, parent: int) -> None:
+        self.marks.reveal(parent, self)
+        self.marks.reveal(node, self)
+        if node not in self.nodes:
+            self.parent[node] = parent
+            insort(self.children.setdefault(parent, []), node)
+        self.nodes[node] = item
+        self.branches.add(token(item, parent))
+        self._stand(parent, node)
+
+    def _stand(self, parent: int, child: int) -> None:
+        self.latest[parent] = child
+        self.marks.stood(parent)
+
+
+def shared(one: Sequence[Item], other: Sequence[Item]) -> int:
+    """How many tokens two paths of one tree begin with together."""
+    for place, (first, second) in enumerate(zip(one, other, strict=False)):
+        if first.node != second.node:
+            return place
+    return min(len(one), len(other))

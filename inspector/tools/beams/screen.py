@@ -1,0 +1,344 @@
+"""The screen of the beam search: settings, the beams after each step, and the tree that they grow into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from textual import events, getters, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+from engine import records
+from inspector.main.dialogs.help import HelpDialog
+from inspector.tools.beams.control import BeamControl
+from inspector.tools.beams.form import BeamForm
+from inspector.tools.beams.reading import BeamReading
+from inspector.tools.beams.table import BeamTable
+from inspector.tools.beams.text import asked, beside_greedy, called, counts
+from inspector.tools.beams.tree import BeamTree
+from inspector.tools.beams.view import Entry, against, entries, passing
+from inspector.tools.beams.window import pieces
+from inspector.tools.beams.words import begun_after, hints, situation
+from inspector.tools.compare.screen import keys
+
+ABOUT = (
+    "Several continuations at once, the best of them kept",
+    "",
+    "At each step every beam grows by every token.",
+    "As many as the width stay, and the others fall out.",
+    "What comes of it is ranked beside greedy decoding.",
+    "",
+)
+LOW, TALL = 22, 32
+"""Rows from which list and tree stand under one another, and from which the text of a beam has room too."""
+
+
+class BeamScreen(Screen[int]):
+    """Searches with beams; returns the node of the beam that is to be gone to, None to stay.
+
+    Args:
+        control: Knows the engine and what was asked for last.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "step", "Step", tooltip="Let every beam grow by a token; while it runs, pause."),
+        Binding("r", "run", "Run", tooltip="Search to the end; again to pause."),
+        Binding("up", "highlight(-1)", "Beam above", tooltip="Highlight the beam above."),
+        Binding("down", "highlight(1)", "Beam below", tooltip="Highlight the beam below."),
+        Binding("left", "look(-1)", "Step before", tooltip="See the search as it was a step before."),
+        Binding("right", "look(1)", "Next step", tooltip="See the search as it was a step after."),
+        Binding("pageup", "look(-10)", "Ten before", tooltip="See the search as it was ten steps before."),
+        Binding("pagedown", "look(10)", "Ten after", tooltip="See the search as it was ten steps after."),
+        Binding("home", "first", "First step", tooltip="See the search after its first step."),
+        Binding("end", "last", "Last step", tooltip="See the search as it stands."),
+        Binding("enter", "go", "Go there", tooltip="Go to the highlighted beam: a branch of the tree."),
+        Binding("n", "new", "New search", tooltip="Set up another search."),
+        Binding("tab", "turn(1)", "Next view", tooltip="Change between list, tree and text."),
+        Binding("shift+tab", "turn(-1)", "View before", tooltip="Change back between list, tree and text."),
+        Binding("escape,B,q", "leave", "Back", tooltip="Go back; the search waits and goes on with B."),
+        Binding("T", "theme", "Dark or light", tooltip="Switch between the dark and the light theme."),
+        Binding("question_mark", "help", "Help", tooltip="Show the keys and what is shown."),
+    ]
+    AUTO_FOCUS = ""
+
+    form = getters.query_one("#beam-form", BeamForm)
+    table = getters.query_one("#beam-table", BeamTable)
+    reading = getters.query_one("#beam-reading", BeamReading)
+    lattice = getters.query_one("#beam-lattice", BeamTree)
+
+    def __init__(self, control: BeamControl) -> None:
+        super().__init__()
+        self.control = control
+        self.at: int | None = None
+        """The step that is looked at, None for the last one."""
+        self.node: int | None = None
+        """Of the highlighted beam, None for the best one, whichever that is."""
+        self.listed: list[Entry] = []
+        self.answer = ""
+        self._place = 0
+        self._view = 0
+        self._rows = 0
+        self._stale = False
+        self._setting = control.search is None
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="beam-place")
+        yield BeamForm(self.control.settings, id="beam-form")
+        yield Static(id="beam-asked")
+        yield BeamTable(id="beam-table")
+        yield BeamTree(id="beam-lattice")
+        yield BeamReading(id="beam-reading")
+        yield Static(id="beam-against")
+        yield Static(id="beam-status")
+        yield Static(id="beam-keys")
+
+    def on_mount(self) -> None:
+        """Take in what the engine tells from now on."""
+        self.control.controller.listeners.append(self._receive)
+        self.control.controller.timeline.beams.refused = None  # it was said then
+        self.call_after_refresh(self.show)
+        if self.setting:
+            self.call_after_refresh(self.form.begin)
+
+    def on_unmount(self) -> None:
+        """Listen no more."""
+        self.control.controller.listeners.remove(self._receive)
+
+    def on_screen_resume(self) -> None:
+        """Catch up with what happened under another screen."""
+        self.changed()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Another size may have room for both list and tree."""
+        self.changed()
+
+    # ---- showing ----------------------------------------------------------------------------
+
+    def _receive(self, record: records.Record) -> None:
+        self.changed()
+
+    def changed(self) -> None:
+        """Have everything shown anew: once, however often this is called before."""
+        if not self._stale:
+            self._stale = True
+            self.call_next(self.show)
+
+    @property
+    def setting(self) -> bool:
+        """Whether settings are asked for."""
+        return self._setting or self.control.search is None
+
+    @property
+    def step(self) -> int:
+        """The step that is shown, 0 while there is none."""
+        steps = len(self.control.search.steps) if self.control.search else 0
+        return steps if self.at is None else min(self.at, steps)
+
+    def show(self) -> None:
+        """Show everything anew, now."""
+        self._stale = False
+        if not (self.is_current and self.query("#beam-keys")):
+            return  # it is left, or not there yet: records come all the time
+        beams = self.control.controller.timeline.beams
+        self.listed = entries(beams, self.step) if self.step else []
+        self._pick()
+        self._arrange()
+        if self.listed:
+            self.table.put(self.listed, self._place, self._title(), counts(self.listed))
+        else:
+            self.table.explain((*ABOUT, self._advice()))
+        self.lattice.put(beams, self.listed, self.step, self._place)
+        if (entry := self.entry) is not None:
+            self.reading.put(pieces(entry, passing(self.listed)), f"Text of {called(entry)}")
+        self._write()
+
+    def _title(self) -> str:
+        search = self.control.search
+        if search is not None and search.ended is not None and self.step == len(search.steps):
+            return "Ranking"
+        return f"Beams after step {self.step}"
+
+    def _advice(self) -> str:
+        return (
+            "Press ⏎ to start, then space for one step, r to run."
+            if self.setting
+            else "The first step is under way."
+        )
+
+    def _pick(self) -> None:
+        """Keep the cursor on its beam, or on what grew from it, or on what it grew from; else on the best one."""
+        for places in (self._same(), self._grown(), self._older()):
+            if (place := next(places, None)) is not None:
+                self._place = place
+                return
+        self._place, self.node = 0, None
+
+    def _same(self) -> Iterator[int]:
+        return (place for place, entry in enumerate(self.listed) if entry.node == self.node)
+
+    def _grown(self) -> Iterator[int]:
+        for place, entry in enumerate(self.listed):
+            if entry.kind != "fell" and any(each.node == self.node for each in entry.path):
+                self.node = entry.node
+                yield place
+
+    def _older(self) -> Iterator[int]:
+        path = self.control.controller.timeline.beams.path(self.node) if self.node is not None else []
+        before = {each.node for each in path}
+        return (place for place, entry in enumerate(self.listed) if entry.node in before)
+
+    @property
+    def entry(self) -> Entry | None:
+        """The highlighted beam."""
+        return self.listed[self._place] if self.listed else None
+
+    def _write(self) -> None:
+        """The lines around the panels."""
+        width, entry = self.size.width - 2, self.entry
+        search, beams = self.control.search, self.control.controller.timeline.beams
+        self.query_one("#beam-place", Static).update(begun_after(self.control, self.setting, width))
+        self.query_one("#beam-asked", Static).update(Content(asked(search, width < 64) if search else ""))
+        beside = beside_greedy(entry, against(beams, entry, self.step)) if entry else ""
+        self.query_one("#beam-against", Static).update(Content(beside))
+        said = situation(self.control, self.setting, self.at)
+        status = self.query_one("#beam-status", Static)
+        status.update(Content(self.answer or said.text))
+        status.set_class(said.wrong or bool(self.answer), "-answer")
+        self.query_one("#beam-keys", Static).update(keys(width, hints(self.control, self.setting)))
+
+    @property
+    def views(self) -> tuple[frozenset[str], ...]:
+        """What `tab` goes through, at this size."""
+        height = self.app.size.height
+        each = (frozenset({"list"}), frozenset({"tree"}), frozenset({"text"}))
+        if height < LOW:
+            return each
+        return (frozenset({"list", "tree", "text"} if height >= TALL else {"list", "tree"}), *each[::-1])
+
+    def _arrange(self) -> None:
+        """Decide what is on screen. The list never shrinks while one search is shown, so that nothing jumps."""
+        view = self.views[self._view % len(self.views)] if self.listed else frozenset({"list"})
+        self.form.display = self.setting
+        self.query_one("#beam-asked").display = not self.setting
+        self.table.display, self.lattice.display = "list" in view, "tree" in view
+        self.reading.display = "text" in view
+        search = self.control.search
+        over = search is not None and search.ended is not None and self.at is None
+        self._rows = max(0 if over else self._rows, len(self.listed))
+        most = max(6, self.app.size.height // 2 - 2)
+        self.table.styles.height = min(self._rows + 3, most) if len(view) > 1 else "1fr"
+        self.reading.styles.height = 6 if len(view) > 1 else "1fr"
+
+    def _say(self, answer: str = "") -> None:
+        self.answer = answer
+        self.changed()
+
+    # ---- searching --------------------------------------------------------------------------
+
+    @on(BeamForm.Submitted)
+    def _begin(self, message: BeamForm.Submitted) -> None:
+        self.control.begin(message.settings)
+        self._setting, self.at, self.node, self._rows = False, None, None, 0
+        self.set_focus(None)
+        self._say()
+
+    def action_new(self) -> None:
+        """Set up another search."""
+        self._setting = True
+        self._say()
+        self.call_after_refresh(self.form.begin)
+
+    def action_step(self) -> None:
+        """Take a step, walk forward at an older one, or pause."""
+        if self.at is not None:
+            self.action_look(1)
+        else:
+            self.control.step()
+            self._say(self._idle())
+
+    def action_run(self) -> None:
+        """Search to the end, or pause."""
+        self.at = None
+        self.control.run()
+        self._say(self._idle())
+
+    def _idle(self) -> str:
+        """Why nothing happens, where nothing does."""
+        search = self.control.search
+        over = search is not None and search.over and not self.control.busy
+        return "This search is over. Press n to set up another one" if over else ""
+
+    # ---- looking ----------------------------------------------------------------------------
+
+    def action_highlight(self, by: int) -> None:
+        """Highlight another beam."""
+        if self.listed:
+            place = max(0, min(len(self.listed) - 1, self._place + by))
+            self.node = self.listed[place].node if place else None
+        self._say()
+
+    @on(BeamTable.Pointed)
+    def _pointed(self, message: BeamTable.Pointed) -> None:
+        if self.entry is not None and message.node == self.entry.node:
+            self.action_go()
+        elif any(entry.node == message.node for entry in self.listed):
+            self.node = message.node
+            self._say()
+
+    def action_look(self, by: int) -> None:
+        """See the search as it was some steps before or after."""
+        steps = len(self.control.search.steps) if self.control.search else 0
+        at = max(1, min(steps, self.step + by))
+        self.at = at if at < steps else None
+        self._say()
+
+    def action_first(self) -> None:
+        """See the search after its first step."""
+        self.action_look(-self.step)
+
+    def action_last(self) -> None:
+        """See the search as it stands."""
+        self.at = None
+        self._say()
+
+    def action_turn(self, by: int) -> None:
+        """Change between list, tree and text; among the settings, go to another field."""
+        if not self.setting:
+            self._view += by
+            self.changed()
+        elif by > 0:
+            self.focus_next()
+        else:
+            self.focus_previous()
+
+    # ---- leaving ----------------------------------------------------------------------------
+
+    def action_go(self) -> None:
+        """Leave for the highlighted beam; begin, where settings are asked for."""
+        if self.setting:
+            self.form.submit()
+        elif self.entry is not None:
+            self.control.pause()
+            self.dismiss(self.entry.node)
+
+    def action_leave(self) -> None:
+        """Leave the settings for the search that there is, or go back; what runs is paused."""
+        if self._setting and self.control.search is not None:
+            self._setting = False
+            self.set_focus(None)
+            self._say()
+            return
+        self.control.pause()
+        self.dismiss(None)
+
+    def action_theme(self) -> None:
+        """Switch between dark and light."""
+        self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
+
+    def action_help(self) -> None:
+        """Show the help."""
+        self.app.push_screen(HelpDialog())

@@ -1,0 +1,186 @@
+"""What a beam search looks like after one of its steps: who leads, who fell out, and what tells them apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Literal
+
+from engine.records import Beam, BeamEnded, BeamStep, Hypothesis
+from inspector.display import visible
+from inspector.state.beams import Beaming, BeamNode, BeamSearch
+
+Kind = Literal["live", "fell", "finished", "left", "greedy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One beam or hypothesis, as it stood after a step."""
+
+    kind: Kind
+    place: int | None
+    """Among the live beams or in the ranking, 1 the best; None for the others."""
+    path: tuple[BeamNode, ...]
+    """Its tokens, at least one."""
+    greedy: bool = False
+    """Whether greedy decoding says just this."""
+    ended: str = ""
+    """`eos` or `length` where it is finished, with the end-of-sequence token where that alone tells it from another;
+    printable."""
+
+    @property
+    def last(self) -> BeamNode:
+        return self.path[-1]
+
+    @property
+    def node(self) -> int:
+        return self.last.node
+
+    @property
+    def length(self) -> int:
+        """Tokens since the search began."""
+        return self.last.length
+
+    @property
+    def fell(self) -> int | None:
+        """The step at which it fell out, if it did."""
+        return self.last.fell if self.kind == "fell" else None
+
+
+def entries(beams: Beaming, at: int) -> list[Entry]:
+    """Everything that is to be listed after a step, best first, as far as it is known.
+
+    Args:
+        beams: Of a search with at least so many steps.
+        at: The step, from 1.
+
+    Returns:
+        Before the end: live beams, finished hypotheses, greedy decoding where it is none of them, and those that fell
+        out last, as many as the width. At the end: the ranking, greedy decoding, and the beams that were left.
+    """
+    search = beams.search
+    assert search is not None
+    if search.ended is not None and at == len(search.steps):
+        return list(_final(beams, search.ended))
+    return [*_under_way(beams, search, at), *_fallen(beams, at, search.opened.width)]
+
+
+def _final(beams: Beaming, end: BeamEnded) -> Iterator[Entry]:
+    ranked = any(each.node == end.greedy.node for each in end.ranking)
+    listed = [*_finished(beams, end.ranking if ranked else (*end.ranking, end.greedy), end.greedy.node)]
+    yield from listed if ranked else listed[:-1]
+    if not ranked:
+        yield replace(listed[-1], kind="greedy", place=None)
+    for beam in end.left:
+        yield _beam(beams, beam, "left")
+
+
+def _under_way(beams: Beaming, search: BeamSearch, at: int) -> Iterator[Entry]:
+    step = search.steps[at - 1]
+    greedy = _greedy(search.steps[:at])
+    for beam in step.live:
+        yield replace(_beam(beams, beam, "live"), greedy=greedy is not None and beam.node == greedy.node)
+    yield from _finished(beams, step.finished, greedy.node if greedy else -1)
+    listed = {beam.node for beam in step.live} | {each.node for each in step.finished}
+    if greedy is not None and greedy.node not in listed:
+        yield replace(_beam(beams, greedy, "greedy"), greedy=True)
+
+
+def _greedy(steps: Sequence[BeamStep]) -> Beam | None:
+    """Where greedy decoding stands, or ended before."""
+    return next((step.greedy for step in reversed(steps) if step.greedy is not None), None)
+
+
+def _beam(beams: Beaming, beam: Beam, kind: Kind) -> Entry:
+    return Entry(kind, beam.place + 1 if kind == "live" else None, tuple(beams.path(beam.node)))
+
+
+def _finished(beams: Beaming, found: Sequence[Hypothesis], greedy: int) -> Iterator[Entry]:
+    ends = endings(found)
+    for place, (each, end) in enumerate(zip(found, ends, strict=True), 1):
+        yield Entry("finished", place, tuple(beams.path(each.node)), each.node == greedy, end)
+
+
+def endings(found: Sequence[Hypothesis]) -> list[str]:
+    """How each hypothesis ended, printable; with the token that did where that alone tells it from another."""
+    texts = Counter(each.text for each in found)
+    return [
+        f"{each.reason} {visible(each.end)}" if texts[each.text] > 1 and each.end else each.reason
+        for each in found
+    ]
+
+
+def _fallen(beams: Beaming, at: int, count: int) -> Iterator[Entry]:
+    """Those that fell out last, the latest first; of one step the better ones first."""
+    latest: list[BeamNode] = []
+    for node in reversed(beams.fallen):
+        each = beams.nodes[node]
+        if each.fell is not None and each.fell <= at:
+            if len(latest) >= count and each.fell != latest[-1].fell:
+                break
+            latest.append(each)
+    latest.sort(key=lambda each: (-(each.fell or 0), -each.score))
+    for each in latest[:count]:
+        yield Entry("fell", None, tuple(beams.path(each.node)))
+
+
+# ---- what they share ----------------------------------------------------------------------------
+
+
+def shared(found: Sequence[Entry]) -> int:
+    """How many tokens all of these begin with."""
+    paths = [each.path for each in found]
+    if not paths:
+        return 0
+    same = takewhile(lambda nodes: len({each.node for each in nodes}) == 1, zip(*paths, strict=False))
+    return sum(1 for _ in same)
+
+
+def passing(found: Sequence[Entry]) -> Counter[int]:
+    """How many go through each node, of those that are in the search or came of it; all through where it began."""
+    those = [entry.path for entry in found if entry.kind not in ("fell", "greedy")]
+    return Counter(node for path in those for node in (path[0].parent, *(each.node for each in path)))
+
+
+# ---- beside greedy decoding -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """One beam beside greedy decoding."""
+
+    shared: int
+    """Tokens that both begin with."""
+    mine: BeamNode | None
+    """The first token that greedy decoding doesn't take; None where there is none."""
+    greedy: BeamNode | None
+    """What greedy decoding takes in its place; None where it says nothing more."""
+    tokens: int
+    """As many as both have."""
+    gap: float
+    """By how much the logprob of so many tokens is above that of greedy decoding's."""
+    longer: int
+    """How many tokens longer it is, below 0 for shorter."""
+
+
+def against(beams: Beaming, entry: Entry, at: int) -> Against | None:
+    """Set a beam beside greedy decoding after a step; None where that isn't known."""
+    search = beams.search
+    found = _greedy(search.steps[:at]) if search is not None else None
+    if found is None:
+        return None
+    mine, greedy = entry.path, beams.path(found.node)
+    same = sum(
+        1 for _ in takewhile(lambda pair: pair[0].node == pair[1].node, zip(mine, greedy, strict=False))
+    )
+    tokens = min(len(mine), len(greedy))
+    return Against(
+        same,
+        mine[same] if same < len(mine) else None,
+        greedy[same] if same < len(greedy) else None,
+        tokens,
+        mine[tokens - 1].total - greedy[tokens - 1].total,
+        len(mine) - len(greedy),
+    )

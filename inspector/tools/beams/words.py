@@ -1,0 +1,131 @@
+"""What the beam screen says around its panels: where beams begin, how far they are, and which keys matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from engine.records import Step
+from inspector.display import token_label, visible
+from inspector.scales import milliseconds
+from inspector.state.beams import BeamSearch
+from inspector.state.branches import ROOT
+from inspector.state.timeline import Timeline
+from inspector.tools.beams.control import BeamControl
+
+Hint = tuple[str, str, int]
+SETTING: tuple[Hint, ...] = (
+    ("⏎", "start", 9),
+    ("↑↓", "field", 7),
+    ("←→", "on or off", 4),
+    ("esc", "back", 8),
+)
+VIEWING: tuple[Hint, ...] = (
+    ("space", "step", 10), ("r", "run", 9), ("↑↓", "beam", 6), ("⏎", "go there", 7), ("←→", "steps", 5),
+    ("n", "new", 6), ("⇥", "view", 4), ("?", "help", 1), ("esc", "back", 8),
+)  # fmt: skip
+RUNNING: tuple[Hint, ...] = (
+    ("space", "pause", 10),
+    *(hint for hint in VIEWING if hint[0] not in ("space", "r")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is going on; printable."""
+
+    text: str
+    wrong: bool = False
+
+
+def hints(control: BeamControl, setting: bool) -> tuple[Hint, ...]:
+    """The keys that mean something now."""
+    if setting:
+        return SETTING
+    return RUNNING if control.running else VIEWING
+
+
+def situation(control: BeamControl, setting: bool, at: int | None) -> Said:
+    """What is going on, and what to do about it.
+
+    Args:
+        control: Knows the search.
+        setting: Whether settings are asked for.
+        at: The older step that is looked at, None for the last.
+    """
+    beams = control.controller.timeline.beams
+    if beams.refused is not None:
+        return _failed("No search was begun", beams.refused.message, beams.refused.hint)
+    search = beams.search
+    if setting or search is None:
+        return Said("⏎ starts a search with these settings")
+    if search.failure is not None:
+        return _failed("The search broke off", search.failure.message, search.failure.hint)
+    if at is not None:
+        return Said(f"Looking at step {at} of {len(search.steps)}. end goes back to the last one")
+    if search.ended is not None:
+        return Said(f"{_over(search)}. ⏎ goes to the highlighted beam, n sets up another search")
+    return Said(_under_way(control, search))
+
+
+def _failed(what: str, message: str, hint: str) -> Said:
+    return Said(visible(f"{what}: {message} {hint}".strip()), wrong=True)
+
+
+def _over(search: BeamSearch) -> str:
+    end = search.ended
+    assert end is not None
+    why = "max tokens" if end.reason == "length" else "what finished is good enough"
+    return f"Over after {end.steps} steps, {milliseconds(end.ms)}: {why}"
+
+
+def _under_way(control: BeamControl, search: BeamSearch) -> str:
+    step, most = len(search.steps), search.opened.max_tokens
+    if control.running:
+        return f"Searching: step {step} of at most {most}. space pauses"
+    if search.step is None:
+        return "Beginning"
+    alone = "" if search.step.live else " Only greedy decoding goes on."
+    note = f" {visible(search.opened.note)}" if search.opened.note else ""
+    cost = milliseconds(search.step.ms)
+    return f"Step {step} of at most {most}, {cost}.{alone} space steps, r runs to the end.{note}"
+
+
+# ---- where beams begin --------------------------------------------------------------------------
+
+
+def begun_after(control: BeamControl, setting: bool, width: int) -> Content:
+    """The text after which beams begin, or began: as much of its end as fits."""
+    timeline, search = control.controller.timeline, control.search
+    node = control.start if setting or search is None else search.opened.node
+    head, tail = ("Beams begin after ", _instead(timeline)) if setting else ("Beams began after ", "")
+    room = width - cell_len(head) - cell_len(tail) - 1
+    text = _end_of(timeline, node, room)
+    return (
+        Content.styled(head, "bold")
+        + Content(text)
+        + Content.styled("▌", "$primary")
+        + Content.styled(tail, "$text-warning")
+    )
+
+
+def _instead(timeline: Timeline) -> str:
+    """Which older token the beams would stand in place of."""
+    item = timeline.selected
+    if timeline.following or item is None or timeline.before == ROOT:
+        return ""
+    what = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
+    return f" in place of {token_label(item.text, item.raw)}, {what}"
+
+
+def _end_of(timeline: Timeline, node: int, cells: int) -> str:
+    """As much of the end of a path's text as fits, whole tokens."""
+    found, room = "", cells - 1
+    while (item := timeline.nodes.get(node)) is not None:
+        text = visible(item.text)
+        if cell_len(text) > room:
+            return "…" + found
+        found, room, node = text + found, room - cell_len(text), timeline.parent[node]
+    return found

@@ -1,0 +1,190 @@
+"""The dialog for the breakpoints: where runs stop to let a person look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, HorizontalGroup
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Button, Input, Label
+
+from engine.breakpoints import BY_NAME, CONDITIONS, Breakpoints, Condition
+from engine.errors import SettingsError
+from inspector.display import visible
+from inspector.tools.sampler.dialog import escaped, unescaped
+from inspector.widgets.choice import Choice
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.safety import Line
+
+GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "eos")),
+    ("The run and its text", ("tokens", "text", "regex")),
+)
+"""The conditions in the order in which they stand."""
+NARROW = 80
+"""Columns below which there is no room beside a field."""
+ALL_HELP = "text and tokens then hold from when they came"
+TEXT_HELP = "; \\n is a line"
+
+
+class ConditionRow(Container):
+    """One condition: its label and its value, and beside or under them what it is, or what is wrong with it.
+
+    Args:
+        name: Of the condition.
+        label: What it is called.
+        value: Where its value is given.
+        help: What it is.
+        long: Whether the value may take the whole line.
+    """
+
+    def __init__(self, name: str, label: str, value: Widget, help: str, long: bool = False) -> None:
+        super().__init__(classes="break-row" + (" -long-row" if long else ""))
+        self._name, self._label, self._value, self._help = name, label, value, help
+
+    def compose(self) -> ComposeResult:
+        with HorizontalGroup():
+            yield Label(self._label, classes="field-label", markup=False)
+            yield self._value
+        yield Remark(self._help, id=f"remark-{self._name}")
+
+
+class BreakpointsDialog(Dialog[Breakpoints]):
+    """Asks for breakpoints; each field is checked as it is typed, and an empty one is off.
+
+    Args:
+        points: What stands in the fields at first.
+        problems: What is wrong with the file that keeps them, one sentence each.
+    """
+
+    HEADING: ClassVar[str] = "Breakpoints: where runs stop"
+    APPLY: ClassVar[str] = "Apply"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "app.focus_previous", "Field above", show=False, priority=True),
+        Binding("down", "app.focus_next", "Field below", show=False, priority=True),
+        Binding("enter", "apply", "Apply", show=False),
+        Binding("ctrl+d", "clear", "Clear all", tooltip="Turn every breakpoint off.", priority=True),
+    ]
+
+    def __init__(self, points: Breakpoints, problems: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.points, self._problems = points, " ".join(problems)
+
+    def body(self) -> Iterable[Widget]:
+        yield Remark(
+            "An empty field is off. What is set is remembered for the next start.", id="breaks-remark"
+        )
+        for title, names in GROUPS:
+            yield Label(title, classes="group-label", markup=False)
+            yield from (self._row(BY_NAME[name]) for name in names)
+        yield Label("Several conditions", classes="group-label", markup=False)
+        choice = Choice(("any of them", "all at once"), int(self.points.all_of), id="break-all_of")
+        yield ConditionRow("all_of", "stop at", choice, ALL_HELP, long=True)
+
+    def _row(self, condition: Condition) -> Widget:
+        name, value = condition.name, getattr(self.points, condition.name)
+        if condition.kind == "switch":
+            field: Widget = Choice(("off", "on"), int(value), id=f"break-{name}")
+        else:
+            field = Line(_typed(condition, value), "off", id=f"break-{name}")
+        return ConditionRow(
+            name, condition.label, field, _help(condition), condition.kind in ("text", "regex")
+        )
+
+    def extra(self) -> Iterable[Button]:
+        yield Button(Content("Clear  ctrl+d"), id="clear", compact=True)
+
+    def on_mount(self) -> None:
+        """Begin in the first field."""
+        self.query_one(f"#break-{GROUPS[0][1][0]}", Line).focus()
+        if self._problems:
+            self.query_one("#breaks-remark", Remark).say(visible(self._problems), wrong=True)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Explain the field in the frame, where there is no room beside it."""
+        name = (event.widget.id or "").removeprefix("break-")
+        help = {each.name: _help(each) for each in CONDITIONS} | {"all_of": ALL_HELP}
+        about = help.get(name, "") if self.app.size.width < NARROW else ""
+        self.query_one("#dialog").border_subtitle = Content(visible(about))
+
+    # ---- fields -----------------------------------------------------------------------------
+
+    @on(Input.Changed)
+    @on(Choice.Changed)
+    def _changed(self) -> None:
+        self.read()
+
+    def read(self) -> Breakpoints | None:
+        """Read all fields, and say at each what is wrong with it.
+
+        Returns:
+            The breakpoints as they stand in the fields, None while any field is wrong.
+        """
+        values: dict[str, Any] = {}
+        wrong = False
+        for condition in CONDITIONS:
+            try:
+                values[condition.name] = self._value(condition)
+            except SettingsError as error:
+                wrong = True
+                self._complain(condition, error)
+            else:
+                self.query_one(f"#remark-{condition.name}", Remark).say(_help(condition))
+        self.query_one("#apply", Button).disabled = wrong
+        all_of = bool(self.query_one("#break-all_of", Choice).chosen)
+        return None if wrong else replace(Breakpoints(all_of=all_of), **values)
+
+    def _complain(self, condition: Condition, error: SettingsError) -> None:
+        remark = self.query_one(f"#remark-{condition.name}", Remark)
+        remark.say(visible(str(error)), wrong=True)
+        if self.query_one(f"#break-{condition.name}").has_focus:
+            self.call_after_refresh(remark.scroll_visible, animate=False)
+
+    def _value(self, condition: Condition) -> Any:
+        field = self.query_one(f"#break-{condition.name}")
+        if isinstance(field, Choice):
+            return bool(field.chosen)
+        assert isinstance(field, Line)
+        return condition.parse(unescaped(field.value) if condition.kind == "text" else field.value)
+
+    def action_clear(self) -> None:
+        """Turn everything off, in the fields."""
+        for condition in CONDITIONS:
+            field = self.query_one(f"#break-{condition.name}")
+            if isinstance(field, Choice):
+                field.chosen = 0
+            elif isinstance(field, Line):
+                field.value = ""
+        self.query_one("#breaks-remark", Remark).say(
+            "All are off now. Apply keeps it so, esc leaves them as they were."
+        )
+
+    @on(Button.Pressed, "#clear")
+    def _clear_pressed(self) -> None:
+        self.action_clear()
+
+    # ---- leaving ----------------------------------------------------------------------------
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.action_apply()
+
+    def action_apply(self) -> None:
+        """Apply the breakpoints, if all of them are right."""
+        if (points := self.read()) is not None:
+            self.dismiss(points)
+
+
+def _help(condition: Condition) -> str:
+    return condition.help + (TEXT_HELP if condition.kind == "text" else "")
+
+
+def _typed(condition: Condition, value: Any) -> str:
+    text = condition.format(value)
+    return escaped(text) if condition.kind == "text" else text

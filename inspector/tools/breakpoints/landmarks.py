@@ -1,0 +1,125 @@
+"""Places on the current path worth a look: surprises and fork points, and the way from one to the next.
+
+Read off the records that are there, prompt included where its tokens have readings; one pass over the path a key.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.records import Candidate, Step
+from inspector.display import token_label
+from inspector.state.timeline import Item, Timeline
+
+SURPRISE_BITS = 4.0
+"""A token is a surprise from so much surprisal up: the model gave it one chance in sixteen at most."""
+FORK_MARGIN = 0.1
+"""A fork point is where the second candidate was less than this behind the first, or where there are branches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """One kind of place, and its words."""
+
+    name: str
+    rule: str
+    """When a token is one: what it has, as the end of a sentence."""
+    slots: Callable[[Timeline], list[int]]
+    """Where they are, in the path's order."""
+    tell: Callable[[Timeline, int], str]
+    """What there is to say of the one at a slot; printable."""
+
+
+def surprisal(item: Item) -> float | None:
+    """Bits of surprisal of a token; None where the model's opinion isn't known."""
+    if isinstance(item, Step):
+        return item.surprisal_bits
+    return None if item.logprob is None else max(0.0, -item.logprob / math.log(2))
+
+
+def surprises(timeline: Timeline) -> list[int]:
+    """Slots of the tokens that the model hardly expected."""
+    bits = (surprisal(item) for item in timeline.items)
+    return [slot for slot, value in enumerate(bits) if value is not None and value >= SURPRISE_BITS]
+
+
+def forks(timeline: Timeline) -> list[int]:
+    """Slots where another token was nearly as probable as the first, or where another was taken too."""
+    return [slot for slot, item in enumerate(timeline.items) if _forks(timeline, slot, item)]
+
+
+def _forks(timeline: Timeline, slot: int, item: Item) -> bool:
+    two = best_two(item)
+    close = two is not None and two[0].prob - two[1].prob < FORK_MARGIN
+    return close or len(timeline.siblings(slot)) > 1
+
+
+def best_two(item: Item) -> tuple[Candidate, Candidate] | None:
+    """The two most probable candidates in a token's place; None where they weren't recorded."""
+    candidates = item.choice.candidates if isinstance(item, Step) else item.candidates
+    return (candidates[0], candidates[1]) if len(candidates) > 1 and candidates[1].rank <= 2 else None
+
+
+def _tell_surprise(timeline: Timeline, slot: int) -> str:
+    item = timeline.items[slot]
+    return f"{_label(item)}, {surprisal(item) or 0:.1f} bits, rank {item.rank or 0:,}"
+
+
+def _tell_fork(timeline: Timeline, slot: int) -> str:
+    item, branches = timeline.items[slot], len(timeline.siblings(slot))
+    two = best_two(item)
+    told = f"{branches} branches" if branches > 1 else ""
+    if two is None:
+        return told
+    first, second = (f"{_label(each)} {each.prob:.1%}".replace("%", " %") for each in two)
+    return f"{first} against {second}" + (f", {told}" if told else "")
+
+
+def _label(item: Item | Candidate) -> str:
+    return token_label(item.text, item.raw)
+
+
+SURPRISE = Landmark(
+    "surprise",
+    "has 4 bits of surprisal or more, a probability of 6.25 % or less",
+    surprises,
+    _tell_surprise,
+)
+FORK = Landmark(
+    "fork point",
+    "has less than 10 % between its first two candidates, or branches",
+    forks,
+    _tell_fork,
+)
+
+
+def go(timeline: Timeline, kind: Landmark, by: int) -> str:
+    """Look at the next place of a kind (or, with -1, at the last one before), and tell of it.
+
+    Returns:
+        What there is, or that there is none; printable.
+    """
+    slots, slot = kind.slots(timeline), timeline.slot
+    if not slots:
+        return f"No {kind.name} on this path: one {kind.rule}{_unread(timeline)}"
+    before, after = bisect_left(slots, slot), bisect_right(slots, slot)
+    place = after if by > 0 else before - 1
+    if not 0 <= place < len(slots):
+        return _no_more(kind, by, before if by > 0 else len(slots) - after)
+    timeline.select(slots[place])
+    return f"{kind.name.capitalize()} {place + 1} of {len(slots)}: {kind.tell(timeline, slots[place])}"
+
+
+def _no_more(kind: Landmark, by: int, others: int) -> str:
+    where, other = ("after", "before") if by > 0 else ("before", "after")
+    rest = f"there {'is' if others == 1 else 'are'} {others} {other} it" if others else "this is the only one"
+    return f"No {kind.name} {where} this token: {rest}"
+
+
+def _unread(timeline: Timeline) -> str:
+    """That the prompt was read without what the model thought of it, where that is so."""
+    off = timeline.prompt is not None and not timeline.prompt.echo
+    return "; prompt logprobs are off" if off else ""

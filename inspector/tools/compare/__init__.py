@@ -1,0 +1,1 @@
+"""Two branches set against each other."""

@@ -1,0 +1,274 @@
+"""The screen that sets the current path against another branch, token for token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual import events, getters, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+from inspector.display import token_label, visible
+from inspector.main.dialogs.help import HelpDialog
+from inspector.session.controller import Controller
+from inspector.state.timeline import Item, Timeline
+from inspector.tools.compare.comparison import Comparison, compare, nearest, others
+from inspector.tools.compare.figures import GapChart, TotalsPanel
+from inspector.tools.compare.lines import LEFT, RIGHT
+from inspector.tools.compare.table import CompareTable
+
+LOOK_SECONDS = 0.5
+"""Between two looks at whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
+HINTS = (
+    ("↑↓", "walk", 4), ("⇥", "side", 5), ("⏎", "go there", 6), ("[ ]", "other branch", 7), ("n N", "meetings", 3),
+    ("pgup pgdn", "page", 1), ("?", "help", 2), ("esc", "back", 8),
+)  # fmt: skip
+"""Keys, what they do, and their worth: the least worthy goes first where there is no room."""
+ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second branch"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the person wants to go."""
+
+    tip: int | None
+    """End of the branch, None for the current path."""
+    slot: int
+    """The token to look at."""
+
+
+class CompareScreen(Screen[Place]):
+    """Compares the current path, on the left, with one other branch.
+
+    Args:
+        controller: Its timeline has a branch besides the current path.
+        other: Where the branch ends that is shown first.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "walk(-1)", "Up", tooltip="Walk one token up.", priority=True),
+        Binding("down", "walk(1)", "Down", tooltip="Walk one token down.", priority=True),
+        Binding("pageup", "page(-1)", "Page up", tooltip="Walk a page up.", priority=True),
+        Binding("pagedown", "page(1)", "Page down", tooltip="Walk a page down.", priority=True),
+        Binding("home", "parting", "Parting", tooltip="Go to the parting, then to the first token.", priority=True),
+        Binding("end", "end", "End", tooltip="Go to the last token.", priority=True),
+        Binding("n", "meeting(1)", "Next meeting", tooltip="Go to where they meet or part next."),
+        Binding("N", "meeting(-1)", "Meeting before", tooltip="Go to where they met or parted before."),
+        Binding("tab,shift+tab", "side", "Other side", tooltip="Go to the other side.", priority=True),
+        Binding("left", "side(0)", "Left", tooltip="Go to the left side.", priority=True),
+        Binding("right", "side(1)", "Right", tooltip="Go to the right side.", priority=True),
+        Binding("left_square_bracket", "other(-1)", "Branch before", tooltip="Compare with the branch before."),
+        Binding("right_square_bracket", "other(1)", "Next branch", tooltip="Compare with the next branch."),
+        Binding("enter", "go", "Go there", tooltip="Go to the token under the cursor.", priority=True),
+        Binding("escape,c,q", "leave", "Back", tooltip="Go back; nothing has changed."),
+        Binding("T", "theme", "Dark or light", tooltip="Switch between the dark and the light theme."),
+        Binding("question_mark", "help", "Help", tooltip="Show the keys and what is shown."),
+    ]  # fmt: skip
+    AUTO_FOCUS = "#compare-table"
+
+    table = getters.query_one("#compare-table", CompareTable)
+    gap = getters.query_one("#compare-gap", GapChart)
+    totals = getters.query_one("#compare-totals", TotalsPanel)
+    status = getters.query_one("#compare-status", Static)
+
+    def __init__(self, controller: Controller, other: int) -> None:
+        super().__init__()
+        self.controller = controller
+        self.other = other
+        self.comparison: Comparison | None = None
+        self._others: list[int] = []
+        self._seen: tuple[int, ...] = ()
+
+    @property
+    def timeline(self) -> Timeline:
+        """The one on show; another model brings another."""
+        return self.controller.timeline
+
+    def compose(self) -> ComposeResult:
+        yield CompareTable(id="compare-table")
+        with Horizontal(id="compare-figures"):
+            yield GapChart(id="compare-gap")
+            yield TotalsPanel(id="compare-totals")
+        yield Static(id="compare-status")
+        yield Static(id="compare-keys")
+
+    def on_mount(self) -> None:
+        """Begin where they part; go on looking whether the tree grows."""
+        self._compare()
+        self.call_after_refresh(self._begin)
+        self.set_interval(LOOK_SECONDS, self._look)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """As many keys as fit."""
+        self.set_class(event.size.height < 16, "-low")
+        self.query_one("#compare-keys", Static).update(keys(event.size.width - 2))
+
+    # ---- what is compared -------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Compare anew where the tree has changed; leave where there is nothing to compare any more."""
+        if not self.is_current or self._stamp() == self._seen:
+            return
+        if self.other not in others(self.timeline):
+            other = nearest(self.timeline)
+            if other is None:
+                self.dismiss(None)
+                return
+            self.other = other
+        self._compare()
+
+    def _stamp(self) -> tuple[int, ...]:
+        timeline = self.timeline
+        return (
+            id(timeline),
+            timeline.generation,
+            len(timeline.items),
+            len(timeline.nodes),
+            timeline.marks.version,
+        )
+
+    def _compare(self) -> None:
+        self._seen = self._stamp()
+        self._others = others(self.timeline) or [self.other]
+        self.comparison = compare(list(self.timeline.items), self.timeline.path(self.other))
+        self.table.show(self.comparison, self._names(self.comparison))
+        self.totals.put(self.comparison)
+        self._pointed()
+
+    def _names(self, comparison: Comparison) -> tuple[str, str]:
+        left, right = (_tokens(of.tokens + comparison.shared) for of in comparison.totals)
+        return f"this path · {left}", f"{self._other_name(comparison)} · {right}"
+
+    def _other_name(self, comparison: Comparison) -> str:
+        place = self._others.index(self.other) + 1 if self.other in self._others else 1
+        first = comparison.right[comparison.shared : comparison.shared + 1]
+        name = self.timeline.marks.at(first[0].node).name if first else ""
+        which = f"other {place} of {len(self._others)}" if len(self._others) > 1 else "the other"
+        return f"{visible(name)} · {which}" if name else which
+
+    def _begin(self) -> None:
+        """The first token after the parting, on the side that has one."""
+        assert self.comparison is not None
+        right = self.comparison.totals[RIGHT].tokens > 0
+        self.table.point(self.comparison.shared, RIGHT if right else LEFT)
+        self.table.centre()
+        self._pointed()
+
+    # ---- the cursor -------------------------------------------------------------------------
+
+    def _point(self, cursor: int, side: int | None = None) -> None:
+        self.table.point(cursor, self.table.side if side is None else side)
+        self._pointed()
+
+    def _pointed(self) -> None:
+        """Tell what stands under the cursor, and mark it in the chart."""
+        comparison, pair = self.comparison, self.table.pair
+        if comparison is None or pair is None:
+            return
+        place = pair.left if self.table.side == LEFT else pair.right
+        self.gap.put(comparison, 0 if place is None else max(0, place - comparison.shared + 1))
+        self._say(self._situation(comparison.items(pair)[self.table.side]))
+
+    def _situation(self, item: Item | None) -> str:
+        if item is None:
+            return "There is no token on this side. tab goes to the other one"
+        label = token_label(item.text, item.raw)
+        if self.table.side == LEFT:
+            return f"⏎ looks at {label}, token {item.position + 1} of this path"
+        return f"⏎ goes to {label}, token {item.position + 1} of this branch"
+
+    def _say(self, words: str, answer: bool = False) -> None:
+        self.status.update(Content(words))
+        self.status.set_class(answer, "-answer")
+
+    def action_walk(self, by: int) -> None:
+        """Walk up or down."""
+        self._point(self.table.cursor + by)
+
+    def action_page(self, by: int) -> None:
+        """Walk a page up or down."""
+        self._point(self.table.cursor + by * self.table.page)
+
+    def action_parting(self) -> None:
+        """Go to the first token after the parting; from there to the first of all."""
+        shared = self.comparison.shared if self.comparison else 0
+        self._point(0 if self.table.cursor == shared else shared)
+
+    def action_end(self) -> None:
+        """Go to the last token."""
+        self._point(len(self.table.lines))
+
+    def action_side(self, side: int | None = None) -> None:
+        """Go to a side, or to the other one."""
+        self._point(self.table.cursor, 1 - self.table.side if side is None else side)
+
+    def action_meeting(self, by: int) -> None:
+        """Go to where they meet or part next, or did before."""
+        turns = self.comparison.turns if self.comparison else ()
+        here = self.table.cursor
+        found = [place for place in turns if (place > here if by > 0 else place < here)]
+        if found:
+            self._point(found[0] if by > 0 else found[-1])
+            self.table.centre()
+        else:
+            self._say(f"They neither meet nor part {'after' if by > 0 else 'before'} this.", answer=True)
+
+    @on(CompareTable.Pointed)
+    def _clicked(self, message: CompareTable.Pointed) -> None:
+        self._point(message.place, message.side)
+
+    # ---- branches ---------------------------------------------------------------------------
+
+    def action_other(self, by: int) -> None:
+        """Compare with a neighbouring branch."""
+        found = others(self.timeline)
+        if len(found) < 2:
+            self._say("There is no third branch to compare with.", answer=True)
+            return
+        place = found.index(self.other) + by if self.other in found else 0
+        self.other = found[place % len(found)]
+        self._compare()
+        self._begin()
+
+    def action_go(self) -> None:
+        """Leave for the token under the cursor."""
+        comparison, pair, side = self.comparison, self.table.pair, self.table.side
+        slot = None if pair is None else pair.left if side == LEFT else pair.right
+        if comparison is None or slot is None:
+            self._say("There is no token on this side here. tab goes to the other one", answer=True)
+        else:
+            self.dismiss(Place(None if side == LEFT else self.other, slot))
+
+    def action_leave(self) -> None:
+        """Go back."""
+        self.dismiss(None)
+
+    def action_theme(self) -> None:
+        """Switch between dark and light."""
+        self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
+
+    def action_help(self) -> None:
+        """Show the help."""
+        self.app.push_screen(HelpDialog())
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} token{'' if count == 1 else 's'}"
+
+
+def keys(width: int, hints: Sequence[tuple[str, str, int]] = HINTS) -> Content:
+    """The keys that fit in so many cells, in their order."""
+    kept = list(hints)
+    while kept and sum(cell_len(f"{key} {word}") + 2 for key, word, _ in kept) - 2 > width:
+        kept.remove(min(kept, key=lambda hint: hint[2]))
+    parts = [
+        Content.styled(key, "bold $footer-key-foreground") + Content(f" {word}") for key, word, _ in kept
+    ]
+    return Content("  ").join(parts)

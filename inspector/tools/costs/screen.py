@@ -1,0 +1,208 @@
+"""The screen of what one step costs: its parts, its layers, the roofline, and quantized KV."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events, getters
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+from engine import records
+from engine.commands import CompareKV, Measure, MeasureRoofline, Profile
+from inspector.display import visible
+from inspector.main.dialogs.help import HelpDialog
+from inspector.tools.compare.screen import keys
+from inspector.tools.costs.control import CostControl
+from inspector.tools.costs.pages import bits_page, layers_page, parts_page, roofline_page
+from inspector.widgets.canvas import Canvas, Row, centred
+from inspector.widgets.charts import bar
+from inspector.widgets.page_view import CostView
+
+PARTS, LAYERS, ROOFLINE, BITS = range(4)
+PAGES = ("Parts of a step", "Layers", "Roofline", "KV cache at fewer bits")
+SHORT = ("Parts", "Layers", "Roofline", "Bits")
+NEEDS: tuple[tuple[type[Measure], ...], ...] = (
+    (Profile, MeasureRoofline),
+    (Profile,),
+    (MeasureRoofline,),
+    (CompareKV,),
+)
+"""What each page is drawn from; the first one is what it can't do without."""
+BAR = 16
+
+
+class ProfileScreen(Screen[None]):
+    """Measures the step to come, on copies: the session stays as it is.
+
+    Args:
+        control: Asks the engine and keeps what was measured.
+        page: The one to begin with.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab,right", "turn(1)", "Next page", tooltip="Show the next page.", priority=True),
+        Binding("shift+tab,left", "turn(-1)", "Page before", tooltip="Show the page before.", priority=True),
+        Binding("1", "page(0)", "Parts", tooltip="Show the parts of a step.", show=False),
+        Binding("2", "page(1)", "Layers", tooltip="Show the layers.", show=False),
+        Binding("3", "page(2)", "Roofline", tooltip="Show the roofline.", show=False),
+        Binding("4,Q", "page(3)", "Bits", tooltip="Show the KV cache at fewer bits.", show=False),
+        Binding("up", "scroll(-1)", "Up", tooltip="Scroll up.", priority=True),
+        Binding("down", "scroll(1)", "Down", tooltip="Scroll down.", priority=True),
+        Binding("pageup", "scroll(-10)", "Page up", tooltip="Scroll up by ten lines.", priority=True),
+        Binding("pagedown", "scroll(10)", "Page down", tooltip="Scroll down by ten lines.", priority=True),
+        Binding("r,space", "again", "Again", tooltip="Measure again; while it is measured, stop."),
+        Binding("escape,P,q", "leave", "Back", tooltip="Go back; what is measured stops."),
+        Binding("T", "theme", "Dark or light", tooltip="Switch between the dark and the light theme."),
+        Binding("question_mark", "help", "Help", tooltip="Show the keys and what is shown."),
+    ]
+    AUTO_FOCUS = "#cost-view"
+
+    view = getters.query_one("#cost-view", CostView)
+
+    def __init__(self, control: CostControl, page: int = PARTS) -> None:
+        super().__init__()
+        self.control = control
+        self.page = page
+        self._stale = False
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="cost-place")
+        yield CostView(id="cost-view")
+        yield Static(id="cost-status")
+        yield Static(id="cost-keys")
+
+    def on_mount(self) -> None:
+        """Take in what the engine tells from now on, and ask for what the page needs."""
+        self.control.enter()
+        self.control.controller.listeners.append(self._receive)
+        self.control.want(*NEEDS[self.page])
+        self.call_after_refresh(self.show)
+
+    def on_unmount(self) -> None:
+        """Listen no more."""
+        self.control.controller.listeners.remove(self._receive)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """As much as there is room for."""
+        self.changed()
+
+    # ---- showing ----------------------------------------------------------------------------
+
+    def _receive(self, record: records.Record) -> None:
+        self.control.receive(record)
+        self.changed()
+
+    def changed(self) -> None:
+        """Have everything shown anew: once, however often this is called before."""
+        if not self._stale:
+            self._stale = True
+            self.call_next(self.show)
+
+    def show(self) -> None:
+        """Show everything anew, now."""
+        self._stale = False
+        if not self.is_attached:
+            return
+        self.query_one("#cost-place", Static).update(self._tabs())
+        self.view.put(PAGES[self.page], self._draw)
+        status = self.query_one("#cost-status", Static)
+        status.update(Content(self.situation()))
+        status.set_class(self._failure is not None, "-answer")
+        doing = "stop" if self.control.out else "again"
+        hints = (
+            ("⇥", "page", 9), ("↑↓", "scroll", 5), ("r", doing, 6), ("T", "theme", 1), ("?", "help", 2),
+            ("esc", "back", 8),
+        )  # fmt: skip
+        self.query_one("#cost-keys", Static).update(keys(self.size.width - 2, hints))
+
+    def _tabs(self) -> Content:
+        """The pages, the present one standing out."""
+        names = PAGES if self.size.width >= 72 else SHORT
+        parts = [
+            Content.styled(f" {n + 1} {name} ", "reverse bold" if n == self.page else "")
+            for n, name in enumerate(names)
+        ]
+        return Content(" ").join(parts)
+
+    def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
+        control = self.control
+        match self.page:
+            case 0 if control.profiled is not None:
+                return parts_page(on, control.profiled, control.roofline, width, height)
+            case 1 if control.profiled is not None:
+                return layers_page(on, control.profiled, width)
+            case 2 if control.roofline is not None:
+                return roofline_page(on, control.roofline, width, height)
+            case 3 if control.compared is not None:
+                return bits_page(on, control.compared, width)
+        return self._empty(on, width, height)
+
+    def _empty(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """Why there is nothing yet."""
+        failure = self._failure
+        if failure is not None:
+            told = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        elif self.control.out:
+            told = [("Being measured, on a copy of the KV cache.", on.rich_style)]
+        else:
+            told = [("Nothing was measured.", on.rich_style), ("Press r to measure.", on.ink("muted"))]
+        return centred(told, width, height)
+
+    @property
+    def _failure(self) -> records.Failure | None:
+        return self.control.failures.get(NEEDS[self.page][0].__name__)
+
+    def situation(self) -> str:
+        """What is going on."""
+        control = self.control
+        if control.out:
+            now = control.measuring
+            if now is None:
+                return "Getting ready"
+            filled = bar(now.done / now.total if now.total else 0.0, BAR).replace(" ", "·")
+            return f"{filled} {visible(now.detail)} {now.done}/{now.total}"
+        if self._failure is not None:
+            return visible(self._failure.message)
+        if self.page in (PARTS, LAYERS) and control.profiled is not None:
+            done = control.profiled
+            return f"The step after {done.tokens:,} tokens, {done.repeats} times. Press r to measure again"
+        return "Press r to measure again"
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def action_turn(self, by: int) -> None:
+        """Show a neighbouring page."""
+        self.action_page((self.page + by) % len(PAGES))
+
+    def action_page(self, page: int) -> None:
+        """Show a page, and ask for what it needs."""
+        self.page = page
+        self.control.want(*NEEDS[page])
+        self.changed()
+
+    def action_scroll(self, by: int) -> None:
+        """Scroll the page."""
+        self.view.move(by)
+
+    def action_again(self) -> None:
+        """Measure again, or stop."""
+        if not self.control.stop():
+            self.control.again(*NEEDS[self.page])
+        self.changed()
+
+    def action_leave(self) -> None:
+        """Go back; what is measured stops."""
+        self.control.stop()
+        self.dismiss(None)
+
+    def action_theme(self) -> None:
+        """Switch between dark and light."""
+        self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
+
+    def action_help(self) -> None:
+        """Show the help."""
+        self.app.push_screen(HelpDialog())

@@ -1,0 +1,218 @@
+"""A recording as compact JSON for the web page: columns of plain values, every text printable.
+
+Probabilities are in millionths, so that most take few digits. Texts of candidates stand once, in a table of words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from engine.records import Candidate, Distribution, PromptToken, Step
+from inspector.display import hex_bytes, token_label, visible
+from inspector.scales import METRIC
+from inspector.state.branches import ROOT, made
+from inspector.state.timeline import Item
+from inspector.tools.export import figures
+from inspector.tools.export.paths import Path, left_out, paths
+from inspector.tools.export.recording import Recording
+
+Json = dict[str, Any]
+CANDIDATES = 200_000
+"""Candidates of all tokens together, at most: of a long session each token keeps fewer of them."""
+FEWEST = 3
+
+
+def data(recording: Recording) -> Json:
+    """What the page shows.
+
+    Args:
+        recording: Its path stands first; the other paths of its tree follow it.
+    """
+    timeline = recording.timeline
+    told = paths(recording)
+    rows = _rows(told)
+    places = {item.node: place for place, item in enumerate(rows)}
+    return {
+        "title": figures.title(recording),
+        "source": figures.source(recording),
+        "model": list(figures.model(timeline)),
+        "settings": list(figures.settings(recording)),
+        "left_out": left_out(timeline),
+        "metrics": [_metric(name) for name in METRIC if name != "off"],
+        "prefill": [[each.done, each.kv.used_bytes, each.kv.allocated_bytes] for each in timeline.chunks],
+        "paths": [_path(recording, each, places) for each in told],
+        "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
+        "marks": _marks(recording, places),
+        **_Tokens(recording, places).columns(rows),
+    }  # fmt: skip
+
+
+def _rows(told: Iterable[Path]) -> list[Item]:
+    """Every token of some paths, parents before their children."""
+    found = {item.node: item for path in told for item in path.items}
+    return list(found.values())
+
+
+def _metric(name: str) -> Json:
+    metric = METRIC[name]
+    return {"name": name, "steps": metric.steps, "falling": metric.falling}
+
+
+def _path(recording: Recording, path: Path, places: Mapping[int, int]) -> Json:
+    return {
+        "tip": places[path.items[-1].node] if path.items else -1,
+        "name": path.name,
+        "made": path.made,
+        "fork": path.fork,
+        "text": path.text,
+        "tokens": path.tokens,
+        "perplexity": path.perplexity,
+        "figures": list(figures.totals(recording.timeline, path.items)),
+    }
+
+
+def _marks(recording: Recording, places: Mapping[int, int]) -> list[list[Any]]:
+    """Row, name, bookmarked, note, caption; in the order in which the nodes came to be."""
+    found = sorted(
+        (each for each in recording.timeline.marks.of.values() if each.node in places), key=lambda m: m.node
+    )
+    return [
+        [places[m.node], visible(m.name), int(m.bookmarked), visible(m.note), visible(m.caption)]
+        for m in found
+    ]
+
+
+class _Tokens:
+    """Makes the columns of the tokens, and the tables that they refer to.
+
+    Args:
+        recording: Whose tokens they are.
+        places: Row of each node.
+    """
+
+    def __init__(self, recording: Recording, places: Mapping[int, int]) -> None:
+        self._timeline, self._places = recording.timeline, places
+        self._words: dict[tuple[int, str], int] = {}
+        self._made: dict[str, int] = {}
+        self._stages: dict[str, int] = {}
+        each = CANDIDATES // max(1, len(places))
+        self._most = max(FEWEST, each)
+
+    def columns(self, rows: Sequence[Item]) -> Json:
+        """All of them."""
+        steps = [item if isinstance(item, Step) else None for item in rows]
+        found = {
+            "node": [item.node for item in rows],
+            "parent": [self._places.get(self._parent(item), -1) for item in rows],
+            "id": [item.id for item in rows],
+            "text": [_running(item) for item in rows],
+            "label": [_label(item) for item in rows],
+            "special": [place for place, item in enumerate(rows) if item.special],
+            "made": [self._made.setdefault(made(item), len(self._made)) for item in rows],
+            "step": [step.index + 1 if step else 0 for step in steps],
+            "prob": [_millionths(item.prob) for item in rows],
+            "drawn": [_millionths(step.sampler_prob) if step else None for step in steps],
+            "bits": [_number(METRIC["surprisal"].value(item), 3) for item in rows],
+            "entropy": [_number(METRIC["entropy"].value(item), 3) for item in rows],
+            "choice": [_number(step.choice.sampler_entropy_bits, 3) if step else None for step in steps],
+            "rank": [item.rank for item in rows],
+            "ms": [_times(step) for step in steps],
+            "kv": [[step.kv.used_bytes, step.kv.allocated_bytes, step.kv.offset] if step else None for step in steps],
+            "draw": [_draw(step.choice) if step else None for step in steps],
+            "candidates": [self._candidates(item) for item in rows],
+        }  # fmt: skip
+        return {"tokens": found, "words": [[id, label] for id, label in self._words], "made": list(self._made),
+                "stages": list(self._stages)}  # fmt: skip
+
+    def _parent(self, item: Item) -> int:
+        return self._timeline.parent.get(item.node, ROOT)
+
+    def _candidates(self, item: Item) -> list[Any] | None:
+        """Words, probabilities, the sampler's where they differ, cuts, others and their share, ranks unlike places."""
+        told: Sequence[Candidate] = (
+            item.candidates if isinstance(item, PromptToken) else item.choice.candidates
+        )
+        if not told:
+            return None
+        kept = [each for place, each in enumerate(told) if place < self._most or each.id == item.id]
+        others, mass = self._others(item, [each for each in told if each not in kept])
+        probs = [_millionths(each.prob) for each in kept]
+        drawn = [_millionths(each.sampler_prob) for each in kept if each.cut_by is None]
+        return [
+            [
+                self._words.setdefault((each.id, token_label(each.text, each.raw)), len(self._words))
+                for each in kept
+            ],
+            probs,
+            0 if drawn == probs else drawn,
+            self._cuts(kept),
+            others,
+            _millionths(mass),
+            [[place, each.rank] for place, each in enumerate(kept) if each.rank != place + 1],
+        ]
+
+    def _others(self, item: Item, left: Sequence[Candidate]) -> tuple[int, float]:
+        """How many tokens are not among the candidates, and what they have together."""
+        if isinstance(item, Step):
+            count, mass = item.choice.others, item.choice.others_prob
+        else:
+            vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else len(item.candidates)
+            count = vocabulary - len(item.candidates)
+            mass = max(0.0, 1 - sum(each.prob for each in item.candidates))
+        return count + len(left), mass + sum(each.prob for each in left)
+
+    def _cuts(self, kept: Sequence[Candidate]) -> str:
+        """A character a candidate: `.` where it is in, else the stage that cut it; empty where none was."""
+        if all(each.cut_by is None for each in kept):
+            return ""
+        return "".join("." if each.cut_by is None else self._stage(each.cut_by) for each in kept)
+
+    def _stage(self, name: str) -> str:
+        place = self._stages.setdefault(visible(name), len(self._stages))
+        return "0123456789abcdefghijklmnopqrstuvwxyz"[min(place, 35)]
+
+
+def _running(item: Item) -> str:
+    """A token in the running text; line breaks are told and made."""
+    shown = "↵\n".join(visible(part) for part in item.text.split("\n"))
+    pending = item.pending if isinstance(item, Step) else b""
+    if not item.text:
+        return hex_bytes(item.raw) if item.raw else "∅"
+    return shown + (hex_bytes(pending) if pending else "")
+
+
+def _label(item: Item) -> str:
+    return token_label(item.text, item.raw, item.pending if isinstance(item, Step) else b"")
+
+
+def _draw(choice: Distribution) -> list[Any]:
+    """Draw, where the token's share begins and ends, re-rolls, and what each stage left."""
+    stages = [[visible(stage.name), stage.kept, _millionths(stage.removed_mass)] for stage in choice.stages]
+    span = [_number(value, 5) for value in (choice.draw, choice.draw_from, choice.draw_to)]
+    return [*span, choice.reroll, stages]
+
+
+def _times(step: Step | None) -> list[Any] | None:
+    if step is None:
+        return None
+    ms = step.ms
+    found = [_number(value, 2) for value in (ms.total, ms.forward, ms.sample, ms.inspect)]
+    return [*found, 1] if ms.pipelined else found
+
+
+def _millionths(share: float | None) -> float | int | None:
+    """As many digits of a probability as are shown of it in percent, and one more; two where it is next to nothing."""
+    if share is None or not math.isfinite(share):
+        return None
+    digits = 6 if share >= 0.1 else 4 if share >= 0.01 else 3 if share >= 1e-4 else 2
+    return _number(float(f"{share * 1e6:.{digits}g}"), 6)
+
+
+def _number(value: float | None, digits: int) -> float | int | None:
+    """A number as short as so many digits after the point allow; None where it is no number."""
+    if value is None or not math.isfinite(value):
+        return None
+    short = round(value, digits)
+    return int(short) if short == int(short) else short

@@ -1,0 +1,124 @@
+"""The dialog that asks what to make of a session, and where to put it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+from textual.widgets import Input, Label
+
+from engine.errors import EngineError
+from inspector.display import visible
+from inspector.tools.export import FORMATS
+from inspector.tools.export.place import free
+from inspector.widgets.choice import Choice
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.safety import Line
+
+PICTURE = "svg"
+NAMES = (*FORMATS, PICTURE)
+"""What can be made, by the end of a file's name."""
+LABELS = (*(each.label for each in FORMATS.values()), "picture")
+PURPOSES = (*(each.purpose for each in FORMATS.values()), "the screen as it stands, as SVG")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for."""
+
+    name: str
+    """One of `NAMES`."""
+    path: Path
+    force: bool
+    """Whether a file that is there is to be replaced: the person was told of it."""
+
+
+class ExportDialog(Dialog[Wanted]):
+    """Asks for a kind of document and a path; a file that is there is replaced when asked twice.
+
+    Args:
+        name: The kind that is chosen at first.
+        stem: The file's name without its end.
+    """
+
+    HEADING: ClassVar[str] = "Export"
+    APPLY: ClassVar[str] = "Export"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "app.focus_previous", "Field above", show=False, priority=True),
+        Binding("down", "app.focus_next", "Field below", show=False, priority=True),
+        Binding("enter", "apply", "Export", show=False),
+    ]
+
+    def __init__(self, name: str, stem: str) -> None:
+        super().__init__()
+        self._name, self._stem = name, stem
+        self._confirmed = ""
+        """The path whose file may be replaced."""
+
+    def body(self) -> Iterable[Widget]:
+        yield Label("what", classes="field-label", markup=False)
+        yield Choice(LABELS, NAMES.index(self._name), id="export-what")
+        yield Remark(PURPOSES[NAMES.index(self._name)], id="export-purpose")
+        yield Label("file", classes="field-label", markup=False)
+        yield Line(f"{self._stem}.{self._name}", f"session.{self._name}", id="export-path")
+        yield Remark(_where(), id="export-remark")
+
+    def on_mount(self) -> None:
+        """Begin in the choice."""
+        self.query_one("#export-what", Choice).focus()
+
+    @on(Choice.Changed, "#export-what")
+    def _chosen(self, message: Choice.Changed) -> None:
+        """Say what that is, and let the file's name end so, if it ended in a name of these before."""
+        name = NAMES[message.choice.chosen]
+        self.query_one("#export-purpose", Remark).say(PURPOSES[message.choice.chosen])
+        field = self.query_one("#export-path", Line)
+        before, dot, end = field.value.rpartition(".")
+        if dot and end in NAMES:
+            field.value = f"{before}.{name}"
+
+    @on(Input.Changed, "#export-path")
+    def _typed(self) -> None:
+        self.query_one("#export-remark", Remark).say(_where())
+
+    @on(Input.Submitted, "#export-path")
+    def _submitted(self) -> None:
+        self.action_apply()
+
+    def action_apply(self) -> None:
+        """Ask for the document, unless something is wrong with the name."""
+        typed = self.query_one("#export-path", Line).value.strip()
+        name = NAMES[self.query_one("#export-what", Choice).chosen]
+        if wrong := self._wrong(typed):
+            self.query_one("#export-remark", Remark).say(visible(wrong), wrong=True)
+        else:
+            self.dismiss(Wanted(name, Path(typed).expanduser(), self._confirmed == typed))
+
+    def _wrong(self, typed: str) -> str:
+        """Why a name won't do, empty where it will."""
+        if not typed:
+            return "No file was named."
+        try:
+            free(Path(typed), force=True)
+        except EngineError as error:
+            return str(error)
+        if Path(typed).expanduser().exists() and self._confirmed != typed:
+            self._confirmed = typed
+            return f"{typed} is there already. Export again to replace it, or give another name."
+        return ""
+
+
+def _where() -> str:
+    return f"A name alone is put into {visible(str(Path.cwd()))}"
+
+
+def stem(title: str) -> str:
+    """A file's name from how a text begins: plain letters and hyphens, six words at most."""
+    words = re.findall(r"[a-z0-9]+", title.lower())
+    return "-".join(words[:6])[:48] or "session"

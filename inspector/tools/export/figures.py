@@ -1,0 +1,120 @@
+"""The figures of a recording in words: the model, the settings, and what a path came to. All of it printable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from engine import records
+from engine.records import PromptToken, Step
+from engine.settings import FIELDS, Settings
+from engine.timing import tpot
+from inspector.display import truncate, visible
+from inspector.scales import amount, bits, count, milliseconds, rate, size
+from inspector.state.branches import ROOT
+from inspector.state.timeline import Item, Timeline
+from inspector.tools.export.recording import Recording
+
+Figure = tuple[str, str]
+"""A name and a value."""
+_TITLE = 72
+"""Cells of a text's beginning, in a title."""
+
+
+def title(recording: Recording) -> str:
+    """How the text begins."""
+    text = visible("".join(item.text for item in recording.items[:200] if not item.special)).strip(" ↵")
+    short = truncate(text, _TITLE)
+    return (short if short == text or " " not in short else short.rpartition(" ")[0] + " …") or "Nothing yet"
+
+
+def model(timeline: Timeline) -> Iterator[Figure]:
+    """What is known of the model. Its directory is nobody's business, so it is left out."""
+    facts = timeline.facts
+    if facts is None:
+        return
+    yield "model", visible(facts.name)
+    yield "family", f"{visible(facts.family)}, {facts.layers} layers"
+    yield "parameters", amount(facts.parameters)
+    yield "weights", f"{size(facts.weight_bytes)}, {visible(facts.quantization or facts.dtype)}"
+    yield "vocabulary", f"{count(facts.vocabulary)} tokens"
+    if facts.context_window is not None:
+        yield "context window", f"{count(facts.context_window)} tokens"
+    if facts.kv_bytes_per_token is not None:
+        yield "KV of a token", size(facts.kv_bytes_per_token)
+    yield "computed on", visible(facts.backend)
+    for note in facts.notes:
+        yield "note", visible(note)
+
+
+def settings(recording: Recording) -> Iterator[Figure]:
+    """The sampling settings that differ from greedy defaults, temperature and seed always."""
+    chosen, default = recording.settings, Settings()
+    if chosen is None:
+        return
+    for field in FIELDS:
+        value = getattr(chosen, field.name)
+        if field.name not in ("temp", "seed") and value == getattr(default, field.name):
+            continue
+        for each in value if field.kind == "texts" else (value,):
+            shown = each if field.kind == "texts" else field.format(each)
+            yield field.label, visible(shown) + (" (greedy)" if field.name == "temp" and not value else "")
+
+
+def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
+    """What a path came to."""
+    steps = [item for item in items if isinstance(item, Step)]
+    yield "prompt", _prompt(timeline, len(items) - len(steps))
+    yield from _worth("prompt ", [item for item in items if isinstance(item, PromptToken)])
+    yield "completion", f"{count(len(steps))} token{'s' * (len(steps) != 1)}"
+    if (finish := finished(timeline, items)) is not None:
+        yield "finished", finish
+    yield from _worth("", steps)
+    if timeline.prefilled is not None:
+        yield "first token", milliseconds(timeline.prefilled.ttft_ms)
+    if (times := tpot([step.ms.total for step in steps])) is not None:
+        spread = f"p50 {milliseconds(times.p50)}, p95 {milliseconds(times.p95)}"
+        overlap = ", pipelined" if any(step.ms.pipelined for step in steps) else ""
+        yield "each token", f"{milliseconds(times.mean)} ({spread}), {rate(times.tps)}{overlap}"
+    if steps:
+        yield "KV cache", kv(steps[-1].kv)
+        yield "memory", f"{size(max(step.memory.peak_bytes for step in steps))} at its peak"
+
+
+def _prompt(timeline: Timeline, tokens: int) -> str:
+    told = f"{count(tokens)} token{'s' * (tokens != 1)}"
+    return told if timeline.prefilled is None else f"{told}, {rate(timeline.prefilled.prompt_tps)}"
+
+
+def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:
+    """Why a path ended, None where it just stands."""
+    found = timeline.finished.get(items[-1].node if items else ROOT)
+    if found is None:
+        return None
+    return found.reason + (f": {visible(found.detail)}" if found.detail else "")
+
+
+def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:
+    told = [item.logprob for item in items if item.logprob is not None]
+    known = [logprob for logprob in told if math.isfinite(logprob)]
+    if not known:
+        return
+    mean = sum(known) / len(known)
+    yield f"{what}perplexity", f"{math.exp(min(700.0, -mean)):.2f}"
+    barred = len(told) - len(known)
+    without = f" ({barred} of no probability left out)" if barred else ""
+    yield f"{what}surprisal", f"{bits(-mean / math.log(2))} bits a token{without}"
+
+
+def kv(reading: records.KVReading) -> str:
+    """What the cache holds; without one, what the last pass ran and dropped."""
+    if reading.passed_tokens:
+        return f"off: the last pass ran {count(reading.passed_tokens)} tokens"
+    return f"{count(reading.offset)} tokens, {size(reading.used_bytes)} of {size(reading.allocated_bytes)}"
+
+
+def source(recording: Recording) -> str:
+    """What recorded it, and when; empty where that isn't known."""
+    when = recording.created.partition("T")
+    day = f"{when[0]} {when[2][:5]} UTC" if when[2] else when[0]
+    return " · ".join(visible(part) for part in (recording.program, day) if part)

@@ -1,0 +1,147 @@
+"""A path as Markdown: a report that reads well on any forge and in any editor.
+
+Foreign text is escaped, so that it stays text: no link, no image, no heading, no HTML comes of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from engine.records import Step
+from inspector.display import token_label, visible
+from inspector.scales import METRIC, bits, count, milliseconds, percent, size
+from inspector.state.timeline import Item
+from inspector.tools.export import figures
+from inspector.tools.export.paths import Path, paths
+from inspector.tools.export.recording import Recording
+from inspector.tools.export.text import readable
+
+SURPRISES = 10
+"""How many of the least probable tokens are told."""
+_ALWAYS = re.compile(r"([\\`*_\[\]<>|~&$#@!])")
+_SCHEME = re.compile(r"(?i)\b(www\.|[a-z][a-z0-9+.-]*:)(?=\S)")
+_BEGINS = re.compile(r"^( *)([-+=]|\d+[.)](?= |$))")
+
+
+def escaped(text: str) -> str:
+    """One line of printable text as Markdown that shows it as it is."""
+    text = _SCHEME.sub(lambda found: found[0][:-1] + "\\" + found[0][-1], _ALWAYS.sub(r"\\\1", text))
+    text = _BEGINS.sub(lambda found: found[1] + found[2][:-1] + "\\" + found[2][-1], text)
+    spaces = len(text) - len(text.lstrip(" "))
+    return "\u00a0" * spaces + text[spaces:]
+
+
+def report(recording: Recording) -> str:
+    """The report.
+
+    Args:
+        recording: Its path is told.
+    """
+    parts = [
+        [f"# {escaped(figures.title(recording))}"],
+        _quoted("".join(item.text for item in recording.items)),
+        _figures(recording),
+        _captions(recording),
+        _surprises(recording.items),
+        _branches(paths(recording)),
+        _steps(recording.items),
+    ]
+    if told := figures.source(recording):
+        parts.append([f"*Recorded by {escaped(told)}*"])
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _quoted(text: str) -> list[str]:
+    """The text as a quotation; its line breaks stay."""
+    lines = readable(text).replace("\t", "⇥").split("\n")
+    return [f"> {escaped(line)}\\" if line and following else f"> {escaped(line)}"
+            for line, following in zip(lines, [*lines[1:], ""], strict=True)]  # fmt: skip
+
+
+def _figures(recording: Recording) -> list[str]:
+    told = [
+        *figures.model(recording.timeline),
+        *figures.settings(recording),
+        *figures.totals(recording.timeline, recording.items),
+    ]
+    return ["## Figures", "", *_table(("what", "value"), told)]
+
+
+def _captions(recording: Recording) -> list[str]:
+    marks, found = recording.timeline.marks, []
+    for item in recording.items:
+        mark = marks.at(item.node)
+        told = " · ".join(part for part in (mark.name, mark.caption, mark.note) if part)
+        if told or mark.bookmarked:
+            found.append((_place(item), _label(item), visible(told) + " ★" * mark.bookmarked))
+    return ["## Captions and notes", "", *_table(("step", "token", "what it shows"), found)] if found else []
+
+
+def _surprises(items: Sequence[Item]) -> list[str]:
+    steps = [
+        item
+        for item in items
+        if isinstance(item, Step) and item.surprisal_bits >= METRIC["surprisal"].steps[0]
+    ]
+    found = sorted(steps, key=lambda step: -step.surprisal_bits)[:SURPRISES]
+    if not found:
+        return []
+    table = [
+        (
+            _place(step),
+            _label(step),
+            percent(step.prob),
+            bits(step.surprisal_bits),
+            count(step.rank),
+            _instead(step),
+        )
+        for step in found
+    ]
+    heading = ("step", "token", "probability", "bits", "rank", "likeliest")
+    return ["## Surprises", "", *_table(heading, table, "rlrrrl")]
+
+
+def _instead(step: Step) -> str:
+    first = step.choice.candidates[0]
+    return f"{token_label(first.text, first.raw)} {percent(first.prob)}"
+
+
+def _branches(found: Sequence[Path]) -> list[str]:
+    if len(found) < 2:
+        return []
+    table = [
+        (each.name or each.made, str(each.fork), each.text, count(each.tokens), each.perplexity)
+        for each in found
+    ]
+    heading = ("branch", "from step", "how it goes on", "tokens", "perplexity")
+    return ["## Branches", "", *_table(heading, table, "lrlrr")]
+
+
+def _steps(items: Sequence[Item]) -> list[str]:
+    table = [_step(item) for item in items if isinstance(item, Step)]
+    heading = ("step", "token", "probability", "sampler", "bits", "rank", "entropy", "time", "KV")
+    return ["## Steps", "", *_table(heading, table, "rlrrrrrrr")] if table else []
+
+
+def _step(step: Step) -> Sequence[str]:
+    return (
+        _place(step), _label(step), percent(step.prob), percent(step.sampler_prob), bits(step.surprisal_bits),
+        count(step.rank), bits(step.choice.entropy_bits), milliseconds(step.ms.total), size(step.kv.used_bytes),
+    )  # fmt: skip
+
+
+def _place(item: Item) -> str:
+    return str(item.index + 1) if isinstance(item, Step) else "prompt"
+
+
+def _label(item: Item) -> str:
+    return token_label(item.text, item.raw, item.pending if isinstance(item, Step) else b"")
+
+
+def _table(heading: Sequence[str], lines: Iterable[Sequence[str]], align: str = "") -> Iterator[str]:
+    align = align or "l" * len(heading)
+    yield f"| {' | '.join(heading)} |"
+    yield f"|{'|'.join('---:' if side == 'r' else '---' for side in align)}|"
+    for line in lines:
+        yield f"| {' | '.join(escaped(cell) for cell in line)} |"

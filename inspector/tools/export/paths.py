@@ -1,0 +1,95 @@
+"""The paths of a recording's tree: where each leaves the ones before it, and what it is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.records import Step
+from inspector.display import truncate, visible
+from inspector.state.branches import PROMPT, ROOT, made
+from inspector.state.timeline import Item, Timeline
+from inspector.tools.export.recording import Recording
+
+TREE = 5000
+"""Tokens of a tree that is told with all its branches; of a larger one the current path alone."""
+_TEXT = 60
+"""Cells of how a branch goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One way through the tree, from the root to where nobody went on. Texts are printable."""
+
+    items: list[Item]
+    name: str
+    """Of the branch that it ends with; empty where it has none."""
+    made: str
+    """How its first token of its own came to stand there; `current` for the one that is told."""
+    fork: int
+    """The step at which it leaves those before it, from 1; 0 where it begins with the prompt."""
+    text: str
+    """How it goes on from there."""
+
+    @property
+    def tokens(self) -> int:
+        """Of the completion."""
+        return sum(1 for item in self.items if isinstance(item, Step))
+
+    @property
+    def perplexity(self) -> str:
+        """Of the completion; empty where it has none."""
+        known = [
+            item.logprob for item in self.items if isinstance(item, Step) and math.isfinite(item.logprob)
+        ]
+        return f"{math.exp(min(700.0, -sum(known) / len(known))):.2f}" if known else ""
+
+
+def paths(recording: Recording) -> list[Path]:
+    """All paths that were stepped and are not deleted: the one that is told first, then by age. See `TREE`."""
+    timeline, told = recording.timeline, recording.items
+    ends = [] if left_out(timeline) else sorted(_ends(timeline))
+    others = [timeline.path(node) for node in ends if not told or node != told[-1].node]
+    met = {item.node for item in told}
+    found = [_path(recording, told, 0, "current")]
+    for items in others:
+        own = next((place for place, item in enumerate(items) if item.node not in met), len(items) - 1)
+        met.update(item.node for item in items)
+        if made(items[own]) != PROMPT:
+            found.append(_path(recording, items, own, made(items[own])))
+    return found
+
+
+def left_out(timeline: Timeline) -> bool:
+    """Whether there are more branches than are told."""
+    return len(timeline.nodes) > TREE and any(len(each) > 1 for each in timeline.children.values())
+
+
+def _ends(timeline: Timeline) -> Iterator[int]:
+    """Nodes that nobody went on from; what is deleted is not looked at."""
+    waiting = list(timeline.children.get(ROOT, ()))
+    while waiting:
+        node = waiting.pop()
+        following = timeline.children.get(node)
+        if following:
+            waiting += following
+        else:
+            yield node
+
+
+def _path(recording: Recording, items: list[Item], own: int, how: str) -> Path:
+    marks = recording.timeline.marks
+    begins = (
+        own if how != "current" else next((n for n, each in enumerate(items) if isinstance(each, Step)), 0)
+    )
+    names = [marks.at(item.node).name for item in items[begins:]]
+    first = items[own] if items else None
+    text = visible("".join(item.text for item in items[begins : begins + _TEXT])).strip(" ")
+    return Path(
+        items,
+        visible(next(filter(None, reversed(names)), "")),
+        how,
+        first.index + 1 if isinstance(first, Step) else ROOT,
+        truncate(text, _TEXT),
+    )

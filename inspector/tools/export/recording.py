@@ -1,0 +1,143 @@
+"""What is exported: a session's timeline, the settings, and the path through its tree."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from engine.errors import EngineError
+from engine.settings import LoadSettings, Settings
+from engine.trace import Reader, Unknown
+from inspector.state.branches import ROOT
+from inspector.state.timeline import Item, Timeline
+
+
+@dataclass(slots=True)
+class Recording:
+    """A session as it stands, and which path of it is told."""
+
+    timeline: Timeline
+    settings: Settings | None = None
+    """In force at the end; None where that isn't known."""
+    load: LoadSettings | None = None
+    program: str = ""
+    """What recorded it, with its version."""
+    created: str = ""
+    """When, as ISO 8601 in UTC."""
+    items: list[Item] = field(default_factory=list)
+    """The path, prompt first."""
+    chosen: int | None = None
+    """Node that is looked at first; None where none was asked for."""
+
+    @property
+    def tip(self) -> int:
+        """Node of the path's last token."""
+        return self.items[-1].node if self.items else ROOT
+
+
+def read(path: Path | str) -> Recording:
+    """The session that a trace holds, with the path that it stood on at its end.
+
+    Args:
+        path: The file; one that is still written to is read as far as it is.
+
+    Raises:
+        TraceError: It can't be read.
+        EngineError: There is no prompt in it.
+    """
+    recording = Recording(Timeline(recorded=True))
+    with Reader(path, torn_ok=True) as reader:
+        recording.program, recording.created = reader.header.program, reader.header.created
+        for entry in reader:
+            _take(recording, entry.value)
+    if reader.problems:
+        raise reader.problems[0]
+    return line(recording)
+
+
+def _take(recording: Recording, value: object) -> None:
+    match value:
+        case Settings():
+            recording.settings = value
+        case LoadSettings():
+            recording.load = value
+        case Unknown():
+            pass
+        case _:
+            recording.timeline.apply(value)  # type: ignore[arg-type]
+
+
+def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program: str) -> Recording:
+    """A running session as it stands now: what comes later changes nothing in it, whichever thread looks.
+
+    Args:
+        timeline: Of the session; its current path is told, and the token that is looked at is chosen.
+        settings: In force.
+        load: Of its model.
+        program: Name and version of this one.
+
+    Raises:
+        EngineError: There is no prompt in it.
+    """
+    held = copy.copy(timeline)
+    held.nodes, held.parent, held.latest = dict(timeline.nodes), dict(timeline.parent), dict(timeline.latest)
+    held.children = {node: list(each) for node, each in timeline.children.items()}
+    held.finished, held.chunks = dict(timeline.finished), list(timeline.chunks)
+    held.marks = copy.copy(timeline.marks)
+    held.marks.of = dict(timeline.marks.of)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    recording = line(Recording(held, settings, load, program, now))
+    recording.chosen = timeline.selected.node if timeline.selected is not None else None
+    return recording
+
+
+def line(recording: Recording, to: str | int | None = None) -> Recording:
+    """Choose the path that is told.
+
+    Args:
+        recording: Its `items` are set, and what is looked at on them.
+        to: A node, or the name of a branch: the path goes through it to the end that was last stood on. None for the
+            path that is current.
+
+    Returns:
+        The recording.
+
+    Raises:
+        EngineError: There is nothing to tell, or no such node.
+    """
+    timeline = recording.timeline
+    if timeline.prompt is None:
+        raise EngineError(
+            "There is nothing to export: no prompt was given yet.", "Give one, and take some steps."
+        )
+    if to is None:
+        recording.items = list(timeline.items)
+    else:
+        recording.chosen = _node(timeline, to)
+        recording.items = timeline.path(timeline.leaf(recording.chosen))
+    return recording
+
+
+def _node(timeline: Timeline, to: str | int) -> int:
+    named = [node for node, mark in timeline.marks.of.items() if mark.name and mark.name == to]
+    if not named:
+        try:
+            named = [int(to)]
+        except ValueError:
+            known = ", ".join(sorted(mark.name for mark in timeline.marks.of.values() if mark.name))
+            raise EngineError(
+                f"No branch is named {to!r}.", f"Its names: {known}." if known else "Give a node's number."
+            ) from None
+    if named[0] not in timeline.nodes:
+        beam = named[0] in timeline.beams.nodes
+        what = (
+            f"Node {named[0]} is of a beam that was never stepped on."
+            if beam
+            else f"There is no node {named[0]}."
+        )
+        raise EngineError(
+            what, "The table of --to csv has the nodes of a path; leave --node out for the current one."
+        )
+    return named[0]

@@ -1,0 +1,24 @@
+"""A path as plain text: what was said, and nothing else."""
+
+from __future__ import annotations
+
+from inspector.display import hex_bytes, visible
+from inspector.tools.export.recording import Recording
+
+
+def plain(recording: Recording) -> str:
+    """Prompt and completion. Lines and tabs stay; what a terminal would obey, or nobody would see, is made visible.
+
+    Args:
+        recording: Its path is told.
+    """
+    said = readable("".join(item.text for item in recording.items))
+    pending = getattr(recording.items[-1], "pending", b"") if recording.items else b""
+    said += hex_bytes(pending) if pending else ""
+    return said if said.endswith("\n") else said + "\n"
+
+
+def readable(text: str) -> str:
+    """Several lines of foreign text, printable; a carriage return before a line's end is the line's end."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join("\t".join(visible(part) for part in line.split("\t")) for line in lines)

@@ -1,0 +1,1 @@
+"""Search the vocabulary at a token."""

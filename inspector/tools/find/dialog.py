@@ -1,0 +1,240 @@
+"""The dialog that searches the vocabulary at a token: what is typed is looked up at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Button, Input
+
+from engine.commands import FindTokens
+from engine.errors import COMPUTE_AGAIN
+from engine.records import Failure, TokensFound
+from engine.token_query import read
+from inspector import scales
+from inspector.display import hex_bytes, token_label, truncate, visible
+from inspector.session.lookup import Lookup
+from inspector.tools.find.matches import MatchList
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.safety import Line
+
+LIMIT = 100
+"""Matches that are shown at most."""
+WAYS = (
+    "Type part of a token with its spaces (␣ and ↵ will do), #339 for an id, 0x e2 9c for bytes. "
+    "A capital letter makes case matter."
+)
+FRAME = 0.1
+"""Seconds between two looks at whether the token that was asked about is still the one on show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the search looks."""
+
+    node: int
+    """The tokens would stand after it."""
+    name: str
+    """As the title calls it; printable."""
+    taken: int | None
+    """Id of the token that stands there, or that a step would take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What was looked for, and what was chosen of it."""
+
+    query: str
+    chosen: int | None
+    """Token id, None where the dialog was left."""
+
+
+class FindDialog(Dialog[Search]):
+    """Looks tokens up.
+
+    Args:
+        query: What stands in the field at first.
+        lookup: Asks the engine.
+        place: Tells where to look, now.
+        vocabulary: Tokens of the model.
+        recall: Has logits that are not kept computed again; a `Recalled` is to be told by `recalled`.
+    """
+
+    HEADING: ClassVar[str] = "Find a token"
+    APPLY: ClassVar[str] = "Choose"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", "Above", show=False, priority=True),
+        Binding("down", "move(1)", "Below", show=False, priority=True),
+        Binding("pageup", "page(-1)", "Page up", show=False, priority=True),
+        Binding("pagedown", "page(1)", "Page down", show=False, priority=True),
+        Binding("ctrl+r", "recall", "Compute logits", show=False, priority=True),
+    ]
+
+    def __init__(
+        self,
+        query: str,
+        lookup: Lookup[TokensFound],
+        place: Callable[[], Place],
+        vocabulary: int,
+        recall: Callable[[int], None],
+    ) -> None:
+        super().__init__()
+        self.query_text, self.lookup, self.vocabulary = query, lookup, vocabulary
+        self._place, self._recall = place, recall
+        self._asked: FindTokens | None = None
+        self._waiting = self._hasty = False
+        """Whether the answer is still to come, and whether its first match is to be chosen when it does."""
+        self._dropped = False
+        """Whether there is no answer since logits are not kept."""
+        self._recalled: int | None = None
+        """Node whose logits were computed again last."""
+
+    def body(self) -> Iterable[Widget]:
+        yield Line(self.query_text, "part of a token, #id or 0x bytes", id="find-query")
+        yield Remark(WAYS, id="find-remark")
+        yield MatchList(id="find-matches")
+
+    def on_mount(self) -> None:
+        """Begin in the field, and look up what stands there."""
+        self.lookup.tell = self._answered
+        self.query_one("#find-query", Line).focus()
+        self.query_one("#apply", Button).disabled = True
+        self._ask()
+        self.set_interval(FRAME, self._follow)
+
+    def on_unmount(self) -> None:
+        """Wait for no answer any more."""
+        self.lookup.drop()
+
+    # ---- asking -----------------------------------------------------------------------------
+
+    @property
+    def typed(self) -> str:
+        """The query as it stands in the field."""
+        return self.query_one("#find-query", Line).value
+
+    @on(Input.Changed, "#find-query")
+    def _typed(self) -> None:
+        self._ask()
+
+    def _follow(self) -> None:
+        """Ask again where the token on show is another one: a run may have taken its last step meanwhile."""
+        if self._asked is not None and self._place().node != self._asked.node:
+            self._ask()
+
+    def _ask(self) -> None:
+        place = self._place()
+        self.query_one("#dialog").border_title = Content(f"{self.HEADING} · {place.name}")
+        question = FindTokens(place.node, self.typed, LIMIT)
+        if question != self._asked:
+            self._asked, self._waiting, self._hasty = question, True, False
+            self.lookup.ask(question)
+
+    # ---- answers ----------------------------------------------------------------------------
+
+    def _answered(self, answer: TokensFound | Failure) -> None:
+        self._waiting = self._dropped = False
+        if isinstance(answer, Failure):
+            self._failed(answer)
+            return
+        self._list.put(answer.matches, self._place().taken)
+        self._say(told(answer, self.vocabulary), wrong=not answer.total)
+        if self._hasty:
+            self.action_apply()
+
+    def _failed(self, failure: Failure) -> None:
+        place = self._place()
+        self._list.put((), None)
+        self._dropped = failure.hint.startswith(COMPUTE_AGAIN)
+        text = visible(failure.message)
+        if not self._dropped:
+            text += " " + visible(failure.hint)
+        elif self._recalled == place.node:
+            text += " There is no room to keep them: start with more --kept-logits-mib."
+        else:
+            text += " Press ctrl+r to compute them."
+        self._say(text, wrong=True)
+
+    def recalled(self) -> None:
+        """Logits were computed again: ask again."""
+        if self._dropped:
+            self._asked = None
+            self._ask()
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        self.query_one("#find-remark", Remark).say(text, wrong)
+
+    @property
+    def _list(self) -> MatchList:
+        return self.query_one("#find-matches", MatchList)
+
+    @on(MatchList.MatchHighlighted)
+    def _highlighted(self) -> None:
+        found = self._list
+        self.query_one("#apply", Button).disabled = found.match is None
+        where = f"{found.highlighted + 1} of {len(found.matches)} · ↑↓ ⏎" if found.matches else ""
+        self.query_one("#dialog").border_subtitle = Content(where)
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def action_move(self, by: int) -> None:
+        """Highlight another match."""
+        self._list.move(by)
+
+    def action_page(self, by: int) -> None:
+        """Highlight a match a page further."""
+        self._list.move(by * self._list.page)
+
+    def action_recall(self) -> None:
+        """Have logits computed again that are not kept."""
+        node = self._place().node
+        if self._dropped and self._recalled != node:
+            self._recalled = node
+            self._say("Computing the logits …")
+            self._recall(node)
+
+    @on(Input.Submitted, "#find-query")
+    @on(MatchList.MatchChosen)
+    def _chosen(self) -> None:
+        self.action_apply()
+
+    def action_apply(self) -> None:
+        """Choose the highlighted match; where the answer to what was typed is still to come, its first one."""
+        self._follow()
+        match = self._list.match
+        if self._waiting:
+            self._hasty = True
+        elif match is not None:
+            self.dismiss(Search(self.typed, match.id))
+
+    def action_leave(self) -> None:
+        """Leave; what was looked for is remembered."""
+        self.dismiss(Search(self.typed, None))
+
+
+def told(found: TokensFound, vocabulary: int) -> str:
+    """What a search found, as a sentence; printable.
+
+    Args:
+        found: The answer.
+        vocabulary: Tokens of the model.
+    """
+    if not found.query:
+        return WAYS
+    query = read(found.query)
+    if query.kind == "id":
+        there = f"0 to {vocabulary - 1:,}"
+        return (
+            "This token has the id." if found.total else f"No token has the id {query.id}: they are {there}."
+        )
+    part = hex_bytes(query.raw) if query.kind == "bytes" else f"‹{truncate(token_label(found.query), 24)}›"
+    if not found.total:
+        return f"No token contains {part}. A text may take several tokens: leave, and press a to type it."
+    many = f"{found.total:,} tokens contain {part}" if found.total > 1 else f"1 token contains {part}"
+    more = f" The {len(found.matches)} most probable are shown." if len(found.matches) < found.total else ""
+    return f"{many}: {scales.tiny(found.mass)} by the model.{more}"

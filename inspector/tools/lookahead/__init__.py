@@ -1,0 +1,1 @@
+"""What greedy decoding would bring after each candidate."""

@@ -1,0 +1,1 @@
+"""The same tokens with a KV cache and without one."""

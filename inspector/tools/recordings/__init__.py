@@ -1,0 +1,1 @@
+"""Recorded sessions: opened, gone on with live, saved and listed."""

@@ -1,0 +1,143 @@
+"""The dialog that saves a session, or what is on show of a recording, to a file of the person's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import ClassVar
+
+from textual import on, work
+from textual.widget import Widget
+from textual.widgets import Input, Label
+
+from engine.errors import TraceError
+from engine.trace import Entry, save_as
+from inspector.display import visible
+from inspector.scales import size
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.safety import Line
+
+HELP = "A name that ends in .gz or .zst compresses it. `inspector replay FILE` shows it again, here or elsewhere."
+_TOLD_EVERY = 500
+"""Entries between two words on how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What was written."""
+
+    path: Path
+    size: int
+    """Bytes."""
+
+
+class _Stopped(Exception):
+    """The person doesn't want it any more."""
+
+
+class SaveAsDialog(Dialog[Saved]):
+    """Asks for a path and writes there; a file that stands there already is replaced when asked twice.
+
+    Args:
+        entries: What to save.
+        proposal: The path that stands in the field at first.
+        program: Name and version of what writes.
+    """
+
+    HEADING: ClassVar[str] = "Save as"
+    APPLY: ClassVar[str] = "Save"
+
+    def __init__(self, entries: Sequence[Entry], proposal: str, program: str) -> None:
+        super().__init__()
+        self.entries, self.proposal, self.program = entries, proposal, program
+        self._confirmed = ""
+        """The path whose file may be replaced."""
+        self._stop: Event | None = None
+        """Set to give up what is being written; None while nothing is."""
+
+    def body(self) -> Iterable[Widget]:
+        yield Label("file", classes="field-label", markup=False)
+        yield Line(self.proposal, "session.jsonl.gz", id="save-path")
+        yield Remark(HELP, id="save-remark")
+
+    def on_mount(self) -> None:
+        """Begin in the field."""
+        self.query_one("#save-path", Line).focus()
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        self.query_one("#save-remark", Remark).say(visible(text), wrong)
+
+    @on(Input.Changed, "#save-path")
+    def _typed(self) -> None:
+        if self._stop is None:
+            self._say(HELP)
+
+    @on(Input.Submitted, "#save-path")
+    def _submitted(self) -> None:
+        self.action_apply()
+
+    def action_leave(self) -> None:
+        """Leave; what is half written goes with it."""
+        if self._stop is not None:
+            self._stop.set()
+        super().action_leave()
+
+    def action_apply(self) -> None:
+        """Write, unless something is wrong with the name."""
+        name = self.query_one("#save-path", Line).value.strip()
+        if self._stop is not None:
+            return
+        if wrong := self._wrong(name):
+            self._say(wrong, wrong=True)
+            return
+        self._stop = Event()
+        self._write(Path(name).expanduser(), self._stop)
+
+    def _wrong(self, name: str) -> str:
+        """Why a name won't do, empty where it will."""
+        if not name:
+            return "No file was named."
+        path = Path(name).expanduser()
+        if path.is_dir():
+            return f"{name} is a directory: name a file in it."
+        if not path.parent.is_dir():
+            return f"There is no directory {path.parent}."
+        if path.exists() and self._confirmed != name:
+            self._confirmed = name
+            return f"{name} is there already. Save again to replace it, or give another name."
+        return ""
+
+    @work(thread=True)
+    def _write(self, path: Path, stop: Event) -> None:
+        try:
+            written = save_as(path, self._counted(stop), self.program)
+        except _Stopped:
+            return
+        except TraceError as error:
+            self.app.call_from_thread(self._failed, str(error))
+        else:
+            self.app.call_from_thread(self.dismiss, Saved(path, written))
+
+    def _counted(self, stop: Event) -> Iterator[Entry]:
+        whole = len(self.entries)
+        for number in range(whole):
+            if stop.is_set():
+                raise _Stopped
+            if number % _TOLD_EVERY == _TOLD_EVERY - 1:
+                self.app.call_from_thread(self._say, f"Writing: {number / whole:.0%}. Esc gives it up.")
+            yield self.entries[number]
+
+    def _failed(self, why: str) -> None:
+        self._stop = None
+        self._say(why, wrong=True)
+
+
+def told(saved: Saved) -> str:
+    """What to tell of a file that was written; printable."""
+    return f"Saved {size(saved.size)} to {visible(str(saved.path))}"
+
+
+Entries = Callable[[], Sequence[Entry]]
+"""Gives what is to be saved."""

@@ -1,0 +1,1 @@
+"""Why a token was chosen, and what other settings would have picked."""

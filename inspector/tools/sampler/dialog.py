@@ -1,0 +1,327 @@
+"""The dialog for the sampling settings: what would have been picked with them is shown beside it as they are typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.containers import Container, HorizontalGroup
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Button, Input, Label
+
+from engine.errors import EngineError, SettingsError
+from engine.settings import BY_NAME, FIELDS, Field, Settings, check
+from inspector.config.presets import Presets
+from inspector.display import visible
+from inspector.widgets.choice import Choice
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.safety import Line
+
+GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Draw", ("temp", "top_p", "min_p", "top_k", "seed")),
+    ("Penalties", ("repetition_penalty", "repetition_context_size", "presence_penalty",
+                   "presence_context_size", "frequency_penalty", "frequency_context_size")),
+    ("XTC: exclude top choices", ("xtc_probability", "xtc_threshold")),
+    ("Stops and candidates", ("max_tokens", "min_tokens", "stop", "candidates")),
+    ("Bias and order", ("logit_bias", "sampler_order")),
+)  # fmt: skip
+"""The fields in the order in which they stand."""
+WIDE = ("logit_bias", "sampler_order")
+"""Fields that take a whole line."""
+GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
+AS_SET = "as set"
+PRESETS_HELP = "← → goes through the presets; delete takes one of your own away"
+SAVE_HELP = "⏎ keeps the values under this name, for every model"
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_UNESCAPES = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
+
+
+def escaped(text: str) -> str:
+    """A text as it can be typed on one line: a newline as \\n."""
+    return "".join(_ESCAPES.get(char, char) for char in text)
+
+
+def unescaped(text: str) -> str:
+    """What was typed on one line, with \\n as a newline; other backslashes stay."""
+    out, chars = [], iter(text)
+    for char in chars:
+        follower = next(chars, "") if char == "\\" else ""
+        out.append(_UNESCAPES.get(follower, char + follower) if follower else char)
+    return "".join(out)
+
+
+class PresetChoice(Choice):
+    """The presets side by side; up and down leave it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "turn(-1)", "Before", show=False),
+        Binding("right,space", "turn(1)", "Next", show=False),
+        Binding("up", "app.focus_previous", "Field above", show=False),
+        Binding("down", "app.focus_next", "Field below", show=False),
+    ]
+
+    def relabel(self, labels: Iterable[str], chosen: int) -> None:
+        """Show other labels, without telling the dialog."""
+        self.labels = tuple(labels)
+        self.set_reactive(Choice.chosen, chosen)
+        self.refresh(layout=True)
+
+
+class FieldBox(Container):
+    """One setting: label and line, and under them what is wrong with it, once something is.
+
+    The dialog opens with as few widgets as it can: each of them costs milliseconds.
+
+    Args:
+        field: The setting.
+        text: What stands in the line at first.
+    """
+
+    def __init__(self, field: Field, text: str) -> None:
+        super().__init__(
+            Label(field.label, classes="field-label", markup=False),
+            Line(text, id=f"field-{field.name}"),
+            id=f"box-{field.name}",
+            classes="field-box" + (" -wide-field" if field.name in WIDE else ""),
+        )
+        self._field = field
+        self._fault: Remark | None = None
+
+    def blame(self, fault: str) -> None:
+        """Say what is wrong under the line, in printable text; an empty one where nothing is."""
+        if self._fault is None and fault:
+            self._fault = Remark(id=f"remark-{self._field.name}")
+            self.mount(self._fault)
+        if self._fault is not None:
+            self._fault.say(fault, wrong=bool(fault))
+
+
+class SamplingDialog(Dialog[Settings]):
+    """Asks for sampling settings; each field is checked as it is typed, and tried when all of them are right.
+
+    Args:
+        settings: What stands in the fields at first.
+        vocabulary: The model's, where it is known: ids must stay below it.
+        presets: The presets at hand; None reads them.
+        attempt: Is given the settings as they are typed, when they are right.
+        look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`.
+        at: Number of the older step from which they will be applied, None at the tip.
+    """
+
+    HEADING: ClassVar[str] = "Sampling · shift+↑↓ walk · pgup pgdn next difference"
+    APPLY: ClassVar[str] = "Apply"
+    LEAVE: ClassVar[str] = "Discard"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "app.focus_previous", "Field above", show=False, priority=True),
+        Binding("down", "app.focus_next", "Field below", show=False, priority=True),
+        Binding("delete", "delete_preset", "Delete preset", show=False),
+        Binding("shift+up", "look('walk', -1)", "Earlier token", show=False, priority=True),
+        Binding("shift+down", "look('walk', 1)", "Later token", show=False, priority=True),
+        Binding("pageup", "look('differing', -1)", "Earlier difference", show=False, priority=True),
+        Binding("pagedown", "look('differing', 1)", "Next difference", show=False, priority=True),
+        Binding("ctrl+r", "look('recall', 0)", "Recompute", show=False, priority=True),
+    ]
+
+    def __init__(
+        self,
+        settings: Settings,
+        vocabulary: int | None = None,
+        presets: Presets | None = None,
+        attempt: Callable[[Settings], None] = lambda _: None,
+        look: Callable[[str, int], None] = lambda _, __: None,
+        at: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self.settings, self.vocabulary, self.presets = settings, vocabulary, presets or Presets()
+        self._attempt, self._look, self._at = attempt, look, at
+        self._typed = settings
+        """What was typed last, without a preset."""
+        self._doomed = ""
+        """Preset that a second `delete` takes away."""
+
+    def body(self) -> Iterable[Widget]:
+        with HorizontalGroup(classes="preset-row"):
+            yield Label("preset", classes="field-label", markup=False)
+            yield PresetChoice(self._labels(), self._matching(self.settings), id="presets")
+        yield Remark("", id="preset-remark")
+        for title, names in GROUPS:
+            yield Label(title, classes="group-label", markup=False)
+            with Container(classes="field-grid"):
+                for name in names:
+                    yield FieldBox(BY_NAME[name], self._text(BY_NAME[name], self.settings))
+        yield Remark(GREEDY, id="greedy")
+        with HorizontalGroup(classes="preset-row"):
+            yield Label("save as preset", classes="field-label", markup=False)
+            yield Line("", "a name, then ⏎", id="preset-name")
+
+    def on_mount(self) -> None:
+        """Begin in the first field."""
+        self.query_one(f"#field-{FIELDS[0].name}", Line).focus()
+        if self.presets.problems:
+            self._say(" ".join(self.presets.problems), wrong=True)
+        self.read()
+        self.entitle()
+
+    def entitle(self) -> None:
+        """Say where the settings will be applied."""
+        at = self._at()
+        where = "Apply" if at is None else f"Apply from step {at}"
+        button = self.query_one("#apply", Button)
+        button.label = Content(f"{where}  ctrl+s")
+        button.refresh(layout=True)
+
+    # ---- fields -----------------------------------------------------------------------------
+
+    def _text(self, field: Field, settings: Settings) -> str:
+        text = field.format(getattr(settings, field.name))
+        return escaped(text) if field.kind == "texts" else text
+
+    def _help(self, field: Field) -> str:
+        if field.kind != "texts":
+            return field.help
+        more = len(getattr(self.settings, field.name)) - 1
+        return field.help + "; \\n is a newline" + (f"; {more} more are kept" if more > 0 else "")
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Explain the field in the frame: there is room for one sentence, and it is that one that is wanted."""
+        name = (event.widget.id or "").removeprefix("field-")
+        helps = {"presets": PRESETS_HELP, "preset-name": SAVE_HELP}
+        about = self._help(BY_NAME[name]) if name in BY_NAME else helps.get(name, "")
+        self.query_one("#dialog").border_subtitle = Content(visible(about))
+
+    @on(Input.Changed)
+    def _changed(self, event: Input.Changed) -> None:
+        if event.input.id == "preset-name" or not self.is_current:
+            return  # a change that is told late, of what was applied or discarded, tries nothing
+        settings = self.read()
+        if settings is not None:
+            self._typed = settings
+            self._relabel()
+
+    def read(self) -> Settings | None:
+        """Read all fields, and say at each what is wrong with it; try the settings when they are right.
+
+        Returns:
+            The settings as they stand in the fields, None while any of them is wrong.
+        """
+        values = {field.name: self._value(field) for field in FIELDS}
+        settings = None if None in values.values() else self._together(values)
+        self.query_one("#apply", Button).disabled = settings is None
+        self.query_one("#greedy", Remark).set_class(values["temp"] == 0, "-told")
+        if settings is not None:
+            self._attempt(settings)
+        return settings
+
+    def _value(self, field: Field) -> Any:
+        box = self.query_one(f"#box-{field.name}", FieldBox)
+        try:
+            value = self._parsed(field, self.query_one(f"#field-{field.name}", Line).value)
+        except SettingsError as error:
+            box.blame(visible(str(error)))
+            return None
+        box.blame("")
+        return value
+
+    def _parsed(self, field: Field, typed: str) -> Any:
+        value = field.parse(unescaped(typed) if field.kind == "texts" else typed)
+        return value + getattr(self.settings, field.name)[1:] if field.kind == "texts" else value
+
+    def _together(self, values: dict[str, Any]) -> Settings | None:
+        """The settings, where they go with each other and with the model."""
+        try:
+            return check(replace(self.settings, **values), self.vocabulary)
+        except SettingsError as error:
+            self.query_one(f"#box-{error.field}", FieldBox).blame(visible(str(error)))
+            return None
+
+    # ---- presets ----------------------------------------------------------------------------
+
+    def _labels(self) -> tuple[str, ...]:
+        return (AS_SET, *(visible(name) for name in self.presets.names))
+
+    def _matching(self, settings: Settings) -> int:
+        """Place of the preset that is just this, of `as set` where none is."""
+        names = self.presets.names
+        return next(
+            (n for n, name in enumerate(names, 1) if self.presets.apply(name, settings) == settings), 0
+        )
+
+    def _relabel(self) -> None:
+        self.query_one("#presets", PresetChoice).relabel(self._labels(), self._matching(self._typed))
+
+    def _chosen(self) -> str:
+        """Name of the preset that is chosen, empty for none."""
+        place = self.query_one("#presets", PresetChoice).chosen
+        return ("", *self.presets.names)[place]
+
+    @on(Choice.Changed, "#presets")
+    def _preset_chosen(self) -> None:
+        self._doomed = ""
+        name = self._chosen()
+        self._say("")
+        self._fill(self.presets.apply(name, self._typed) if name else self._typed)
+
+    def _fill(self, settings: Settings) -> None:
+        with self.prevent(Input.Changed):
+            for field in FIELDS:
+                self.query_one(f"#field-{field.name}", Line).value = self._text(field, settings)
+        self.read()
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        remark = self.query_one("#preset-remark", Remark)
+        remark.say(visible(text), wrong)
+        remark.set_class(bool(text), "-told")
+
+    @on(Input.Submitted, "#preset-name")
+    def _save(self, event: Input.Submitted) -> None:
+        event.stop()
+        settings = self.read()
+        if settings is None:
+            self._say("A field is wrong: mend it first.", wrong=True)
+            return
+        try:
+            told = self.presets.save(event.value, settings)
+        except EngineError as error:
+            self._say(str(error), wrong=True)
+            return
+        self._typed = settings
+        event.input.value = ""
+        self._relabel()
+        self._say(told)
+
+    def action_delete_preset(self) -> None:
+        """Delete the chosen preset, when it is asked for twice."""
+        name = self._chosen() if self.focused is not None and self.focused.id == "presets" else ""
+        if not name:
+            return
+        try:
+            if self.presets.is_own(name) and self._doomed != name:
+                self._doomed = name
+                self._say(f"Press delete again to delete {name}.", wrong=True)
+                return
+            self._say(self.presets.delete(name))
+            self._typed = self.read() or self._typed
+        except EngineError as error:
+            self._say(str(error), wrong=True)
+        self._relabel()
+
+    # ---- leaving ----------------------------------------------------------------------------
+
+    def action_look(self, what: str, by: int) -> None:
+        """Look at another token meanwhile, or have dropped logits computed again."""
+        self._look(what, by)
+        self.entitle()
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        if event.input.id != "preset-name":
+            self.action_apply()
+
+    def action_apply(self) -> None:
+        """Apply the settings, if all of them are right."""
+        if (settings := self.read()) is not None:
+            self.dismiss(settings)

@@ -1,0 +1,359 @@
+"""The sampler, stage by stage: why this token, and what other settings would have picked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.content import Content
+from textual.message import Message
+
+from engine.records import Candidate, Distribution
+from engine.settings import BY_NAME, Settings, differences
+from inspector import scales
+from inspector.display import pad, token_label, visible
+from inspector.state.timeline import Phase, Telling, Timeline
+from inspector.tools.sampler.reason import Reason, label_of, penalised, xtc
+from inspector.tools.sampler.stage_table import CELLS, FINAL, MODEL, NOW, Column, columns, fitting
+from inspector.widgets.canvas import Canvas, Row, centred, waiting, wrapped
+from inspector.widgets.inks import panel_css
+from inspector.widgets.ruler import ruler
+
+_MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
+_LEAST_ROWS = 4
+"""Candidates that are shown at least, before a sentence is."""
+DROPPED = "Its logits were dropped to hold the memory bound, so the numbers in between can't be told."
+ADVICE = "ctrl+r computes them again."
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is on show, put together from the timeline."""
+
+    distribution: Distribution
+    """That was, or would be, drawn from."""
+    now: Distribution | None
+    """The one that stands, where settings are tried."""
+    told: Telling | None
+    settings: Settings | None
+    taken: int | None
+    """Token id that stands there."""
+
+    @property
+    def earlier(self) -> dict[int, tuple[int, ...]]:
+        """Where each candidate stood before, as far back as the penalties look."""
+        explained = self.told.explained if self.told else None
+        if explained is None:
+            return {}
+        return dict(zip((c.id for c in explained.next.candidates), explained.earlier, strict=True))
+
+
+def view_of(timeline: Timeline, used: Settings | None = None) -> View | None:
+    """What there is to show at the selected slot; None in the prompt and before it.
+
+    Args:
+        timeline: What is known.
+        used: The settings that the slot was, or will be, picked with.
+    """
+    shown, told = timeline.distribution, timeline.told()
+    if shown is None:
+        return None
+    explained = told.explained if told else None
+    changed = timeline.trial is not None and timeline.trial.settings != used
+    if timeline.trial is not None and changed and explained is not None:
+        return View(explained.next, shown, told, timeline.trial.settings, timeline.taken)
+    if changed:
+        told = None
+    return View(shown, None, told, told.settings if told else used, timeline.taken)
+
+
+class SamplerPanel(Canvas, can_focus=True):
+    """One row a candidate, one column a stage, and the draw on top."""
+
+    DEFAULT_CSS = panel_css("SamplerPanel")
+    HELP = """\
+# Why this token
+How the sampler came from the model's logits to the token: each **column** is a stage, in the order in which they ran.
+
+- the bar lays the tokens that could be drawn end to end, the likeliest first; the **draw**, a random number from 0 to
+  1, points at one of them
+- **left** tokens that were still in after the stage · **cut** the probability that it took out
+- a grey row fell out at the stage that is named there; `↺` stood before and is penalised for it
+- **s** changes settings: the panel shows at once what the same draw would have picked with them
+- `▶` stands there, `≠` the settings that are tried would pick
+"""
+
+    class CandidateChosen(Message):
+        """The highlighted candidate was clicked: take it."""
+
+        def __init__(self, id: int) -> None:
+            self.id = id
+            super().__init__()
+
+    class CandidateClicked(Message):
+        """Another candidate was clicked: highlight it."""
+
+        def __init__(self, id: int) -> None:
+            self.id = id
+            super().__init__()
+
+    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._used: Settings | None = None
+        self._highlighted: int | None = None
+        self._first, self._top = 0, 0
+        self._places: list[int] = []
+        """Candidates that have a row, in the order of the rows."""
+
+    def show(
+        self, timeline: Timeline, used: Settings | None = None, highlighted: Candidate | None = None
+    ) -> None:
+        """Show the sampler's work at the selected slot.
+
+        Args:
+            timeline: What is known.
+            used: The settings that the slot was, or will be, picked with.
+            highlighted: The candidate that Enter takes.
+        """
+        self._used, self._highlighted = used, highlighted.id if highlighted else None
+        super().show(timeline)
+
+    # ---- events -----------------------------------------------------------------------------
+
+    def on_click(self, event: events.Click) -> None:
+        at = event.get_content_offset(self)
+        view = view_of(self.timeline, self._used) if self.timeline else None
+        if at is None or view is None or not 0 <= (row := at.y - self._first) < len(self._places):
+            return
+        clicked = view.distribution.candidates[self._places[row]].id
+        chosen = clicked == self._highlighted
+        self.post_message(self.CandidateChosen(clicked) if chosen else self.CandidateClicked(clicked))
+
+    # ---- drawing ----------------------------------------------------------------------------
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        timeline, self._places = self.timeline, []
+        view = view_of(timeline, self._used) if timeline else None
+        if timeline is None or view is None:
+            self.title(Content("Why this token"))
+            reason, advice = _why_empty(timeline)
+            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+        found = columns(
+            view.distribution, view.told.explained if view.told else None, view.settings, view.now
+        )
+        table = 3 + (_LEAST_ROWS - 1 if height < 14 else _LEAST_ROWS if height < 18 else 2 * _LEAST_ROWS)
+        above = self._reasons(timeline, view, width, height - table - 3)
+        above += self._ruler(view.distribution, width, height - table - len(above))
+        below = self._notes(timeline, view, width) if height > 20 else []
+        room = max(_LEAST_ROWS, height - len(above) - len(below))
+        table_rows = self._table(view, found, width, room, len(above))
+        self._entitle(timeline, view)
+        return [*above, *table_rows, *below]
+
+    def _reasons(self, timeline: Timeline, view: View, width: int, room: int) -> list[Row]:
+        """Sentences, as many as there is room for, at least one line."""
+        reason = Reason(view.distribution, view.settings, view.told.explained if view.told else None)
+        texts = reason.sentences(timeline.selected) if view.now is None else reason.tried(view.now)
+        lines = wrapped(" ".join(texts), width)
+        while len(lines) > max(1, room) and len(texts) > 1:
+            texts = texts[:-1]
+            lines = wrapped(" ".join(texts), width)
+        lines = lines[: max(1, room)]
+        gap: list[Row] = [[]] if room > len(lines) + 2 else []
+        return [*([Segment(line)] for line in lines), *gap]
+
+    def _ruler(self, distribution: Distribution, width: int, room: int) -> list[Row]:
+        inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")}
+        inks |= {"data": self.data(0.4), "other": self.data(0.1)}
+        rows: list[Row] = ruler(distribution, width, inks)
+        gap: list[Row] = [[]] if room > len(rows) + 3 and rows else []
+        return [*rows, *gap] if room >= len(rows) else rows[1:2] if room >= 1 and rows else []
+
+    # ---- the table --------------------------------------------------------------------------
+
+    def _table(self, view: View, found: Sequence[Column], width: int, height: int, first: int) -> list[Row]:
+        kept, missing = fitting(found, width - _MARK - _LEAST_TOKEN)
+        token = min(_MOST_TOKEN, width - _MARK - CELLS * len(kept))
+        head = self._head(kept, token, missing)[: 2 if height < 9 else 3 if height < 13 else 4]
+        candidates = view.distribution.candidates
+        self._first = first + len(head)
+        self._places = self._in_sight(view, min(len(candidates), height - len(head) - 1))
+        rows = [self._row(view, kept, n, token, width) for n in self._places]
+        return [*head, *rows, self._others(view, kept, token)]
+
+    def _in_sight(self, view: View, rows: int) -> list[int]:
+        """Which candidates get a row: some around the highlighted one, and what is picked or stands there always."""
+        ids = [candidate.id for candidate in view.distribution.candidates]
+        if rows <= 0:
+            return []
+        at = ids.index(self._highlighted) if self._highlighted in ids else 0
+        self._top = max(min(self._top, at, len(ids) - rows), at - rows + 1, 0)
+        shown = list(range(self._top, self._top + rows))
+        wanted = [at, *(ids.index(id) for id in (view.distribution.picked, view.taken) if id in ids)]
+        for place in wanted[:rows]:
+            if place not in shown:
+                spare = [each for each in shown if each not in wanted[:rows]]
+                shown.remove(spare[-1] if place > shown[0] else spare[0])
+                shown.append(place)
+        return sorted(shown)
+
+    def _head(self, kept: Sequence[Column], token: int, missing: int) -> list[Row]:
+        """Names of the columns; what each stage kept, cut and is set to."""
+        muted, strong = self.ink("muted"), self.ink("strong")
+        label = f"+{missing} stages: f" if missing else ""
+        rows: list[Row] = [[Segment(" " * _MARK + pad(label, token), self.ink("warn"))]]
+        rows += [[Segment(" " * _MARK + pad(name, token), muted)] for name in ("tokens left", "chance cut")]
+        for column in kept:
+            cut = column.removed > 0
+            rows[0].append(Segment(pad(column.head, CELLS, right=True), strong))
+            left = "" if column.kept is None else scales.count(column.kept)
+            rows[1].append(Segment(pad(left, CELLS, right=True), self.rich_style if cut else muted))
+            removed = _cut(column.removed) if cut else ""
+            rows[2].append(Segment(pad(removed, CELLS, right=True), self.ink("warn")))
+        if any(column.setting for column in kept):
+            rows.append([Segment(" " * _MARK + pad("set to", token), muted)])
+            rows[-1] += [Segment(pad(column.setting, CELLS, right=True), muted) for column in kept]
+        return rows
+
+    def _row(self, view: View, kept: Sequence[Column], place: int, token: int, width: int) -> Row:
+        candidate = view.distribution.candidates[place]
+        cut, here = candidate.cut_by is not None, candidate.id == view.taken
+        looked_at = here or candidate.id in (self._highlighted, view.distribution.picked)
+        ink = self.ink("muted" if looked_at else "faint") if cut else self.rich_style
+        words = self.ink("special") if candidate.special and not cut else ink
+        again = "↺ " if self._is_penalised(view, candidate) else ""
+        row: Row = [
+            Segment("▌" if candidate.id == self._highlighted else " ", self.ink("primary")),
+            self._mark(view, candidate),
+            Segment(pad(again + token_label(candidate.text, candidate.raw), token), words),
+            *self._cells(candidate, kept, place, ink),
+        ]
+        if candidate.id != self._highlighted:
+            return row
+        ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
+        filled = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
+        return [Segment(text, (style or Style()) + ground) for text, style, _ in filled]
+
+    def _mark(self, view: View, candidate: Candidate) -> Segment:
+        """What stands there, and what the settings that are tried would pick."""
+        if view.now is not None and candidate.id == view.distribution.picked != view.now.picked:
+            return Segment("≠ ", self.ink("warn") + Style(bold=True))
+        return Segment("▶ " if candidate.id == view.taken else "  ", self.ink("accent"))
+
+    def _cells(self, candidate: Candidate, kept: Sequence[Column], place: int, ink: Style) -> Row:
+        """The numbers; from where it fell out on, the name of the stage."""
+        row: Row = []
+        for at, column in enumerate(kept):
+            if candidate.cut_by is not None and not column.cells[place] and column.name != NOW:
+                room = CELLS * (len(kept) - at) - 1
+                return [*row, Segment(" " + pad(f"✕ {visible(candidate.cut_by)}", room), ink)]
+            strong = column.name == FINAL and candidate.cut_by is None
+            muted = column.name not in (FINAL, MODEL) and candidate.cut_by is None
+            own = ink + self.ink("strong") if strong else self.ink("muted") if muted else ink
+            row.append(Segment(pad(column.cells[place], CELLS, right=True), own))
+        return row
+
+    def _is_penalised(self, view: View, candidate: Candidate) -> bool:
+        return bool(view.earlier.get(candidate.id)) and any(
+            stage.name in ("repetition", "presence", "frequency") for stage in view.distribution.stages
+        )
+
+    def _others(self, view: View, kept: Sequence[Column], token: int) -> Row:
+        """The rest of the vocabulary in one row."""
+        distribution, muted = view.distribution, self.ink("muted")
+        label = f"{scales.count(distribution.others)} others"
+        row = [Segment(" " * _MARK + pad(label, token), muted)]
+        shares = {MODEL: distribution.others_prob, FINAL: distribution.others_sampler_prob}
+        if view.now is not None:
+            shares[NOW] = view.now.others_sampler_prob
+        for column in kept:
+            share = shares.get(column.name)
+            text = "" if share is None else scales.percent(share).removesuffix(" %") if share else "0"
+            row.append(Segment(pad(text, CELLS, right=True), muted))
+        return row
+
+    # ---- below and around -------------------------------------------------------------------
+
+    def _notes(self, timeline: Timeline, view: View, width: int) -> list[Row]:
+        """What else is worth knowing: dropped logits, XTC, what the highlighted token is penalised for."""
+        texts = []
+        if view.told is not None and view.told.failure is not None:
+            texts.append(f"{visible(view.told.failure.message)} {ADVICE}")
+        texts.append(xtc(view.distribution, view.settings))
+        shown = next((c for c in view.distribution.candidates if c.id == self._highlighted), None)
+        if shown is not None and self._is_penalised(view, shown):
+            earlier = view.earlier[shown.id]
+            texts.append(penalised(shown, earlier, timeline.items, timeline.boundary, view.settings))
+        lines = [line for text in texts if text for line in wrapped(text, width)]
+        return [[], *([Segment(line, self.ink("muted"))] for line in lines[:4])] if lines else []
+
+    def _entitle(self, timeline: Timeline, view: View) -> None:
+        step = timeline.slot - timeline.boundary + 1
+        where = f"step {step}" if not timeline.following else f"step {step}, to come"
+        label = label_of(view.now or view.distribution, (view.now or view.distribution).picked)
+        if timeline.trial is None:
+            hidden = len(view.distribution.candidates) - len(self._places)
+            more = f"{hidden} more rows ↑↓" if hidden else ""
+            self.title(Content(f"Why {label} · {where}"), Content(_dropped_note(view) or more))
+            return
+        self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
+                   Content(tally(timeline, self.size.width - 2)))  # fmt: skip
+
+
+def _cut(share: float) -> str:
+    """A probability that was taken out, in as few cells as a column has."""
+    return "−<0.1 %" if share < 0.0005 else f"−{share:.1%}"[:-1].removesuffix(".0") + " %"
+
+
+def _dropped_note(view: View) -> str:
+    failed = view.told is not None and view.told.failure is not None
+    return f"logits dropped · {ADVICE}" if failed else ""
+
+
+def _changes(used: Settings | None, tried: Settings) -> str:
+    """The settings that differ from those that were used."""
+    found = differences(used, tried) if used else {}
+    texts = [
+        f"{BY_NAME[name].label} {_value(name, old)} → {_value(name, new)}"
+        for name, (old, new) in found.items()
+    ]
+    return ", ".join(texts) or ("nothing is changed yet" if used else "other settings")
+
+
+def _value(name: str, value: object) -> str:
+    return visible(BY_NAME[name].format(value)) or "none"
+
+
+def tally(timeline: Timeline, room: int = 1000) -> str:
+    """How many steps of the path the settings that are tried would have picked otherwise; empty where none are.
+
+    Args:
+        timeline: What is known.
+        room: Cells at hand.
+    """
+    trial = timeline.trial
+    if trial is None or not timeline.steps:  # before the first step nothing is asked
+        return ""
+    if trial.answered is None:
+        return "asking …"
+    asked = [step for step in timeline.steps if step.origin in ("sampled", "greedy")]
+    known = [step for step in asked if step.node in trial.answers]
+    other = sum(1 for step in known if timeline.other(step) is not None)
+    by_hand = len(timeline.steps) - len(asked)
+    text = f"{other} of {len(known)} step{'s' * (len(known) != 1)} would differ"
+    text += f", {by_hand} by hand" if by_hand else ""
+    if not (dropped := len(asked) - len(known)):
+        return text
+    full = f"{text}; {dropped} can't be answered: their logits were dropped (ctrl+r recomputes)"
+    return full if len(full) <= room else f"{text}; {dropped} dropped: ctrl+r"
+
+
+def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
+    if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
+        return waiting(timeline, "How the sampler chooses appears here.")
+    if timeline.following:
+        return waiting(timeline, "How the sampler chooses the first token appears here.")
+    return "This token was given by the prompt: nothing was drawn.", "Press end for the token to come."

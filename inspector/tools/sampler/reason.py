@@ -1,0 +1,240 @@
+"""Why a token was chosen, in plain sentences, for somebody who has never seen a sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.records import Candidate, Distribution, Explained, StageReading, Step
+from engine.settings import Settings
+from inspector import scales
+from inspector.display import token_label, visible
+from inspector.state.timeline import Item
+from inspector.tools.sampler.stage_table import PENALTIES
+from inspector.widgets.ruler import places
+
+SHAPING = ("logit-bias", *PENALTIES)
+"""Stages that change logits and cut nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What is known of one choice."""
+
+    distribution: Distribution
+    """What was, or would be, drawn from."""
+    settings: Settings | None = None
+    """Of the sampler, None where they are not known."""
+    explained: Explained | None = None
+    """The values between the stages, None while they are not known."""
+
+    def sentences(self, item: Item | None = None) -> list[str]:
+        """Why this token, the most important sentence first; printable.
+
+        Args:
+            item: The token that stands there, None for the token to come.
+        """
+        return [*self._by_hand(item), *self._story(self._fell())]
+
+    def tried(self, now: Distribution) -> list[str]:
+        """What would be picked instead, and why; printable.
+
+        Args:
+            now: The distribution that stands.
+        """
+        end = f"{self._picked} again"
+        if self.distribution.picked != now.picked:
+            end = f"{self._picked}, not {label_of(now, now.picked)}"
+        if self.distribution.draw is None:
+            return [f"Greedy would take {end}, without a draw."]
+        draw, low, high = places(self.distribution)
+        first = f"The same draw {draw} would take {end}."
+        return [first, *self._story(f"Its share is {low} to {high}.")]
+
+    @property
+    def _picked(self) -> str:
+        return label_of(self.distribution, self.distribution.picked)
+
+    def _story(self, draw: str) -> list[str]:
+        if self.distribution.draw is None:
+            return self._greedy()
+        return [f"{self._belief()} {self._made_of()}", draw, *self._instead()]
+
+    def _fell(self) -> str:
+        draw, low, high = places(self.distribution)
+        times = self.distribution.reroll
+        again = f" (drawn again {times}×)" if times else ""
+        return f"The draw {draw}{again} falls on its share, {low} to {high}."
+
+    def _by_hand(self, item: Item | None) -> list[str]:
+        if not isinstance(item, Step) or item.id == self.distribution.picked:
+            return []
+        word = {"chosen": "chosen by hand", "inserted": "inserted"}.get(item.origin, "taken")
+        label = quoted(token_label(item.text, item.raw, item.pending))
+        return [f"{label} was {word}; the sampler would have taken another."]
+
+    # ---- greedy -----------------------------------------------------------------------------
+
+    def _greedy(self) -> list[str]:
+        top = self.distribution.candidates[0]
+        if self.distribution.picked == top.id:
+            return [f"Greedy takes the most probable token, {self._picked}: there is no draw."]
+        lowered = self._moved(top.id) or "a penalty or bias put another before it"
+        why = f"{visible(top.cut_by)} cut it" if top.cut_by not in (None, "greedy") else lowered
+        return [
+            f"Greedy takes {self._picked}, the highest logit in the end: there is no draw.",
+            f"The model's own favourite is {_label(top)} ({_percent(top.prob)}), but {why}.",
+        ]
+
+    # ---- drawn ------------------------------------------------------------------------------
+
+    def _belief(self) -> str:
+        picked = _find(self.distribution, self.distribution.picked)
+        if picked is None:
+            return "The token is beyond the candidates;"
+        return (
+            f"{_label(picked)} has {_percent(picked.prob)} by the model (rank {scales.count(picked.rank)});"
+        )
+
+    def _made_of(self) -> str:
+        """What the stages made of the picked token's probability."""
+        picked = _find(self.distribution, self.distribution.picked)
+        share = _percent(picked.sampler_prob) if picked else "a part"
+        parts = self._doings()
+        doings = ", ".join(parts) if parts else "no stage changed anything"
+        return f"{doings}, so it holds {share} of the draws."
+
+    def _doings(self) -> list[str]:
+        left = self.distribution.others + len(self.distribution.candidates)
+        found = self._shaped()
+        for stage in self.distribution.stages:
+            if stage.kept < left:
+                found.append(f"{visible(stage.name)} kept {_tokens(stage.kept)}")
+            elif stage.name == "temperature" and self.settings is not None:
+                word = "flattened" if self.settings.temp > 1 else "sharpened"
+                found.append(f"temperature {self.settings.temp:g} {word} them")
+            left = stage.kept
+        return found
+
+    def _shaped(self) -> list[str]:
+        """What bias and penalties did to the picked token, or else to the others."""
+        names = [stage.name for stage in self.distribution.stages if stage.name in SHAPING]
+        if not names:
+            return []
+        if own := self._moved(self.distribution.picked):
+            return [own]
+        return [f"{_list(names)} changed {'other logits' if self.explained else 'logits'}"]
+
+    def _instead(self) -> list[str]:
+        """Why it is not the token that one would expect."""
+        top = self.distribution.candidates[0]
+        if top.id == self.distribution.picked:
+            return []
+        label = f"{_label(top)} ({_percent(top.prob)})"
+        if top.cut_by is not None:
+            return [f"{label} can't be drawn: {visible(top.cut_by)} cut it."]
+        best = max(self.distribution.candidates, key=lambda candidate: candidate.sampler_prob)
+        if best.id == self.distribution.picked:
+            return [f"{label} fell behind: {self._moved(top.id) or 'the stages changed the order'}."]
+        often = "most draws take it, this one is beyond" if best.sampler_prob > 0.5 else "this draw is beyond"
+        label = f"{_label(best)} ({_percent(best.prob)})"
+        return [f"{label} holds 0 to {best.sampler_prob:.3f}: {often}."]
+
+    def _moved(self, id: int) -> str:
+        """Which stages changed a token's own logit, and from what to what; empty where none did or it isn't known."""
+        if self.explained is None:
+            return ""
+        ids = [candidate.id for candidate in self.explained.next.candidates]
+        if id not in ids:
+            return ""
+        place = ids.index(id)
+        before = value = self.explained.logits[place]
+        names = []
+        for column in self.explained.columns:
+            following = column.values[place]
+            if column.unit == "logit" and following is not None and following != value:
+                names.append(column.name)
+                value = following
+        word = "lowered" if value < before else "raised"
+        return f"{_list(names)} {word} its logit {before:.2f} to {value:.2f}" if names else ""
+
+
+def _tokens(count: int) -> str:
+    return f"{scales.count(count)} token{'s' * (count != 1)}"
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = [visible(name) for name in names]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def _find(distribution: Distribution, id: int) -> Candidate | None:
+    return next((candidate for candidate in distribution.candidates if candidate.id == id), None)
+
+
+def _label(candidate: Candidate) -> str:
+    return quoted(token_label(candidate.text, candidate.raw))
+
+
+def _percent(share: float) -> str:
+    """A probability that no line break tears from its unit."""
+    return scales.percent(share).replace(" ", "\u00a0")
+
+
+def quoted(label: str) -> str:
+    """A token's label inside a sentence, where a comma would be lost."""
+    return f"“{label}”"
+
+
+def label_of(distribution: Distribution, id: int) -> str:
+    """A candidate by its id, as a sentence shows it."""
+    found = _find(distribution, id)
+    return _label(found) if found else f"id {id}"
+
+
+# ---- notes ------------------------------------------------------------------------------------
+
+
+def xtc(distribution: Distribution, settings: Settings | None) -> str:
+    """Whether XTC fired, empty where it is off or not known."""
+    if settings is None or settings.temp == 0 or settings.xtc_probability == 0:
+        return ""
+    left = distribution.others + len(distribution.candidates)
+    for stage in distribution.stages:
+        if stage.name == "xtc":
+            return _fired(stage, left - stage.kept)
+        left = stage.kept
+    return (
+        f"XTC did not fire here: by a draw of its own it does on {settings.xtc_probability:.0%} of the steps."
+    )
+
+
+def _fired(stage: StageReading, cut: int) -> str:
+    if not cut:
+        return "XTC fired, but fewer than two tokens are above its threshold: it cut none."
+    which = "the likeliest token" if cut == 1 else f"the {cut} likeliest tokens"
+    return f"XTC fired: it cut {which}, {_percent(stage.removed_mass)} of what was left."
+
+
+def penalised(
+    candidate: Candidate,
+    earlier: Sequence[int],
+    items: Sequence[Item],
+    boundary: int,
+    settings: Settings | None,
+) -> str:
+    """Which earlier occurrences a penalty holds against a token; empty where there are none."""
+    if not earlier:
+        return ""
+    on = [name for name in PENALTIES if settings is not None and getattr(settings, f"{name}_penalty")]
+    by = f" by {_list(on)}" if on else ""
+    where = ", ".join(_place(position, items, boundary) for position in earlier)
+    return f"{_label(candidate)} is penalised{by}: it stands {where}."
+
+
+def _place(position: int, items: Sequence[Item], boundary: int) -> str:
+    before = items[position - 1] if 0 < position <= len(items) else None
+    after = (
+        f" after {quoted(token_label(before.text, before.raw))}" if before is not None and before.text else ""
+    )
+    return f"in the prompt{after}" if position < boundary else f"at step {position - boundary + 1}{after}"

@@ -1,0 +1,65 @@
+"""Sampling settings that are tried in their dialog: what is looked at meanwhile, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.settings import Settings
+from inspector.session.controller import Controller
+from inspector.tools.sampler.dialog import SamplingDialog
+
+
+class Attempt:
+    """One dialog after the other.
+
+    Args:
+        controller: Knows the timeline and the engine.
+        answer: Tells the person something, and has everything shown anew.
+    """
+
+    def __init__(self, controller: Controller, answer: Callable[[str], None]) -> None:
+        self.open = False
+        """Whether settings are tried, with the sampler beside them."""
+        self._controller, self._answer = controller, answer
+        self._slot: int | None = None
+        """Where the person looked before, None for the tip."""
+
+    def dialog(self) -> SamplingDialog:
+        """Begin: a dialog that tries what is typed; give what it returns to `end`."""
+        controller, timeline = self._controller, self._controller.timeline
+        self.open, self._slot = controller.stepping, None if timeline.following else timeline.slot
+        return SamplingDialog(
+            controller.settings,
+            timeline.facts.vocabulary if timeline.facts else None,
+            attempt=self._try,
+            look=self._look,
+            at=lambda: controller.applies_at,
+        )
+
+    def _try(self, settings: Settings) -> None:
+        self._controller.questions.try_out(self._controller.timeline, settings)
+        self._answer("")
+
+    def _look(self, what: str, by: int) -> None:
+        """Look elsewhere meanwhile, or have dropped logits computed again."""
+        controller = self._controller
+        if not controller.stepping:
+            return
+        match what:
+            case "differing":
+                self._answer(controller.differing(by))
+            case "recall":
+                self._answer(controller.recall())
+            case _:
+                controller.walk(by)
+                self._answer("")
+
+    def end(self, settings: Settings | None) -> None:
+        """Go on with the settings; or, where they were discarded, with those before and where the person looked."""
+        self.open = False
+        if settings is not None:
+            self._controller.apply(settings)
+        else:
+            self._controller.questions.try_out(self._controller.timeline, None)
+            self._controller.timeline.select(self._slot)
+        self._answer("")

@@ -1,0 +1,79 @@
+"""Which sweeps are asked for, and what came of the last ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.commands import Sweep
+from engine.records import Ended, Failure, Measuring, Record, SweepName, Swept
+from engine.sweep_settings import SWEEPS, SweepSettings
+from inspector.session.controller import Controller
+
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+"""Tokens that the longest prompt or context can have; the engine stays within the context window."""
+
+
+class SweepControl:
+    """Starts sweeps and stops them.
+
+    Args:
+        controller: Sends the commands.
+    """
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self.settings = SweepSettings(rounds=3, longest=512)
+        """Those asked for last: less than the command's own, since somebody sits before it."""
+        self.swept: Swept | None = None
+        self.failure: Failure | None = None
+        self.measuring: Measuring | None = None
+        self.cancelled = False
+
+    @property
+    def command(self) -> Sweep | None:
+        """The sweep that goes on now."""
+        out = (each for each in self.controller.outstanding if isinstance(each, Sweep))
+        return next((each for each in out if not each.cancel.is_set()), None)
+
+    @property
+    def chosen(self) -> tuple[SweepName, ...]:
+        """The sweeps that are asked for, in their order."""
+        return tuple(name for name in SWEEPS if name in self.settings.sweeps)
+
+    def turn(self, place: int) -> None:
+        """Ask for a sweep, or no longer; one is always asked for."""
+        name = SWEEPS[place]
+        kept = tuple(each for each in SWEEPS if (each in self.settings.sweeps) != (each == name))
+        self.settings = replace(self.settings, sweeps=kept or (name,))
+
+    def lengthen(self, by: int) -> None:
+        """Go to longer or shorter prompts and contexts."""
+        place = LENGTHS.index(self.settings.longest) + by
+        self.settings = replace(self.settings, longest=LENGTHS[max(0, min(len(LENGTHS) - 1, place))])
+
+    def toggle(self) -> None:
+        """Start, or stop."""
+        if not self.stop():
+            self.failure, self.measuring, self.cancelled = None, None, False
+            self.controller.do(Sweep(self.settings))
+
+    def stop(self) -> bool:
+        """Break off; returns whether there was anything to."""
+        if (command := self.command) is None:
+            return False
+        command.cancel.set()
+        return True
+
+    def receive(self, record: Record) -> None:
+        """Take in one record."""
+        match record:
+            case Measuring(command="Sweep"):
+                self.measuring = record
+            case Swept():
+                self.swept = record
+            case Failure(command="Sweep"):
+                self.failure = record
+            case Ended(command="Sweep"):
+                self.measuring, self.cancelled = None, record.cancelled
+            case _:
+                pass

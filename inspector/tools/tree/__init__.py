@@ -1,0 +1,1 @@
+"""The tree of branches, and what a person writes on it."""

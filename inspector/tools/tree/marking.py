@@ -1,0 +1,124 @@
+"""Marks as a person makes them: bookmarks, names and notes, and deletions that wait until the path is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from engine import records
+from engine.commands import MoveTo
+from engine.records import Deleted, Marked, Undeleted
+from inspector.display import token_label, truncate
+from inspector.session.controller import Controller
+from inspector.state.branches import PROMPT
+from inspector.state.marks import counted
+
+_LABEL = 24
+"""Cells that a branch's text gets in an answer."""
+
+
+class Marking:
+    """Makes marks; every method that a key calls returns what to tell the person.
+
+    Args:
+        controller: Takes the marks as records, as it takes the engine's.
+        answer: Tells the person what came of a deletion that had to wait.
+    """
+
+    def __init__(self, controller: Controller, answer: Callable[[str], None]) -> None:
+        self._controller, self._answer = controller, answer
+        self._leaving: MoveTo | None = None
+        """The move away from what is to be deleted."""
+        self._doomed = 0
+        controller.listeners.append(self._hear)
+
+    def at(self, node: int) -> Marked:
+        """The marks of a node."""
+        return self._controller.timeline.marks.at(node)
+
+    def label(self, node: int) -> str:
+        """How a branch begins, short and printable."""
+        branches = self._controller.timeline.branches
+        branch = branches.of(node)
+        if branch is None:
+            return ""
+        text = branches.text(branch, _LABEL + 1) if branch.first == node else branches[node].text
+        return truncate(token_label(text, branches[node].raw), _LABEL)
+
+    def bookmark(self, node: int) -> str:
+        """Set a bookmark, or take it off."""
+        mark = self.at(node)
+        self.write(replace(mark, bookmarked=not mark.bookmarked))
+        if mark.bookmarked:
+            return f"The bookmark at {self.label(node)} is gone."
+        return f"Bookmarked {self.label(node)}. * takes it off again"
+
+    def write(self, mark: Marked) -> None:
+        """Let these be the marks of their node."""
+        self._controller.receive(mark)
+
+    # ---- deletions --------------------------------------------------------------------------
+
+    def delete(self, node: int) -> str:
+        """Delete a node with all below it; where the path runs through it, once the path is elsewhere."""
+        branches = self._controller.timeline.branches
+        if node not in branches:
+            return ""
+        if branches[node].made == PROMPT:
+            return "The prompt can't be deleted. Press p to begin with another."
+        if not self._is_stood_on(node):
+            return self._delete(node)
+        if self._leaving is None:
+            self._leaving, self._doomed = MoveTo(branches[node].parent), node
+            self._controller.timeline.select(None)
+            self._controller.do(self._leaving)
+        return ""
+
+    def _is_stood_on(self, node: int) -> bool:
+        """Whether the path runs through a node, or will once what is out is done."""
+        branches = self._controller.timeline.branches
+        targets = [getattr(command, "node", None) for command in self._controller.outstanding]
+        return any(
+            target is not None and target in branches and branches.leads(node, target)
+            for target in (self._controller.timeline.tip, *targets)
+        )
+
+    def _hear(self, record: records.Record) -> None:
+        """Delete what was to be deleted, once the move away from it is done."""
+        if isinstance(record, records.PromptOpened):
+            self._leaving = None
+        leaving = self._leaving
+        if (
+            leaving is None
+            or not isinstance(record, records.Ended)
+            or leaving in self._controller.outstanding
+        ):
+            return
+        self._leaving = None
+        if self._is_stood_on(self._doomed):
+            self._answer(
+                "Not deleted: the path still runs through it, since the move away from it was stopped."
+            )
+        else:
+            self._answer(self._delete(self._doomed))
+
+    def _delete(self, node: int) -> str:
+        branches = self._controller.timeline.branches
+        branch = branches.of(node)
+        if branch is None:
+            return ""
+        count, tokens = branches.size(branch)
+        tokens -= branches.place(node)
+        self._controller.receive(Deleted(node))
+        return f"Deleted {counted(tokens, count)}. u brings them back"
+
+    def undo(self) -> str:
+        """Undo the last deletion that isn't undone."""
+        last = self._controller.timeline.marks.last
+        if last is None:
+            return "Nothing is deleted. In the tree (t), x deletes the branch under the cursor."
+        tokens = len(last.tokens)
+        self._controller.receive(Undeleted(last.node))
+        left = self._controller.timeline.marks.hidden
+        more = f"; {left:,} are still deleted: u again" if left else ""
+        return f"Brought back {tokens:,} token{'s' * (tokens != 1)}{more}"

@@ -1,0 +1,276 @@
+"""The rows of the tree: only those in sight are made, and only those that changed are painted again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.cache import LRUCache
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from engine.records import Marked
+from inspector.display import pad, token_label, truncate, visible
+from inspector.state.branches import Branch
+from inspector.state.timeline import Timeline
+from inspector.tools.tree.columns import COLUMNS, Column, fitting
+from inspector.tools.tree.notes import beam_note, inner_note, signs_of
+from inspector.tools.tree.view import TreeView
+from inspector.widgets.canvas import Row, centred, lay, waiting
+from inspector.widgets.growing import hold
+from inspector.widgets.inks import Inked
+
+_MARK, _LEAST_TEXT = 2, 30
+_CACHED_ROWS = 256
+TIP, ON_PATH, OFF_PATH = "◆", "●", "○"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All that makes a row look as it does, but for width and theme."""
+
+    layout: int
+    first: int
+    tokens: int
+    known: int
+    logprob: float
+    cursor: bool
+    reached: int
+    """How many of the branch's tokens the current path goes through; -1 for one that doesn't end in it."""
+    mark: Marked | None
+    inner: str
+    """The marks further down in the branch, in short."""
+    beam: str
+    """What became of the beam that ends here, if one does."""
+    grey: bool
+    """Whether it fell out."""
+
+
+class TreeTable(ScrollView, Inked, can_focus=False):
+    """One row a branch."""
+
+    DEFAULT_CSS = """
+    TreeTable {
+        height: 1fr; overflow-x: hidden; scrollbar-gutter: stable;
+        scrollbar-size-vertical: 1; scrollbar-background: $background; scrollbar-color: $foreground 18%;
+        scrollbar-background-hover: $background; scrollbar-background-active: $background;
+    }
+    """
+
+    class RowClicked(Message):
+        """A row was clicked."""
+
+        def __init__(self, row: int, again: bool) -> None:
+            self.row = row
+            self.again = again
+            """Whether it was clicked twice, or the cursor was on it already."""
+            super().__init__()
+
+    class FoldClicked(Message):
+        """The knot of a row that something hangs from was clicked."""
+
+        def __init__(self, row: int) -> None:
+            self.row = row
+            super().__init__()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.view = TreeView()
+        self._timeline: Timeline | None = None
+        self._strips: LRUCache[int, tuple[Look, Strip]] = LRUCache(_CACHED_ROWS)
+        self._columns: tuple[Column, ...] = COLUMNS
+        self._layout, self._row = -1, -1
+        self._inner: dict[int, list[Marked]] = {}
+        self._marked: tuple[int, int] = (-1, -1)
+
+    # ---- what is shown ----------------------------------------------------------------------
+
+    def show(self, timeline: Timeline) -> None:
+        """Show the tree as it is now, and have the cursor in sight."""
+        self._timeline = timeline
+        self.view.look(timeline)
+        if not self.is_attached or not self.size.area:
+            return
+        self._find_inner(timeline)
+        if self.view.layout != self._layout:
+            self._layout = self.view.layout
+            self._strips.clear()
+            count = len(self.view.rows)
+            hold(self, count + 1 if count else 0)
+            self.refresh()
+        else:
+            self._refresh_changed()
+        if self.view.row != self._row:
+            self._row = self.view.row
+            self.reveal()
+
+    def _refresh_changed(self) -> None:
+        """Have those rows in sight painted again that look different."""
+        for y in range(1, self.size.height):
+            row = self.scroll_offset.y + y - 1
+            if row >= len(self.view.rows):
+                break
+            kept = self._strips.get(row)
+            if kept is None or kept[0] != self._look(row):
+                self.refresh_line(self.scroll_offset.y + y)
+
+    def _find_inner(self, timeline: Timeline) -> None:
+        """Find the marks that stand further down in each branch; costs the marks, where any changed."""
+        marks, branches = timeline.marks, timeline.branches
+        if (marks.version, self.view.layout) == self._marked:
+            return
+        self._marked = marks.version, self.view.layout
+        self._inner = {}
+        for node, mark in marks.of.items():
+            branch = branches.of(node)
+            if branch is not None and branch.first != node:
+                self._inner.setdefault(branch.first, []).append(mark)
+
+    def reveal(self) -> None:
+        """Scroll the cursor into sight."""
+        row, top, rows = self.view.row, self.scroll_offset.y, max(1, self.size.height - 1)
+        if 0 <= row < top:
+            self.scroll_to(y=row, animate=False, immediate=True, force=True)
+        elif row >= top + rows:
+            self.scroll_to(y=row - rows + 1, animate=False, immediate=True, force=True)
+
+    def restyle(self) -> None:
+        """Every row looks different: another theme or width."""
+        self._strips.clear()
+        self._columns = fitting(self.scrollable_size.width - _MARK, _LEAST_TEXT)
+        self.refresh()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.on_show()
+
+    def on_show(self) -> None:
+        """Catch up with what happened while the panel was hidden."""
+        if self._timeline is not None:
+            self.restyle()
+            self.show(self._timeline)
+            self.reveal()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._strips.clear()
+
+    def on_click(self, event: events.Click) -> None:
+        at = event.get_content_offset(self)
+        if at is None or at.y < 1 or (row := self.scroll_offset.y + at.y - 1) >= len(self.view.rows):
+            return
+        knot = event.style.meta.get("knot") is not None and bool(self.view.rows[row].children)
+        again = event.chain > 1 or row == self.view.row
+        self.post_message(self.FoldClicked(row) if knot else self.RowClicked(row, again))
+
+    # ---- drawing ----------------------------------------------------------------------------
+
+    def render_line(self, y: int) -> Strip:
+        width, base, timeline = self.scrollable_size.width, self.rich_style, self._timeline
+        if timeline is None or not self.view.rows:
+            return lay(self._notice(y), width, base)
+        if y == 0:
+            return lay(self._head(width), width, base)
+        row = self.scroll_offset.y + y - 1
+        if row >= len(self.view.rows):
+            return Strip.blank(width, base)
+        look, kept = self._look(row), self._strips.get(row)
+        if kept is None or kept[0] != look:
+            self._strips.discard(row)  # the cache keeps what it has under a key
+            kept = self._strips[row] = look, self._strip(look, self.view.rows[row], width)
+        return kept[1]
+
+    def _notice(self, y: int) -> Row:
+        texts = waiting(self._timeline, "The branches of what is tried appear here.")
+        inks = (self.rich_style, self.ink("muted"))
+        rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width, self.size.height)
+        return rows[y] if y < len(rows) else []
+
+    def _head(self, width: int) -> Row:
+        text = " " * _MARK + pad("branch", self._room(width))
+        text += "".join(pad(column.head, column.cells, right=True) for column in self._columns)
+        return [Segment(text, self.ink("muted"))]
+
+    def _room(self, width: int) -> int:
+        """Cells of tree and text."""
+        return max(1, width - _MARK - sum(column.cells for column in self._columns))
+
+    def _look(self, row: int) -> Look:
+        view, timeline = self.view, self._timeline
+        assert timeline is not None
+        branch = view.rows[row]
+        reached = view.branches.place(timeline.tip) + 1 if branch is view.tip else -1
+        beam, fell = beam_note(timeline.beams.nodes.get(branch.last))
+        return Look(
+            view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
+            row == view.row, reached, timeline.marks.of.get(branch.first),
+            inner_note(self._inner.get(branch.first, [])), beam, fell and branch.first not in view.path,
+        )  # fmt: skip
+
+    def _strip(self, look: Look, branch: Branch, width: int) -> Strip:
+        ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if look.cursor else Style()
+        ground += self._colour("faint") if look.grey else Style()
+        muted, room = self._colour("faint" if look.grey else "muted"), self._room(width)
+        segments = [
+            Segment("▶ " if look.cursor else "  ", self._colour("accent")),
+            *self._tree(branch, look, room),
+            *(
+                Segment(pad(column.text(self.view.branches, branch), column.cells, right=True),
+                        muted if column.head == "made" else Style())
+                for column in self._columns
+            ),
+        ]  # fmt: skip
+        return lay(segments, width, self.rich_style + ground)
+
+    def _tree(self, branch: Branch, look: Look, room: int) -> Row:
+        """Lines, knot, marks and text, in exactly so many cells."""
+        guides = self.view.guides(branch, room // 2)
+        knot, ink = self._knot(branch, look)
+        row = [
+            Segment(guides[:-2], self._colour("muted")),
+            Segment(guides[-2:], self._colour("accent" if branch.first in self.view.path else "muted")),
+            Segment(knot + " ", self._colour(ink) + Style.from_meta({"knot": branch.first})),
+            *self._marks(look, (room - cell_len(guides)) // 2),
+        ]
+        more = self._more(branch, look)
+        left = room - sum(segment.cell_length for segment in row) - cell_len(more)
+        text = self._text(branch, max(0, left))
+        row += [Segment(text), Segment(more, self._colour("faint" if look.grey else "muted"))]
+        return [*row, Segment(" " * (left - cell_len(text)))]
+
+    def _more(self, branch: Branch, look: Look) -> str:
+        """What is said behind the text: of marks, a beam, what is folded away, where in the branch the path ends."""
+        folded = self.view.folded(branch)
+        texts = [text for text in (look.inner, look.beam) if text]
+        texts += [f"+{folded:,} branch{'es' * (folded != 1)}"] if folded else []
+        if 0 <= look.reached < look.tokens:
+            texts.append(f"at {look.reached:,} of {look.tokens:,}")
+        return "".join(f" · {text}" for text in texts)
+
+    def _knot(self, branch: Branch, look: Look) -> tuple[str, str]:
+        """The sign of a branch, and its ink."""
+        if self.view.folded(branch):
+            return "▸", "accent" if branch.first in self.view.path else "muted"
+        if look.reached >= 0:
+            return TIP, "accent"
+        return (ON_PATH, "accent") if branch.first in self.view.path else (OFF_PATH, "muted")
+
+    def _marks(self, look: Look, most: int) -> Row:
+        """Star, name and the sign of a note."""
+        mark = look.mark or Marked(look.first)
+        name = truncate(visible(mark.name), max(0, most))
+        signs = " ".join(signs_of(mark))
+        row = [Segment(signs + " ", self._colour("warn"))] if signs else []
+        return row + ([Segment(name + " ", self._colour("accent") + Style(bold=True))] if name else [])
+
+    def _text(self, branch: Branch, cells: int) -> str:
+        branches = self.view.branches
+        text = branches.text(branch, cells + 1)
+        return truncate(token_label(text, branches[branch.first].raw), cells)
+
+    def _colour(self, name: str) -> Style:
+        """The colour of an ink alone, for a row that may have a ground of its own."""
+        return Style(color=self.ink(name).color)

@@ -1,0 +1,1 @@
+"""Text of one's own, put into the path."""

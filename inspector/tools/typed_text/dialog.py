@@ -1,0 +1,175 @@
+"""The dialog in which a person types text of their own into the path, and sees what tokens it will be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Button, TextArea
+
+from engine.commands import Tokenize
+from engine.records import Failure, PromptToken, Tokenized
+from inspector.display import token_label, truncate, visible
+from inspector.session.lookup import Lookup
+from inspector.state.timeline import Item, Timeline
+from inspector.tools.typed_text.pieces import PieceList
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.safety import Area
+
+KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
+LABEL = 20
+"""Cells of a token's text in a sentence at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where typed text goes."""
+
+    node: int
+    """It goes after this one."""
+    taken: int
+    """Tokens of the context up to there."""
+    window: int | None
+    """Tokens that the context window holds, None where the model states none."""
+    words: str
+    """A sentence, printable."""
+
+
+def spot(timeline: Timeline) -> Spot:
+    """Where text that is typed now would go: in the place of the selected token, or at the end of the path."""
+    slot = timeline.slot
+    after = f"After {_named(timeline.items[slot - 1])}" if slot else "Before the first token"
+    window = timeline.facts.context_window if timeline.facts else None
+    return Spot(timeline.before, slot, window, after + _beside(timeline.selected))
+
+
+def _beside(item: Item | None) -> str:
+    """What becomes of the token that stands in the place of what is typed."""
+    if item is None:
+        return ", at the end of the text."
+    kept = ": the prompt as it was" if isinstance(item, PromptToken) else ", which"
+    return f", in the place of {_named(item)}{kept} keeps its own branch."
+
+
+def _named(item: Item) -> str:
+    return f"‹{truncate(token_label(item.text, item.raw), LABEL)}›"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnText:
+    """What was typed, and whether it is to be inserted."""
+
+    text: str
+    submitted: bool
+
+
+class OwnArea(Area):
+    """Several lines to type in; enter is done with it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+n,shift+enter,alt+enter", "newline", "New line", show=False),
+    ]
+
+    class Submitted(Message):
+        """Enter was pressed."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter":
+            event.stop()
+            event.prevent_default()  # the toolkit's editor would begin a new line
+            self.post_message(self.Submitted())
+
+    def action_newline(self) -> None:
+        """Begin a new line."""
+        self.insert("\n")
+
+
+class OwnTextDialog(Dialog[OwnText]):
+    """Asks for a text to insert.
+
+    Args:
+        text: What stands in the field at first.
+        lookup: Asks the engine how the text is cut.
+        spot: Where it goes.
+    """
+
+    HEADING: ClassVar[str] = "Type your own"
+    APPLY: ClassVar[str] = "Insert"
+
+    def __init__(self, text: str, lookup: Lookup[Tokenized], spot: Spot) -> None:
+        super().__init__()
+        self.own_text, self.lookup, self.spot = text, lookup, spot
+
+    def body(self) -> Iterable[Widget]:
+        yield Remark(self.spot.words, id="own-spot")
+        yield OwnArea(self.own_text, id="own-text", soft_wrap=True, tab_behavior="focus")
+        yield Remark(KEYS, id="own-remark")
+        yield PieceList(id="own-pieces")
+
+    def on_mount(self) -> None:
+        """Begin in the text, at its end."""
+        self.lookup.tell = self._answered
+        area = self.query_one("#own-text", OwnArea)
+        area.focus()
+        area.move_cursor(area.document.end)
+        self._ask()
+
+    def on_unmount(self) -> None:
+        """Wait for no answer any more."""
+        self.lookup.drop()
+
+    @property
+    def typed(self) -> str:
+        """The text as it stands in the field."""
+        return self.query_one("#own-text", OwnArea).text
+
+    @on(TextArea.Changed, "#own-text")
+    def _ask(self) -> None:
+        self.query_one("#apply", Button).disabled = not self.typed
+        self.lookup.ask(Tokenize(self.typed))
+
+    def _answered(self, answer: Tokenized | Failure) -> None:
+        if isinstance(answer, Failure):
+            self.query_one("#own-pieces", PieceList).put(())
+            self._say(visible(f"{answer.message} {answer.hint}".rstrip()), wrong=True)
+            return
+        self.query_one("#own-pieces", PieceList).put(answer.pieces)
+        fits = self._fits(len(answer.pieces))
+        self._say(KEYS if not answer.pieces else self._counted(answer), wrong=not fits)
+        self.query_one("#apply", Button).disabled = not (answer.pieces and fits)
+
+    def _fits(self, count: int) -> bool:
+        return self.spot.window is None or not count or self.spot.taken + count <= self.spot.window
+
+    def _counted(self, told: Tokenized) -> str:
+        count, special = len(told.pieces), sum(piece.special for piece in told.pieces)
+        text = f"{count:,} token" + "s" * (count != 1) + (f", {special:,} of them special" if special else "")
+        if self.spot.window is None:
+            return f"{text}."
+        if not self._fits(count):
+            left = max(0, self.spot.window - self.spot.taken)
+            return f"{text}: too many. The context window has room for {left:,} there. Type less."
+        return f"{text}. The context then holds {self.spot.taken + count:,} of {self.spot.window:,}."
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        self.query_one("#own-remark", Remark).say(text, wrong)
+
+    @on(OwnArea.Submitted)
+    def _submitted(self) -> None:
+        self.action_apply()
+
+    def action_apply(self) -> None:
+        """Insert what was typed, unless that can't be done."""
+        if not self.query_one("#apply", Button).disabled:
+            self.dismiss(OwnText(self.typed, True))
+        elif not self.typed:
+            self._say("Nothing was typed. Type at least one character.", wrong=True)
+
+    def action_leave(self) -> None:
+        """Leave; what was typed is kept for the next time."""
+        self.dismiss(OwnText(self.typed, False))

@@ -1,0 +1,1 @@
+"""What several panels and screens are drawn with."""

@@ -1,0 +1,169 @@
+"""What the panels draw with: rows of segments, and a widget that paints only rows that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.app import App
+from textual.content import Content
+from textual.geometry import Region
+from textual.strip import Strip
+
+from inspector import scales
+from inspector.state.timeline import Phase, Timeline
+from inspector.widgets.inks import Inked
+
+Row = list[Segment]
+
+
+def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -> Style:
+    """A style of data colours."""
+    return Style(
+        color=Color.from_rgb(*ink) if ink else None, bgcolor=Color.from_rgb(*ground) if ground else None
+    )
+
+
+def colourful(app: App[object]) -> bool:
+    """Whether the terminal shows enough colours for a scale; where not, glyphs and underlines carry it."""
+    return not app.no_color and app.console.color_system in ("256", "truecolor", "windows")
+
+
+def is_dark(app: App[object]) -> bool:
+    """Whether the theme is a dark one."""
+    return app.current_theme.dark
+
+
+def waiting(timeline: Timeline | None, empty: str) -> tuple[str, str]:
+    """Why there is nothing to show, and what to do about it.
+
+    Args:
+        timeline: What is on show.
+        empty: What comes here once there is something, as a sentence.
+
+    Returns:
+        Two short texts: the reason and the advice.
+    """
+    phase = timeline.phase if timeline is not None else Phase.LOADING
+    recorded = timeline is not None and timeline.recorded
+    match phase:
+        case Phase.LOADING:
+            return "The model is loading.", empty
+        case Phase.FAILED:
+            return "No model could be loaded.", "Press q to quit and start with another --model."
+        case Phase.EMPTY:
+            return "There is no prompt yet.", "Press p to write one."
+        case Phase.PREFILL:
+            return "The prompt is going through the model.", empty
+        case _ if recorded:
+            return "Up to here nothing was generated.", "Space shows what came next, G goes on live."
+        case _:
+            return "Nothing was generated yet.", "Press space for one step, r to run."
+
+
+def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list[Row]:
+    """Short texts in the middle of a panel, one a line, wrapped at blanks where they are wider."""
+    rows: list[Row] = []
+    for text, style in texts:
+        lines = wrapped(text, width)
+        rows += [[Segment(" " * ((width - cell_len(line)) // 2)), Segment(line, style)] for line in lines]
+    above: list[Row] = [[] for _ in range(max(0, (height - len(rows)) // 2))]
+    return (above + rows)[: max(height, 0)]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """A text in lines of so many cells at most, broken at blanks; a longer word stays whole."""
+    lines = [""]
+    for word in text.split(" "):  # not at a no-break space
+        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+class Canvas(Inked):
+    """A widget that draws all of its rows from what it was last shown, and repaints those that differ."""
+
+    timeline: Timeline | None = None
+
+    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._strips: list[Strip] = []
+        self._titles: tuple[Content | None, Content | None] = (None, None)
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        """The rows from the top, each at most so wide; what is missing stays blank."""
+        raise NotImplementedError
+
+    def show(self, timeline: Timeline) -> None:
+        """Show the timeline as it is now."""
+        self.timeline = timeline
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw again, and repaint the rows that came out differently."""
+        if not self.is_attached or not self.size.area:
+            return
+        before, self._strips = self._strips, self._drawn()
+        if len(before) != len(self._strips):
+            self.refresh()
+            return
+        for y, (old, new) in enumerate(zip(before, self._strips, strict=True)):
+            if old != new:
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def title(self, title: Content | None = None, subtitle: Content | None = None) -> None:
+        """Set the texts in the frame, where they differ."""
+        before, self._titles = self._titles, (title, subtitle)
+        if not same(before[0], title):
+            self.border_title = title
+        if not same(before[1], subtitle):
+            self.border_subtitle = subtitle
+
+    def data(self, level: float = 0.5) -> Style:
+        """The colour of a bar or an area: viridis, hotter with the level."""
+        return rgb_style(scales.colour(level, is_dark(self.app)))
+
+    def render_line(self, y: int) -> Strip:
+        if len(self._strips) != self.size.height:
+            self._strips = self._drawn()
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.rich_style)
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._strips = []
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._strips = []
+        self.redraw()
+
+    def on_show(self) -> None:
+        """Catch up with what happened while the panel was hidden."""
+        self.redraw()
+
+    def _drawn(self) -> list[Strip]:
+        width, height = self.size
+        base = self.rich_style
+        rows = self.draw(width, height)[:height]
+        rows += [[] for _ in range(height - len(rows))]
+        return [lay(row, width, base) for row in rows]
+
+
+def same(one: Content | None, other: Content | None) -> bool:
+    """Whether two titles look the same: `==` on `Content` compares the text alone."""
+    return one is other or (one is not None and other is not None and one.is_same(other))
+
+
+def lay(row: Row, width: int, base: Style) -> Strip:
+    """A row as a strip of exactly so many cells, on the ground it stands on; `…` tells where it was cut.
+
+    Neighbours of one style are joined: a chart has a segment a column, and each costs the paint that follows.
+    """
+    strip = Strip(Segment.apply_style(Segment.simplify(row), base))
+    if strip.cell_length > width > 0:
+        strip = Strip([*strip.crop(0, width - 1), Segment("…", base)])
+    return strip.adjust_cell_length(width, base)

@@ -1,0 +1,212 @@
+"""KV readings against the arrays they are read off, for every kind of cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from engine.cache.live import KV
+from engine.records import KVReading
+from engine.session.session import Session
+from engine.settings import Settings
+from tests.zoo import Zoo
+
+PROMPT = list(range(10, 30))
+
+
+def stepped(zoo: Zoo, name: str, steps: int = 12, **load: Any) -> tuple[Session, list[KVReading]]:
+    session = Session(zoo.load(name, **load), Settings(candidates=1))
+    list(session.prefill("", PROMPT, echo=False))
+    return session, [session.step().kv for _ in range(steps)]
+
+
+def test_a_plain_cache_uses_what_the_formula_says(zoo: Zoo) -> None:
+    session, readings = stepped(zoo, "llama")
+    facts = session.facts
+    per_token = 2 * facts.layers * (facts.kv_heads or 0) * (facts.head_size or 0) * 4
+    assert facts.kv_bytes_per_token == per_token
+    for place, reading in enumerate(readings):
+        assert reading.offset == len(PROMPT) + place + 1
+        assert reading.used_bytes == per_token * reading.offset
+        assert reading.allocated_bytes == per_token * 256  # one block holds them all
+        assert [(group.kind, group.held, group.limit) for group in reading.groups] == [
+            ("plain", reading.offset, None)
+        ]
+        assert reading.groups[0].layers == (0, 1)
+
+
+def test_a_quantized_cache_uses_packed_values_scales_and_biases(zoo: Zoo) -> None:
+    session, readings = stepped(zoo, "llama", kv_bits=4, kv_group_size=32, quantized_kv_start=0)
+    heads, size, layers = 2, 32, 2
+    per_token = 2 * layers * heads * (size * 4 // 8 + 2 * 4 * size // 32)
+    assert session.facts.kv_bytes_per_token == per_token
+    assert readings[-1].used_bytes == per_token * readings[-1].offset
+    assert readings[-1].groups[0].kind == "quantized"
+
+
+def test_a_rotating_cache_holds_its_window_and_no_more(zoo: Zoo) -> None:
+    _, readings = stepped(zoo, "phi3", max_kv_size=24)
+    held = [reading.groups[0].held for reading in readings]
+    assert held == [21, 22, 23] + [24] * 9
+    assert {reading.groups[0].limit for reading in readings} == {24}
+    assert readings[-1].offset == len(PROMPT) + 12
+    assert readings[-1].used_bytes == readings[-1].allocated_bytes
+
+
+def test_a_recurrent_state_is_constant(zoo: Zoo) -> None:
+    session, readings = stepped(zoo, "mamba2")
+    assert len({reading.used_bytes for reading in readings}) == 1
+    assert readings[0].used_bytes == readings[0].allocated_bytes > 0
+    assert session.facts.kv_bytes_per_token is None
+    assert readings[0].groups[0].kind == "recurrent"
+
+
+def test_mixed_caches_are_grouped_by_kind(zoo: Zoo) -> None:
+    session, readings = stepped(zoo, "gemma3", steps=20)
+    assert session.facts.cache_kinds == ("rotating", "plain")
+    assert {group.kind: group.layers for group in readings[-1].groups} == {
+        "rotating": (0,),
+        "plain": (1,),
+    }
+
+
+def test_trimming_gives_nothing_back(zoo: Zoo) -> None:
+    session, readings = stepped(zoo, "llama")
+    moved = session.back(10)
+    assert moved.kv.offset == readings[1].offset
+    assert moved.kv.used_bytes == readings[1].used_bytes
+    assert moved.kv.allocated_bytes == readings[-1].allocated_bytes
+    assert (moved.kept, moved.recomputed) == (22, 0)
+
+
+@pytest.mark.parametrize("name", ["mamba2", "qwen3-next", "lfm2"])
+def test_a_cache_that_cannot_be_trimmed_goes_back_through_kept_states(zoo: Zoo, name: str) -> None:
+    session, readings = stepped(zoo, name)
+    tip = session.node
+    back = session.back(5)
+    assert (back.kept, back.restored, back.recomputed) == (27, 0, 0)
+    assert back.kv.used_bytes == readings[6].used_bytes
+    forth = session.move(tip)
+    assert (forth.kept, forth.restored, forth.recomputed) == (27, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("mamba2", "a recurrent cache can't be trimmed"), ("gpt-oss", "a rotating cache can't be trimmed")],
+)
+def test_without_a_budget_it_recomputes_and_says_why(zoo: Zoo, name: str, why: str) -> None:
+    session, _ = stepped(zoo, name, steps=20, kept_kv_mib=0)
+    moved = session.back(2)
+    assert (moved.kept, moved.restored, moved.recomputed) == (0, 0, 38)
+    assert moved.note == why
+    assert session.mover.kept.nbytes == 0
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-oss", "mamba2", "qwen3-next"])
+def test_a_branch_that_was_left_comes_back_without_a_forward(zoo: Zoo, name: str) -> None:
+    session, _ = stepped(zoo, name, steps=30)
+    tip, logits = session.node, session.logits
+    session.back(25)
+    session.choose(77)
+    for _ in range(20):
+        session.step()
+    moved = session.move(tip)
+    assert (moved.kept, moved.restored, moved.recomputed) == (25, 25, 0)
+    assert np.array_equal(session.logits, logits)
+    assert session.step().kv.offset == 51
+    assert session.verify().largest_difference < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"kept_kv_mib": 0}, "no KV of branches is kept: the budget is 0"),
+        ({"kept_kv_mib": 1}, "its KV is not kept any more: the budget is 1 MiB"),
+        ({"kept_logits_mib": 0}, "the logits after it are not kept any more"),
+    ],
+)
+def test_what_is_computed_again_says_why(zoo: Zoo, options: dict[str, int], why: str) -> None:
+    session, _ = stepped(zoo, "llama", steps=30, **options)
+    tip = session.node
+    for branch in range(1 if "kept_kv_mib" not in options else 6):
+        session.move(session.tree.nodes(tip)[25])
+        session.choose(100 + branch)
+        for _ in range(300 if options == {"kept_kv_mib": 1} else 1):
+            session.step()
+    moved = session.move(tip)
+    assert moved.recomputed == (1 if "kept_logits_mib" in options else 24)
+    assert moved.note == why
+
+
+def test_a_branch_from_before_the_quantizing_is_not_put_over_a_cache_that_was_emptied(zoo: Zoo) -> None:
+    session = Session(zoo.load("llama", kv_bits=8, kv_group_size=32, quantized_kv_start=12), Settings())
+    list(session.prefill("", PROMPT[:5], echo=False))
+    early = session.choose(100).node
+    session.back()
+    list(session.insert([101, 102, 103, 104, 105, 106, 107, 108]))
+    assert session.kv.kinds()[0] == "quantized"
+    moved = session.move(early)
+    assert (moved.kept, moved.restored, moved.recomputed) == (0, 0, 6)
+    session.step()
+    assert session.verify().largest_difference == 0
+
+
+def test_what_is_kept_stays_within_the_budget(zoo: Zoo) -> None:
+    session = Session(zoo.load("llama", kept_kv_mib=1), Settings(candidates=4))
+    list(session.prefill("", PROMPT * 20, echo=False))
+    fork = session.node
+    for branch in range(12):
+        session.move(fork)
+        session.choose(100 + branch)
+        for _ in range(80):
+            session.step()
+        assert session.mover.kept.nbytes <= 2**20
+    assert session.mover.kept.nbytes > 2**19
+
+
+class Broken:
+    """A model whose forward fails after some layers have written their keys."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.armed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, *args: Any, **keywords: Any) -> mx.array:
+        logits: mx.array = self._model(*args, **keywords)
+        if self.armed:
+            for cache in keywords["cache"][:1]:
+                if hasattr(cache, "offset"):
+                    cache.offset -= 1  # as if the first layer had not got there
+            raise RuntimeError("out of memory")
+        return logits
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba2"])
+def test_after_a_forward_that_failed_the_session_goes_on(zoo: Zoo, name: str) -> None:
+    loaded = zoo.load(name)
+    broken = Broken(loaded.model)
+    session = Session(replace(loaded, model=broken), Settings())
+    list(session.prefill("", PROMPT, echo=False))
+    for _ in range(3):
+        session.step()
+    broken.armed = True
+    with pytest.raises(RuntimeError, match="out of memory"):
+        session.step()
+    broken.armed = False
+    step = session.step()
+    assert step.kv.offset == len(PROMPT) + 4
+    assert session.verify().largest_difference < 1e-4
+
+
+def test_a_reading_of_an_empty_cache_is_zero(zoo: Zoo) -> None:
+    for name in ("llama", "gemma3", "mamba2"):
+        loaded = zoo.load(name)
+        reading = KV(loaded.model, loaded.settings).reading()
+        assert (reading.offset, reading.used_bytes, reading.allocated_bytes) == (0, 0, 0)

@@ -1,0 +1,500 @@
+"""Look-ahead: what it brings is what stepping there by hand brings, and the session doesn't notice."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from itertools import pairwise
+from threading import Event
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from engine import commands, records
+from engine.decoding.lookahead import Line, look_ahead
+from engine.errors import Cancelled, PromptError, StepError
+from engine.model.batch import OneByOne, rows
+from engine.model.forward import Runner
+from engine.model.load import Loaded
+from engine.records import AheadLine, LookedAhead
+from engine.session.detached import stand
+from engine.session.session import Session
+from engine.session.uncached import open_session
+from engine.settings import Settings
+from engine.worker import Worker
+from tests.zoo import Zoo
+
+TOLERANCE = 1e-4
+"""Of a line's joint logprob against the sum of the steps', as the issue asks."""
+PROMPT = "Once upon a time, there was a little girl named Lily. She had a red ball and a"
+COUNT = 6
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "pocket": ("pocket", {}),
+    "plain": ("llama", {}),
+    "weights of 4 bits": ("llama:4bit", {}),
+    "float16": ("llama:float16", {}),
+    "sliding beside global": ("gemma3", {}),
+    "sliding with sinks": ("gpt-oss", {}),
+    "recurrent": ("mamba2", {}),
+    "hybrid": ("qwen3-next", {}),
+    "convolution": ("lfm2", {}),
+    "latent attention": ("deepseek-v2", {}),
+    "experts": ("mixtral", {}),
+    "quantized 8 bits": ("llama", {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}),
+    "quantized 4 bits": ("llama", {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 0}),
+    "quantized on the way": ("llama", {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 28}),
+    "rotating before the wrap": ("phi3", {"max_kv_size": 64}),
+    "rotating after the wrap": ("phi3", {"max_kv_size": 16}),
+    "no kept KV": ("qwen3-next", {"kept_kv_mib": 0}),
+    "no kept logits": ("llama", {"kept_logits_mib": 0}),
+}
+
+
+def begun(loaded: Loaded, steps: int = 0, text: str = PROMPT) -> Session:
+    """A session that has read a prompt and stepped greedily."""
+    session = Session(loaded, Settings())
+    list(session.prefill(text, session.tokens.encode(text), echo=False))
+    for _ in range(steps):
+        session.step()
+    return session
+
+
+def best(session: Session, count: int = 5) -> tuple[int, ...]:
+    """The most probable candidates where a session stands."""
+    return tuple(candidate.id for candidate in session.next.candidates[:count])
+
+
+def by_hand(session: Session, node: int, id: int, tokens: int) -> AheadLine:
+    """The line that choosing a candidate and stepping greedily gives."""
+    session.move(node)
+    steps = [session.choose(id)]
+    while len(steps) <= tokens and steps[-1].id not in session.tokens.eos_ids:
+        steps.append(session.step())
+    ended = steps[-1].id in session.tokens.eos_ids
+    text = "".join(step.text for step in (steps[1:-1] if ended else steps[1:]))
+    return AheadLine(
+        id, tuple(step.id for step in steps[1:]), text, sum(step.logprob for step in steps), ended
+    )
+
+
+def assert_lines(told: LookedAhead, session: Session, tokens: int) -> None:
+    """The lines are those of a session that steps there by hand."""
+    for line in told.lines:
+        hand = by_hand(session, told.node, line.id, tokens)
+        assert (line.ids, line.text, line.ended) == (hand.ids, hand.text, hand.ended)
+        assert line.logprob == pytest.approx(hand.logprob, abs=TOLERANCE)
+
+
+def state(session: Session) -> list[np.ndarray]:
+    """All arrays of the live cache, as they are."""
+    return [np.array(array.astype(mx.float32)) for array in session.kv.state()]
+
+
+def assert_untouched(session: Session, twin: Session, before: list[np.ndarray], nodes: int) -> None:
+    """The session is as it was, and goes on as one that never looked ahead."""
+    assert (session.node, session.kv.offset, len(session.tree)) == (twin.node, twin.kv.offset, nodes)
+    assert all(np.array_equal(one, two) for one, two in zip(before, state(session), strict=True))
+    assert session.kv.reading() == twin.kv.reading()
+    for _ in range(3):
+        mine, theirs = session.step(), twin.step()
+        assert (mine.id, mine.logprob) == (theirs.id, theirs.logprob)
+        assert np.array_equal(session.logits, twin.logits)
+
+
+# ---- the same as stepping ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_the_session_stands_it_is_stepping_by_hand(zoo: Zoo, kind: str) -> None:
+    name, options = KINDS[kind]
+    loaded = zoo.load(name, **options)
+    session, twin = begun(loaded, 3), begun(loaded, 3)
+    ids, before, nodes = (*best(session, 4), 1000), state(session), len(session.tree)
+    *_, told = look_ahead(session, session.node, ids, COUNT)
+    assert told.note == ""
+    assert [line.id for line in told.lines] == list(ids)
+    assert_untouched(session, twin, before, nodes)
+    assert_lines(told, begun(loaded, 3), COUNT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("back", [2, 8])
+def test_further_back_it_is_stepping_by_hand_too(zoo: Zoo, kind: str, back: int) -> None:
+    """Two tokens back is among the steps, eight within the prompt."""
+    name, options = KINDS[kind]
+    loaded = zoo.load(name, **options)
+    session, twin = begun(loaded, 5), begun(loaded, 5)
+    node = list(session.tree.up(session.node))[back]
+    before, nodes = state(session), len(session.tree)
+    *_, told = look_ahead(session, node, (300, 400, 500), COUNT)
+    assert told.node == node
+    assert_untouched(session, twin, before, nodes)
+    assert_lines(told, begun(loaded, 5), COUNT)
+
+
+def test_on_another_branch_what_is_not_shared_is_computed_beside(zoo: Zoo) -> None:
+    loaded = zoo.load("llama", kept_kv_mib=0)
+    session = begun(loaded, 2)
+    fork = session.node
+    left = [session.choose(500), session.step(), session.step()][-1].node
+    session.move(fork)
+    session.choose(600)
+    *_, told = look_ahead(session, left, (300, 400), COUNT)
+    assert told.note == (
+        "3 tokens of the path went through the model again (no KV of branches is kept: the budget is 0)."
+    )
+    other = begun(loaded, 2)
+    other.choose(500)
+    [other.step() for _ in range(2)]
+    assert other.tree.tokens(other.node) == session.tree.tokens(left)
+    hand = [by_hand(other, other.node, line.id, COUNT) for line in told.lines[:1]]
+    assert hand[0].ids == told.lines[0].ids
+
+
+def test_a_kept_branch_is_used_beside_the_session(zoo: Zoo) -> None:
+    loaded = zoo.load("mamba2")
+    session = begun(loaded, 2)
+    fork = session.node
+    left = [session.choose(500), session.step(), session.step()][-1].node
+    session.move(fork)
+    session.choose(600)
+    *_, told = look_ahead(session, left, (300,), COUNT)
+    assert told.note == ""
+    assert_lines(told, session, COUNT)
+
+
+def test_what_can_not_be_taken_off_is_said(zoo: Zoo) -> None:
+    session = begun(zoo.load("qwen3-next", kept_kv_mib=0), 4)
+    node = session.tree[session.node].parent
+    *_, told = look_ahead(session, node, (300,), 2)
+    depth = session.tree[node].depth
+    assert told.note.startswith(f"{depth} tokens of the path went through the model again (")
+    assert "can't be trimmed" in told.note
+
+
+@pytest.mark.parametrize("kind", ["plain", "hybrid", "rotating after the wrap", "quantized 4 bits"])
+def test_a_copy_beside_can_be_written_and_the_session_is_not(zoo: Zoo, kind: str) -> None:
+    name, options = KINDS[kind]
+    session = begun(zoo.load(name, **options), 4)
+    before = state(session)
+    there = stand(session, session.tree[session.node].parent)
+    assert there.runner is not session.runner
+    for token in (300, 400, 500):
+        there.runner.forward(token)
+    assert all(np.array_equal(one, two) for one, two in zip(before, state(session), strict=True))
+
+
+def test_without_a_kv_cache_the_path_goes_into_one_beside(zoo: Zoo) -> None:
+    session = open_session(zoo.load("llama", no_kv_cache=True), Settings())
+    list(session.prefill(PROMPT, session.tokens.encode(PROMPT), echo=False))
+    depth = session.tree[session.node].depth
+    *_, told = look_ahead(session, session.node, best(session), COUNT)
+    assert told.note.startswith(f"{depth} tokens of the path went through the model again")
+    assert session.kv.offset == 0
+    assert_lines(told, begun(zoo.load("llama")), COUNT)
+
+
+def test_caches_of_an_unknown_kind_run_one_after_another(zoo: Zoo) -> None:
+    loaded = zoo.load("llama")
+    session, twin = begun(loaded, 2), begun(loaded, 2)
+
+    class OwnCache(type(session.kv.caches[1])):  # type: ignore[misc]
+        """What a model's own module might make."""
+
+    session.kv.caches[1].__class__ = OwnCache
+    assert isinstance(rows(session.runner), OneByOne)
+    before = state(session)
+    *_, told = look_ahead(session, session.node, best(session), COUNT)
+    assert "one after another" in told.note
+    assert all(np.array_equal(one, two) for one, two in zip(before, state(session), strict=True))
+    assert_lines(told, twin, COUNT)
+
+
+# ---- the records ------------------------------------------------------------------------------
+
+
+def test_all_lines_are_told_anew_after_every_token(zoo: Zoo) -> None:
+    session = begun(zoo.load("pocket"))
+    ids = best(session)
+    told = list(look_ahead(session, session.node, ids, COUNT))
+    assert [len(each.lines[0].ids) for each in told] == list(range(1, COUNT + 1))
+    assert [each.last for each in told] == [False] * (COUNT - 1) + [True]
+    assert {each.tokens for each in told} == {COUNT}
+    assert all(one.ms < two.ms for one, two in pairwise(told))
+    for one, two in pairwise(told):
+        for before, after in zip(one.lines, two.lines, strict=True):
+            assert after.ids[: len(before.ids)] == before.ids
+            assert after.text.startswith(before.text)
+            assert after.logprob <= before.logprob
+
+
+def test_the_first_line_begins_as_the_greedy_run_goes_on(zoo: Zoo) -> None:
+    session = begun(zoo.load("pocket"))
+    *_, told = look_ahead(session, session.node, best(session, 1), COUNT)
+    steps = [session.step() for _ in range(COUNT + 1)]
+    assert [told.lines[0].id, *told.lines[0].ids] == [step.id for step in steps]
+
+
+def test_a_line_ends_with_the_text_and_the_others_go_on(zoo: Zoo) -> None:
+    loaded = zoo.load("pocket")
+    session = begun(loaded, text="They lived happily ever after")
+    eos = session.tokens.eos_ids[0]
+    *_, told = look_ahead(session, session.node, (eos, *best(session, 2)), 12)
+    assert (told.lines[0].ids, told.lines[0].text, told.lines[0].ended) == ((), "", True)
+    ended = [line for line in told.lines[1:] if line.ended]
+    assert ended
+    assert all(line.ids[-1] in session.tokens.eos_ids and "<|" not in line.text for line in ended)
+    assert_lines(told, begun(loaded, text="They lived happily ever after"), 12)
+
+
+def test_candidates_that_all_end_are_told_at_once(zoo: Zoo) -> None:
+    session = begun(zoo.load("pocket"))
+    (told,) = look_ahead(session, session.node, session.tokens.eos_ids, 4)
+    assert told.last
+    assert all(line.ended and not line.ids for line in told.lines)
+    logprob = float(session.here.look.logprobs[session.tokens.eos_ids[0]])
+    assert told.lines[0].logprob == logprob
+
+
+def bytes_of(session: Session) -> dict[bytes, int]:
+    """Ids of single bytes that are no character."""
+    found = ((session.tokens.raw(token), token) for token in range(session.tokens.vocabulary))
+    return {raw: token for raw, token in found if len(raw) == 1 and raw[0] >= 0x80}
+
+
+def one_hot(session: Session, token: int) -> np.ndarray:
+    row = np.zeros(session.tokens.vocabulary, np.float32)
+    row[token] = 9.0
+    return row
+
+
+def test_a_character_cut_across_tokens_appears_where_it_is_finished(zoo: Zoo) -> None:
+    session = begun(zoo.load("pocket"))
+    single = bytes_of(session)
+    euro = [single[bytes([byte])] for byte in "€€".encode()]
+    line = Line(session.tokens, euro[0], -1.0, b"")
+    texts = []
+    for token in euro[1:]:
+        line.grow(one_hot(session, token))
+        texts.append(line.told().text)
+    assert texts == ["", "€", "€", "€", "€€"]
+    assert line.told().ids == tuple(euro[1:])
+
+
+def test_the_candidate_finishes_what_stands_before_it_and_is_not_in_the_text(zoo: Zoo) -> None:
+    loaded = zoo.load("pocket")
+    session = begun(loaded)
+    single = bytes_of(session)
+    euro = [single[bytes([byte])] for byte in "€".encode()]
+    node = list(session.insert(euro[:2]))[-1].node
+    *_, told = look_ahead(session, node, (euro[2], best(session, 1)[0]), 3)
+    assert "€" not in told.lines[0].text
+    other = begun(loaded)
+    list(other.insert(euro[:2]))
+    assert_lines(told, other, 3)
+
+
+def test_of_equal_logits_the_lowest_id_is_taken(zoo: Zoo) -> None:
+    session = begun(zoo.load("pocket"))
+    line = Line(session.tokens, 300, 0.0, b"")
+    row = np.zeros(session.tokens.vocabulary, np.float32)
+    row[[700, 500, 900]] = 3.0
+    line.grow(row)
+    assert line.told().ids == (500,)
+
+
+# ---- its ends ---------------------------------------------------------------------------------
+
+
+def test_the_context_window_ends_it(zoo: Zoo) -> None:
+    session = begun(zoo.load("gpt2"))
+    held = session.tree[session.node].depth
+    session.facts = replace(session.facts, context_window=held + 4)
+    *_, told = look_ahead(session, session.node, (300, 400), 8)
+    assert (told.tokens, told.last) == (3, True)
+    assert {len(line.ids) for line in told.lines} == {3}
+    assert told.note == f"The context window of {held + 4} tokens ends 3 of them after the candidate."
+    session.facts = replace(session.facts, context_window=held + 1)
+    (told,) = look_ahead(session, session.node, (300,), 8)
+    assert (told.tokens, told.last, told.lines[0].ids) == (0, True, ())
+
+
+def test_a_full_window_is_refused_where_the_model_ends_there(zoo: Zoo) -> None:
+    session = begun(zoo.load("gpt2"))
+    session.facts = replace(session.facts, context_window=session.tree[session.node].depth)
+    assert session.facts.hard_window
+    with pytest.raises(StepError, match=r"no positions beyond it\. Go back, or begin with a new prompt"):
+        next(look_ahead(session, session.node, (300,)))
+
+
+def test_beyond_a_soft_window_it_goes_on(zoo: Zoo) -> None:
+    session = begun(zoo.load("llama"))
+    session.facts = replace(session.facts, context_window=session.tree[session.node].depth)
+    *_, told = look_ahead(session, session.node, (300,), 3)
+    assert (told.tokens, told.note) == (3, "")
+
+
+def test_what_can_not_be_asked(zoo: Zoo) -> None:
+    session = begun(zoo.load("llama"))
+    for node in (0, -1, 10_000):
+        with pytest.raises(StepError, match="no token number"):
+            next(look_ahead(session, node, (300,)))
+    for ids, tokens in (((), 8), ((300,), 0)):
+        with pytest.raises(StepError, match="nothing to look ahead to"):
+            next(look_ahead(session, session.node, ids, tokens))
+    with pytest.raises(PromptError, match="outside the model's vocabulary"):
+        next(look_ahead(session, session.node, (10**6,)))
+    with pytest.raises(StepError, match="no token number 1"):
+        next(look_ahead(Session(zoo.load("llama"), Settings()), 1, (300,)))
+
+
+class Breaks:
+    """A model that fails at one of its forwards, or gives no numbers there."""
+
+    def __init__(self, model: Any, after: int, said: str | None) -> None:
+        self._model, self._left, self._said = model, after, said
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self._left -= 1
+        if self._left >= 0:
+            return self._model(*args, **options)
+        if self._said is not None:
+            raise RuntimeError(self._said)
+        return self._model(*args, **options) * float("nan")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "told"),
+    [
+        ("[malloc] Unable to allocate 1 bytes.", StepError, "memory to look ahead from 5 candidates at once"),
+        ("[broadcast_shapes] no", RuntimeError, "broadcast"),
+        (None, StepError, "not numbers here"),
+    ],
+)
+@pytest.mark.parametrize("name", ["llama", "qwen3-next"])
+def test_a_forward_that_fails_leaves_the_session_fine(
+    zoo: Zoo, name: str, said: str | None, kind: type[Exception], told: str
+) -> None:
+    loaded = zoo.load(name)
+    session, twin = begun(loaded, 2), begun(loaded, 2)
+    before, nodes = state(session), len(session.tree)
+    session.runner._model = Breaks(loaded.model, 2, said)
+    with pytest.raises(kind, match=told):
+        list(look_ahead(session, session.node, best(session), 6))
+    session.runner._model = loaded.model
+    assert_untouched(session, twin, before, nodes)
+
+
+# ---- cancelled --------------------------------------------------------------------------------
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of every batched forward from here on."""
+    forwards: list[int] = []
+    real = Runner.rows
+
+    def rows_of(self: Runner, tokens: Any) -> Any:
+        forwards.append(len(tokens))
+        return real(self, tokens)
+
+    monkeypatch.setattr(Runner, "rows", rows_of)
+    return forwards
+
+
+def test_a_cancel_takes_effect_within_one_forward(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    forwards = counted(monkeypatch)
+    session, stop = begun(zoo.load("llama"), 2), Event()
+    told = look_ahead(session, session.node, best(session), 8, stop.is_set)
+    assert [len(next(told).lines[0].ids) for _ in range(3)] == [1, 2, 3]
+    stop.set()
+    with pytest.raises(Cancelled):
+        next(told)
+    assert forwards == [5, 5, 5]
+
+
+def test_the_path_of_another_branch_can_be_stopped(zoo: Zoo) -> None:
+    session = begun(zoo.load("qwen3-next", kept_kv_mib=0), 3)
+    node = session.tree[session.node].parent
+    with pytest.raises(Cancelled):
+        next(look_ahead(session, node, (300,), 8, lambda: True))
+
+
+class Desk:
+    """A worker on a session that has read a prompt, and what it hands out."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.told: list[records.Record] = []
+        self.waiting: list[commands.Command] = []
+        self.cancel_after: int | None = None
+        self.command: commands.Command | None = None
+        self.worker = Worker(self._take, lambda: False, lambda: self.waiting.pop() if self.waiting else None)
+        self.worker._loaded, self.worker._session = loaded, begun(loaded)
+
+    def _take(self, record: records.Record) -> None:
+        self.told.append(record)
+        if self.command and len(self.all(LookedAhead)) == self.cancel_after:
+            self.command.cancel.set()
+
+    def all(self, kind: type[Any]) -> list[Any]:
+        return [record for record in self.told if isinstance(record, kind)]
+
+    def do(self, command: commands.Command) -> None:
+        self.command = command
+        self.worker.carry_out(command)
+
+
+def test_the_worker_tells_cancels_and_answers_between_tokens(zoo: Zoo) -> None:
+    desk = Desk(zoo.load("pocket"))
+    session = desk.worker._session
+    assert session is not None
+    ids = best(session)
+    desk.cancel_after = 2
+    desk.do(commands.LookAhead(session.node, ids))
+    assert len(desk.all(LookedAhead)) == 2
+    assert desk.told[-1] == records.Ended("LookAhead", cancelled=True)
+
+    desk.told.clear()
+    desk.cancel_after = None
+    desk.waiting = [commands.Explain(session.node)]
+    desk.do(commands.LookAhead(session.node, ids, 3))
+    kinds = [type(record).__name__ for record in desk.told]
+    assert kinds == ["LookedAhead", "Explained", "Ended", "LookedAhead", "LookedAhead", "Ended"]
+
+    desk.told.clear()
+    desk.do(commands.LookAhead(9999, ids))
+    failure, ended = desk.told
+    assert isinstance(failure, records.Failure)
+    assert failure.expected
+    assert "9999" in failure.message
+    assert ended == records.Ended("LookAhead")
+
+
+def test_taking_a_line_makes_its_tokens_steps(zoo: Zoo) -> None:
+    desk = Desk(zoo.load("pocket"))
+    session = desk.worker._session
+    assert session is not None
+    node, (_, second, *_) = session.node, best(session)
+    desk.do(commands.LookAhead(node, (second,), 4))
+    line = desk.all(LookedAhead)[-1].lines[0]
+    desk.told.clear()
+    desk.do(commands.Take(node, (line.id, *line.ids)))
+    steps = desk.all(records.Step)
+    assert [step.id for step in steps] == [line.id, *line.ids]
+    assert sum(step.logprob for step in steps) == pytest.approx(line.logprob, abs=TOLERANCE)
+    assert session.node == steps[-1].node
+
+
+def test_a_deep_copy_of_an_array_is_its_own() -> None:
+    """What `engine.session.detached` leans on: a write into the copy leaves the original, and the other way round."""
+    one = mx.zeros((2, 2))
+    other = copy.deepcopy(one)
+    other[0, 0] = 1.0
+    one[1, 1] = 2.0
+    assert one.tolist() == [[0, 0], [0, 2]]
+    assert other.tolist() == [[1, 0], [0, 0]]

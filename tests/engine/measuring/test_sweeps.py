@@ -1,0 +1,101 @@
+"""Sweeps measure every point as often as asked for, on what the model can do, and leave sessions alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.errors import Cancelled, SettingsError
+from engine.measuring.sweeps import sweep
+from engine.records import Measuring, Swept
+from engine.session.session import Session
+from engine.settings import Settings
+from engine.sweep_settings import SweepSettings
+from tests.zoo import Zoo
+
+SMALL = SweepSettings(rounds=2, steps=3, longest=40, largest_batch=4)
+
+
+def swept(zoo: Zoo, name: str, settings: SweepSettings = SMALL) -> tuple[list[Measuring], Swept]:
+    *progress, end = sweep(zoo.load(name), settings, lambda: False)
+    assert isinstance(end, Swept)
+    return [each for each in progress if isinstance(each, Measuring)], end
+
+
+def test_every_point_is_measured_in_every_round(zoo: Zoo) -> None:
+    progress, end = swept(zoo, "llama")
+    places = [(point.sweep, point.at) for point in end.points]
+    assert places == [
+        ("ttft", 16), ("ttft", 32), ("ttft", 40), ("tpot", 16), ("tpot", 32), ("tpot", 40),
+        ("batch", 1), ("batch", 2), ("batch", 4), ("inspection", 3),
+    ]  # fmt: skip
+    assert [each.done for each in progress] == list(range(3 * len(places)))
+    assert {each.total for each in progress} == {3 * len(places)}
+    assert all(len(figure.values) == 2 for point in end.points for figure in point.figures)
+    assert all(value > 0 for point in end.points for figure in point.figures for value in figure.values)
+    assert end.notes == ()
+
+
+def test_kv_bytes_are_those_of_the_formula(zoo: Zoo) -> None:
+    _, end = swept(zoo, "llama", SweepSettings(("ttft", "batch"), 1, 3, 40, 4))
+    each = zoo.load("llama").facts.kv_bytes_per_token
+    used = {point.at: point.figures[2].median for point in end.points if point.sweep == "ttft"}
+    assert used == {at: at * each for at in (16, 32, 40)}
+    allocated = {point.at: point.figures[2].median for point in end.points if point.sweep == "batch"}
+    assert allocated[4] == 4 * allocated[1]
+
+
+def test_a_live_session_is_left_alone(zoo: Zoo) -> None:
+    session = Session(zoo.load("llama"), Settings())
+    list(session.prefill("", [5, 6, 7]))
+    logits, offset = session.logits.copy(), session.kv.offset
+    swept(zoo, "llama", SweepSettings(rounds=1, steps=2, longest=32, largest_batch=2))
+    assert np.array_equal(session.logits, logits)
+    assert session.kv.offset == offset
+    session.step()
+    assert session.verify().largest_difference == 0
+
+
+def test_what_cannot_be_batched_is_said_and_the_rest_measured(zoo: Zoo) -> None:
+    loaded = zoo.load("llama")
+    settings = SweepSettings(("ttft", "batch"), 1, 2, 32, 2)
+
+    class Unbatched:
+        def __getattr__(self, name: str) -> object:
+            return getattr(loaded.model, name)
+
+        def __call__(self, tokens, cache=None):  # type: ignore[no-untyped-def]
+            if tokens.shape[0] > 1:
+                raise ValueError("no batches here")
+            return loaded.model(tokens, cache=cache)
+
+    from dataclasses import replace
+
+    *_, end = sweep(replace(loaded, model=Unbatched()), settings, lambda: False)
+    assert isinstance(end, Swept)
+    assert {point.sweep for point in end.points} == {"ttft"}
+    assert end.notes == ("batch can't be measured with this model: no batches here",)
+
+
+def test_it_can_be_cancelled_between_measurements(zoo: Zoo) -> None:
+    seen = 0
+    running = sweep(zoo.load("llama"), SMALL, lambda: seen >= 2)
+    for _ in range(2):
+        next(running)
+        seen += 1
+    with pytest.raises(Cancelled):
+        next(running)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (SweepSettings(sweeps=("speed",)), "there is no sweep 'speed'"),
+        (SweepSettings(sweeps=()), "none was asked for"),
+        (SweepSettings(rounds=0), "must be from 1 to 1,000, not 0"),
+        (SweepSettings(largest_batch=17), "must be from 1 to 16, not 17"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(zoo: Zoo, settings: SweepSettings, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        next(sweep(zoo.load("llama"), settings, lambda: False))

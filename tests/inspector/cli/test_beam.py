@@ -1,0 +1,250 @@
+"""`inspector beam`: its flags, its table and its JSON lines, from records by hand and as a person runs it."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine import commands, records
+from engine.beam_settings import BeamSettings
+from inspector.cli import arguments
+from inspector.cli import beam as beams
+from inspector.cli import generate as headless
+from inspector.cli import main as cli
+from tests.inspector.cli.test_generate import Answers, ScriptedEngine, answer
+from tests.inspector.cli.test_main import complaint
+
+STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
+
+
+def told(node: int, text: str, logprob: float, reason: Any = "length") -> records.Hypothesis:
+    """A hypothesis of two tokens."""
+    return records.Hypothesis(node, (7, node), text, logprob, logprob / 2, 2, reason)
+
+
+def beam(node: int, place: int = 0) -> records.Beam:
+    """A live beam of one token."""
+    return records.Beam(node, 3, place, 0, node, "x", -0.5, -0.5, -0.5, 1)
+
+
+BEST, WORSE, GREEDY = told(8, " one\nday", -1.0, "eos"), told(9, "\x1b[31mred", -3.0), told(10, " two", -2.0)
+OPENED = records.BeamOpened(3, 2, 1.0, False, 2, "A note of the engine.")
+STEPS = (
+    records.BeamStep(1, (beam(4), beam(5, 1)), (), (), beam(4), 2, 5.0, False),
+    records.BeamStep(2, (), (beam(5, 1),), (BEST, WORSE), None, 0, 1.0, True),
+)
+
+
+def script(greedy: records.Hypothesis = GREEDY) -> list[records.Record]:
+    """A search of two steps."""
+    return [OPENED, *STEPS, records.BeamEnded((BEST, WORSE), greedy, (), 2, "length", 6.0)]
+
+
+class Run:
+    """One run of the command on a script."""
+
+    def __init__(self, *argv: str, greedy: records.Hypothesis = GREEDY) -> None:
+        args = arguments.parse_beam(["-p", "Once", "--ignore-chat-template", *argv])
+        self.request = arguments.request(args, headless=True)
+        self.settings = arguments.beam_settings(args)
+        self.out, self.err = io.StringIO(), io.StringIO()
+        self.answers: Answers = {commands.SearchBeams: answer(script(greedy))}
+        self.sent: list[commands.Command] = []
+        self.interrupted = False
+
+    def go(self) -> headless.Outcome:
+        """Run it."""
+
+        def make(emit: Any) -> ScriptedEngine:
+            engine = ScriptedEngine(emit, self.answers)
+            engine.sent = self.sent
+            engine.interrupt = commands.SearchBeams if self.interrupted else None
+            return engine
+
+        writer = beams.writer(self.request, self.out, self.err)
+        return headless.generate(self.request, writer, make, beams.command(self.settings))
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What was written, line by line."""
+        return [json.loads(line) for line in self.out.getvalue().splitlines()]
+
+
+# ---- the flags --------------------------------------------------------------------------------
+
+
+def test_the_flags_reach_the_engine() -> None:
+    run = Run(
+        "--width", "7", "--length-penalty", "-0.5", "--early-stopping", "--max-tokens", "12",
+        "--min-tokens", "3", "--kv-bits", "8", "--jsonl",
+    )  # fmt: skip
+    assert run.go().code == 0
+    assert [type(command).__name__ for command in run.sent] == ["Load", "Configure", "Prefill", "SearchBeams"]
+    load, configure, _, asked = run.sent
+    assert isinstance(load, commands.Load)
+    assert isinstance(configure, commands.Configure)
+    assert load.settings.kv_bits == 8
+    assert configure.settings.min_tokens == 3
+    assert asked == commands.SearchBeams(BeamSettings(7, -0.5, True, 12))
+
+
+def test_the_defaults_are_those_of_the_engine() -> None:
+    run = Run()
+    assert run.settings == BeamSettings()
+    assert not run.request.jsonl
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--width", "11"], "--width: must be a whole number from 1 to 10, not 11."),
+        (["--width", "two"], "--width: must be a whole number, not 'two'."),
+        (["--length-penalty", "nan"], "--length-penalty: must be a number from -10 to 10, not nan."),
+        (["--max-tokens", "0"], "--max-tokens"),
+        (["--temp", "1"], "unrecognized arguments: --temp 1. See `inspector beam --help`."),
+        (["--kv-bits", "7"], "--kv-bits"),
+        (["--model", "no/such/place/at-all"], "at-all"),
+        (["--prompt-file", "nowhere.txt"], "--prompt and --prompt-file were both given."),
+    ],
+)
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
+    assert said in complaint(capsys, "beam", *STORY, *argv)
+
+
+def test_a_prompt_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert complaint(capsys, "beam").startswith("No prompt was given.")
+
+
+def test_the_command_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Put beam first: inspector beam ..." in complaint(capsys, "--model", "pocket", "beam")
+
+
+def test_help_is_instant_and_names_the_flags() -> None:
+    code = (
+        "import sys; from inspector.cli.main import main; code = main(['beam', '--help']);"
+        "sys.exit(code or any(name in sys.modules for name in ('textual', 'mlx', 'numpy', 'rich')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    for flag in ("width", "length-penalty", "early-stopping", "max-tokens", "min-tokens", "jsonl", "model"):
+        assert f"--{flag}" in done.stdout
+    assert "--temp" not in done.stdout
+
+
+# ---- what is written --------------------------------------------------------------------------
+
+
+def test_the_table_has_greedy_below_it_and_foreign_text_made_visible() -> None:
+    run = Run()
+    assert run.go() == headless.Outcome(0)
+    head, *rows = run.out.getvalue().splitlines()
+    assert head.split() == ["rank", "score", "logprob", "tokens", "ends", "text"]
+    assert [row.split()[:5] for row in rows] == [
+        ["1", "-0.5000", "-1.000", "2", "eos"],
+        ["2", "-1.5000", "-3.000", "2", "length"],
+        ["greedy", "-1.0000", "-2.000", "2", "length"],
+    ]
+    assert rows[0].endswith(" one↵day")
+    assert "\x1b" not in run.out.getvalue()
+    assert "beams       width 2, 2 steps, 6.0 ms" in run.err.getvalue()
+    assert "note        A note of the engine." in run.err.getvalue()
+
+
+def test_greedy_is_marked_where_the_ranking_has_it() -> None:
+    run = Run(greedy=BEST)
+    run.go()
+    assert [row[:8].strip() for row in run.out.getvalue().splitlines()[1:]] == ["1 greedy", "2"]
+
+
+def test_equal_texts_are_told_apart_by_the_token_that_ended_them() -> None:
+    best, greedy = replace(BEST, end="<|im_end|>"), replace(BEST, node=11, end="<|end\x1b|>")
+    run = Run(greedy=greedy)
+    run.answers = {
+        commands.SearchBeams: answer(
+            [OPENED, *STEPS, records.BeamEnded((best, WORSE), greedy, (), 2, "length", 6.0)]
+        )
+    }
+    run.go()
+    lines = run.out.getvalue().splitlines()
+    place = lines[0].index("ends")
+    assert [line[place:].split("  ")[0] for line in lines[1:]] == ["eos <|im_end|>", "length", "eos <|end␛|>"]
+    assert {line.index("text") for line in lines[:1]} == {line.index(" one↵day") for line in lines[1::2]}
+
+
+def test_json_lines_hold_every_step_and_the_ranking() -> None:
+    run = Run("--jsonl")
+    run.go()
+    first, second, end = run.events
+    assert [event["event"] for event in run.events] == ["beam_step", "beam_step", "beam_end"]
+    assert [each["node"] for each in first["live"]] == [4, 5]
+    assert first["live"][1].keys() >= {"node", "parent", "id", "text", "logprob", "total_logprob", "score"}
+    assert [each["node"] for each in second["pruned"]] == [5]
+    assert [(each["rank"], each["node"], each["greedy"]) for each in end["ranking"]] == [
+        (1, 8, False), (2, 9, False),
+    ]  # fmt: skip
+    assert end["greedy"]["node"] == 10
+    assert (end["reason"], end["steps"], end["width"], end["note"]) == (
+        "length", 2, 2, "A note of the engine.",
+    )  # fmt: skip
+    assert run.out.getvalue().isascii()
+
+
+def test_an_interrupt_ends_with_what_there_is_and_130() -> None:
+    run = Run("--jsonl")
+    run.interrupted = True
+    assert run.go().code == 130
+    assert run.events[-1]["event"] == "beam_end"
+    assert run.events[-1]["reason"] == "cancelled"
+    assert run.events[-1]["ranking"] == []
+    table = Run()
+    table.interrupted = True
+    assert table.go().code == 130
+    assert table.out.getvalue() == ""
+    assert "beams       cancelled" in table.err.getvalue()
+
+
+def test_a_failure_is_told_in_one_line() -> None:
+    run = Run()
+    failure = records.Failure("SearchBeams", "It broke.", "Mend it.")
+    run.answers[commands.SearchBeams] = [failure]
+    assert run.go() == headless.Outcome(2, failure)
+    assert run.out.getvalue() == ""
+
+
+# ---- as a person runs it ----------------------------------------------------------------------
+
+
+def test_the_bundled_model_tells_its_stories(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["beam", *STORY, "--width", "3", "--max-tokens", "8"]) == 0
+    printed = capsys.readouterr()
+    rows = printed.out.splitlines()
+    assert len(rows) in (4, 5)
+    scores = [float(row[8:].split()[0]) for row in rows[1:4]]
+    assert scores == sorted(scores, reverse=True)
+    assert sum("greedy" in row for row in rows) == 1
+    assert any(row.endswith(", there was a little girl named Lily") for row in rows)
+    assert "beams       width 3, 8 steps" in printed.err
+
+
+def test_ctrl_c_in_the_middle() -> None:
+    argv = ["beam", *STORY, "--width", "8", "--max-tokens", "400", "--min-tokens", "400", "--jsonl"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "inspector", *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    line = ""
+    while '"beam_step"' not in line:
+        line = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    end = json.loads(out.splitlines()[-1])
+    assert (process.returncode, err) == (130, "")
+    assert (end["event"], end["reason"]) == ("beam_end", "cancelled")
+    assert 1 <= end["steps"] < 400

@@ -1,0 +1,162 @@
+"""The headless command as a person runs it: a process of its own, the bundled model, real pipes and signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
+
+
+def start(*argv: str, **options: Any) -> subprocess.Popen[str]:
+    """Start `inspector generate`."""
+    command = [sys.executable, "-m", "inspector", "generate", *argv]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]:
+    """Wait for it; returns exit status, events and what standard error got."""
+    out, err = process.communicate(timeout=120)
+    return process.returncode, [json.loads(line) for line in out.splitlines()], err
+
+
+def test_sixty_tokens_of_a_story() -> None:
+    code, events, err = finish(start(*STORY, "--max-tokens", "60", "--jsonl"))
+    assert (code, err) == (0, "")
+    steps = [event for event in events if event["event"] == "step"]
+    end = events[-1]
+    assert len(steps) == end["steps"] == 60 or end["finish_reason"] == "eos"
+    assert end["text"].startswith(", there was a little")
+    assert end["text"] == "".join(step["text"] for step in steps)
+    assert all(len(step["candidates"]) == 20 for step in steps)
+    assert all(step["origin"] == "greedy" and step["rank"] == 1 for step in steps)
+    assert [step["kv"]["offset"] for step in steps] == list(range(5, 65))
+    assert all(step["ms"]["total"] >= step["ms"]["forward"] > 0 for step in steps)
+    prompt = next(event for event in events if event["event"] == "prompt")
+    assert "".join(token["text"] for token in prompt["tokens"]) == "Once upon a time"
+
+
+@pytest.mark.slow  # test_same_text holds this for one seed, in the screen too
+def test_the_same_seed_tells_the_same_story() -> None:
+    flags = [*STORY, "--max-tokens", "12", "--temp", "1", "--jsonl", "--candidates", "1"]
+    told = [finish(start(*flags, "--seed", seed))[1][-1]["text"] for seed in ("5", "5", "6")]
+    assert told[0] == told[1] != told[2]
+
+
+def test_it_imports_no_screen() -> None:
+    code = (
+        "import sys; from inspector.cli.main import main; code = main(sys.argv[1:]);"
+        "sys.exit(code or 'textual' in sys.modules or 'inspector.app' in sys.modules)"
+    )
+    argv = ["generate", *STORY, "--max-tokens", "2"]
+    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, ", there\n")
+    assert "finished    length: 2 tokens" in done.stderr
+
+
+def test_a_stop_string_ends_it() -> None:
+    code, events, _ = finish(start(*STORY, "--stop", "little girl", "--jsonl"))
+    end = events[-1]
+    assert (code, end["finish_reason"], end["finish_detail"]) == (0, "stop", "little girl")
+    assert end["text"] == ", there was a "
+
+
+def test_a_reader_that_has_enough() -> None:
+    process = start(*STORY, "--max-tokens", "400", "--jsonl")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert json.loads(process.stdout.readline())["event"] == "model"
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("phase", ["loading", "prefill", "step"])
+def test_ctrl_c(phase: str) -> None:
+    words = ["-p", "word " * 490 if phase == "prefill" else "Once", "--prefill-step-size", "4"]
+    process = start(*words, "--ignore-chat-template", "--max-tokens", "500", "--min-tokens", "500", "--jsonl")
+    assert process.stdout is not None
+    seen = ""
+    while phase != "loading" and f'"event": "{phase}"' not in seen:
+        seen = process.stdout.readline()
+    if phase == "loading":
+        _wait_for_python(process.pid)
+    process.send_signal(signal.SIGINT)
+    code, events, err = finish(process)
+    assert (code, err) == (130, "")
+    assert events[-1]["event"] == "end"
+    assert events[-1]["finish_reason"] == "cancelled"
+
+
+def _wait_for_python(pid: int) -> None:
+    """Wait until the process has begun to import MLX: a signal while Python itself starts is not ours to answer."""
+    maps = Path(f"/proc/{pid}/maps")
+    while maps.exists() and "libmlx" not in maps.read_text():
+        os.sched_yield()
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("none", "No such directory"),
+        ("config.json", "has no config.json"),
+        ("tokenizer.json", "has no tokenizer"),
+        ("model.safetensors", "has no weights"),
+        ("truncated", "damaged or cut short"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded(
+    broken: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from engine import pocket
+    from inspector.cli.main import main
+
+    model = tmp_path / "model"
+    if broken != "none":
+        model.mkdir()
+        for name in {"config.json", "tokenizer.json", "model.safetensors"} - {broken}:
+            (model / name).symlink_to(pocket.directory() / name)
+    if broken == "truncated":
+        whole = (model / "model.safetensors").read_bytes()
+        (model / "model.safetensors").unlink()
+        (model / "model.safetensors").write_bytes(whole[:1_000_000])
+    code = main(["generate", "--model", str(model), *STORY, "--jsonl"])
+    out, err = capfd.readouterr()
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert err.startswith("inspector: error: ")
+
+
+@pytest.mark.slow
+def test_sixty_starts_and_quits() -> None:
+    for turn in range(60):
+        process = start(
+            "-p",
+            "word " * 40,
+            "--ignore-chat-template",
+            "--min-tokens",
+            "400",
+            "--max-tokens",
+            "400",
+            "--jsonl",
+        )
+        if turn % 2:
+            assert process.stdout is not None
+            for _ in range(turn % 20):
+                process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+        else:
+            _wait_for_python(process.pid)
+            process.send_signal(signal.SIGINT)
+        code, events, err = finish(process)
+        assert (code, err) == (130, "")
+        assert events[-1]["finish_reason"] == "cancelled"

@@ -1,0 +1,355 @@
+"""The command line: what its flags ask for, and the one line that every fault comes down to."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.settings import LoadSettings
+from inspector.cli import arguments, terminal
+from inspector.cli import main as cli
+
+
+def ask(*argv: str, headless: bool = True) -> arguments.Request:
+    """What a command line asks for."""
+    return arguments.request(arguments.parse(argv, headless), headless)
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:
+    """Run the command, which must fail with one line and print nothing; returns the line."""
+    assert cli.main(argv) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert "Traceback" not in printed.err
+    return printed.err.removeprefix("inspector: error: ").rstrip("\n")
+
+
+def run(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-m", "inspector", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+
+
+# ---- instant help -----------------------------------------------------------------------------
+
+LIGHT = """
+import sys
+from inspector.cli.main import main
+code = main(sys.argv[1:])
+heavy = [name for name in ("textual", "mlx", "mlx_lm", "numpy", "transformers", "rich") if name in sys.modules]
+sys.exit(f"{code} {heavy}" if code or heavy else 0)
+"""
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["generate", "--help"]])
+def test_help_and_version_import_nothing_heavy(argv: list[str]) -> None:
+    begun = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", LIGHT, *argv], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "inspector" in done.stdout
+    assert done.stderr == ""
+    assert time.perf_counter() - begun < 5  # about 0.1 s on a machine that has nothing else to do
+
+
+def test_help_names_every_flag_of_mlx_lm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["generate", "--help"]) == 0
+    text = capsys.readouterr().out
+    theirs = (
+        "model prompt max-tokens temp top-p min-p top-k seed system-prompt ignore-chat-template max-kv-size "
+    )
+    theirs += "prefill-step-size kv-bits kv-group-size quantized-kv-start adapter-path trust-remote-code"
+    ours = "candidates prompt-file stop min-tokens no-prompt-logprobs no-float32-scales "
+    ours += "kept-logits-mib kept-kv-mib jsonl"
+    for name in (theirs + " " + ours).split():
+        assert f"--{name}" in text
+
+
+# ---- what the flags ask for -------------------------------------------------------------------
+
+
+def test_defaults_are_those_of_mlx_lm() -> None:
+    asked = ask("-p", "hi")
+    assert (asked.settings.temp, asked.settings.top_p, asked.settings.min_p, asked.settings.top_k) == (
+        0,
+        1,
+        0,
+        0,
+    )
+    assert asked.settings.max_tokens == 100
+    assert asked.load == LoadSettings()
+    assert asked.chat
+    assert asked.echo is None
+    assert asked.notes == ()
+
+
+def test_flags_arrive() -> None:
+    asked = ask(
+        *(
+            "--model",
+            "some/model",
+            "-p",
+            r"a\nb",
+            "-m",
+            "7",
+            "--temp",
+            "0.8",
+            "--top-p",
+            "0.9",
+            "--seed",
+            "5",
+        ),
+        *("--stop", r"\n", "--stop", "END", "--kv-bits", "4", "--no-prompt-logprobs", "--no-float32-scales"),
+        *("--ignore-chat-template", "--trust-remote-code", "--system-prompt", "be kind", "--jsonl"),
+    )
+    assert asked.prompt == "a\nb"
+    assert not asked.chat
+    assert asked.system == "be kind"
+    assert (asked.settings.max_tokens, asked.settings.temp, asked.settings.top_p) == (7, 0.8, 0.9)
+    assert asked.settings.seed == 5
+    assert asked.settings.stop == ("\n", "END")
+    assert asked.load.model == "some/model"
+    assert asked.load.kv_bits == 4
+    assert asked.load.trust_remote_code
+    assert asked.load.float32_scales is False
+    assert asked.echo is False
+    assert asked.jsonl
+
+
+def test_an_absent_seed_is_drawn_once() -> None:
+    assert len({ask("-p", "hi").settings.seed for _ in range(8)}) > 1
+
+
+def test_flags_without_effect_are_said() -> None:
+    notes = ask("-p", "hi", "--top-p", "0.9", "--kv-group-size", "32").notes
+    assert notes[0].startswith("--top-p has no effect at --temp 0")
+    assert notes[1] == "--kv-group-size has no effect without --kv-bits."
+    assert ask("-p", "hi", "--top-p", "0.9", "--temp", "1").notes == ()
+
+
+def test_the_screen_has_a_prompt_ready() -> None:
+    assert (ask(headless=False).prompt, ask(headless=False).chat) == ("Once upon a time", False)
+    other = ask("--model", "some/model", headless=False)
+    assert (other.prompt, other.chat) == ("hello", True)
+
+
+def test_a_prompt_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_bytes("a\\nb\r\n  ünïcode\n".encode())
+    assert ask("--prompt-file", str(file)).prompt == "a\\nb\r\n  ünïcode\n"
+
+
+def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from a pipe\n")))
+    assert ask("-p", "-").prompt == "from a pipe\n"
+
+
+# ---- bad input --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--top-p", "1.5"), "--top-p: top-p must be a number above 0 to 1, not 1.5."),
+        (("--top-p", "nan"), "--top-p: top-p must be"),
+        (("--temp", "-1"), "--temp: temperature must be a number from 0"),
+        (("--top-k", "-1"), "--top-k: top-k must be a whole number from 0"),
+        (("--top-k", "2.5"), "--top-k: top-k must be a whole number"),
+        (("--seed", str(2**64)), "--seed: seed must be"),
+        (("--candidates", "0"), "--candidates: candidates must be"),
+        (("--max-tokens", "0"), "--max-tokens: max tokens must be"),
+        (("--stop", ""), "--stop: stop string must not be empty"),
+        (("--kv-bits", "7"), "--kv-bits: KV bits must be one of 2, 3, 4, 5, 6, 8, not 7."),
+        (("--kv-bits", "x"), "--kv-bits: must be a whole number, not 'x'."),
+        (("--max-kv-size", "1"), "--max-kv-size: "),
+        (("--prefill-step-size", "0"), "--prefill-step-size: "),
+        (("--temp",), "--temp: expected one argument."),
+        (("--nonesuch",), "unrecognized arguments: --nonesuch."),
+        (("--max-tok", "3"), "unrecognized arguments"),
+    ],
+)
+def test_a_bad_value_names_its_flag(
+    flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert complaint(capsys, "generate", "-p", "hi", *flags).startswith(said)
+
+
+def test_bad_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad, empty = tmp_path / "bad.txt", tmp_path / "empty.txt"
+    bad.write_bytes(b"abc\xff\xfe")
+    empty.write_bytes(b"")
+    files = {
+        str(bad): "is not UTF-8 (byte 0xff at offset 3). Convert it",
+        str(empty): "The prompt is empty.",
+        str(tmp_path): "can't be read: Is a directory",
+        str(tmp_path / "none"): f"There is no prompt file {tmp_path}/none. Check",
+    }
+    for name, said in files.items():
+        assert said in complaint(capsys, "generate", "--prompt-file", name)
+    assert "The prompt is empty." in complaint(capsys, "generate", "-p", "")
+    assert "No prompt was given. Add --prompt" in complaint(capsys, "generate")
+    assert "both given" in complaint(capsys, "generate", "-p", "hi", "--prompt-file", str(bad))
+    assert r"The argument 'a\udcff' is not UTF-8." in complaint(capsys, "generate", "-p", "a\udcff")
+
+
+def test_bad_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x80")))
+    assert "Standard input is not UTF-8 (byte 0x80 at offset 0)." in complaint(capsys, "generate", "-p", "-")
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "Standard input is closed." in complaint(capsys, "generate", "-p", "-")
+
+
+def test_generate_in_the_wrong_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Put generate first" in complaint(capsys, "--model", "pocket", "generate")
+    assert "'story.txt' is no flag" in complaint(capsys, "story.txt")
+
+
+def test_what_a_message_quotes_is_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    line = complaint(capsys, "generate", "--prompt-file", "\x1b[2J\x9b31m\u202e\nx")
+    assert "\x1b" not in line
+    assert "\x9b" not in line
+    assert "\u202e" not in line
+    assert "␛[2J" in line
+
+
+def test_a_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(complaint(capsys, "generate", "-p", "hi", "--temp", "x" * 5000)) < 1100
+
+
+# ---- the screen -------------------------------------------------------------------------------
+
+
+def open_screen(
+    monkeypatch: pytest.MonkeyPatch, *argv: str, code: int | None = 0, in_time: bool = True
+) -> dict[str, Any]:
+    """Run the command with an application that only notes what it is given."""
+    noted: dict[str, Any] = {}
+
+    class App:
+        return_code = code
+        closed_in_time = in_time
+
+        def __init__(self, **given: object) -> None:
+            noted.update(given)
+
+        def run(self) -> None:
+            noted["ran"] = True
+
+    monkeypatch.setitem(sys.modules, "inspector.app", types.SimpleNamespace(InspectorApp=App))
+    monkeypatch.setattr(terminal, "check", lambda prompt_from_stdin: None)
+    noted["exit"] = cli.main(argv)
+    return noted
+
+
+def test_the_screen_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = open_screen(monkeypatch, "-p", "hello", "--temp", "0.5", "--kv-bits", "8", "--prompt-logprobs")
+    assert noted["ran"]
+    assert noted["exit"] == 0
+    assert (noted["prompt"], noted["chat"], noted["system"], noted["echo"]) == ("hello", True, None, True)
+    assert noted["settings"].temp == 0.5
+    assert noted["load"].kv_bits == 8
+
+
+def test_the_exit_status_is_the_screen_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_screen(monkeypatch, code=None)["exit"] == 0
+    assert open_screen(monkeypatch, code=3)["exit"] == 3
+
+
+def test_an_engine_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(code: int) -> None:
+        raise SystemExit(code + 40)  # what the real one does can't be caught
+
+    monkeypatch.setattr(os, "_exit", leave)
+    assert open_screen(monkeypatch, code=2, in_time=False)["exit"] == 42
+
+
+def test_a_fault_of_the_program_is_one_line_and_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cli, "_screen", lambda args: [][1])
+    line = complaint(capsys, code=1)
+    assert line.startswith("This is a fault of the program: IndexError: list index out of range")
+    [report] = tmp_path.iterdir()
+    assert str(report) in line
+    assert "Traceback" in report.read_text()
+
+
+def test_without_a_terminal_it_points_at_the_headless_command() -> None:
+    done = run(stdin=subprocess.DEVNULL)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "inspector: error: The screen needs a terminal, and standard input is not one."
+        " Without one, use inspector generate.\n"
+    )
+
+
+def in_terminal(*argv: str, columns: int = 100, rows: int = 30, **environment: str) -> tuple[int, str]:
+    """Run the command in a terminal of a size; returns its exit status and what the terminal got."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    command = [sys.executable, "-m", "inspector", *argv]
+    env = {**kept, "TERM": "xterm", **environment}
+    process = subprocess.Popen(command, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    code, text = process.wait(60), b""
+    try:
+        while piece := os.read(ours, 4096):
+            text += piece
+    except OSError:  # how a terminal says that the other end is closed
+        pass
+    os.close(ours)
+    return code, text.decode()
+
+
+def test_a_terminal_that_cannot_show_the_screen() -> None:
+    code, text = in_terminal(TERM="dumb")
+    assert (code, "TERM is dumb. Without one, use inspector generate." in text) == (2, True)
+    code, text = in_terminal(columns=39, rows=9)
+    assert code == 2
+    assert "has 39 columns and 9 rows; the screen needs 40 and 10. Make it larger" in text
+
+
+def test_the_prompt_of_a_screen_cannot_come_from_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "is_terminal", lambda name: name != "stdin")
+    assert "so the prompt can't come from there. Use --prompt-file" in complaint(capsys, "-p", "-")
+
+
+# ---- output that goes away --------------------------------------------------------------------
+
+
+def test_help_into_a_closed_pipe_ends_quietly() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "inspector", "--help"], stdout=write, stderr=subprocess.PIPE, timeout=60
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+def test_an_output_that_cannot_be_written() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "inspector", "--version"], stdout=full, stderr=subprocess.PIPE, timeout=60
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"inspector: error: The output can't be written: No space left on device.\n"

@@ -1,0 +1,337 @@
+"""`inspector score`: its flags, its table and JSON lines from records by hand, and the bundled model against mlx_lm."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import commands, records
+from engine.settings import LoadSettings, Settings
+from inspector.cli import generate as headless
+from inspector.cli import main as cli
+from inspector.cli import score
+from inspector.cli.score_arguments import parse_score, score_request
+from inspector.tools.export.figures import totals
+from inspector.tools.export.recording import read
+from tests.inspector import fakes
+from tests.inspector.cli.test_generate import Answers, ScriptedEngine, answer
+from tests.inspector.cli.test_main import complaint, run
+
+TEXT = "Once upon a time, there was a little girl named Lily.\nShe loved to play with her toys."
+
+
+class Terminal(io.StringIO):
+    """Standard output or error that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Run:
+    """One run of the command on a script."""
+
+    def __init__(self, file: Path, *argv: str, pieces: Any = fakes.PROMPT) -> None:
+        file.write_text("Once upon a time,", encoding="utf-8")
+        args = parse_score([str(file), *argv])
+        self.request, self.summary = score_request(args), args.summary
+        self.out: io.StringIO = io.StringIO()
+        self.err: io.StringIO = io.StringIO()
+        session = fakes.Session()
+        self.answers: Answers = {
+            commands.Load: answer(session.load()),
+            commands.Prefill: answer(session.open(pieces, chunk=1)),
+        }
+        self.interrupted = False
+        self.sent: list[commands.Command] = []
+
+    def go(self) -> headless.Outcome:
+        """Run it."""
+
+        def make(emit: Any) -> ScriptedEngine:
+            engine = ScriptedEngine(emit, self.answers)
+            engine.sent = self.sent
+            engine.interrupt = commands.Prefill if self.interrupted else None
+            return engine
+
+        writer = score.writer(self.request, self.summary, self.out, self.err)
+        return headless.generate(self.request, writer, make, last=())
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What was written, line by line."""
+        return [json.loads(line) for line in self.out.getvalue().splitlines()]
+
+    @property
+    def tokens(self) -> list[records.PromptToken]:
+        """The tokens with their readings."""
+        chunks = [each for each in self.answers[commands.Prefill] if isinstance(each, records.PrefillChunk)]
+        return [token for chunk in chunks for token in chunk.echo]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "text.txt"
+
+
+# ---- the flags --------------------------------------------------------------------------------
+
+
+def test_the_text_is_prefilled_raw_with_its_logprobs_and_not_continued(file: Path) -> None:
+    run = Run(file, "--kv-bits", "8", "--model", "some/model")
+    assert run.go() == headless.Outcome(0)
+    assert [type(each).__name__ for each in run.sent] == ["Load", "Configure", "Prefill"]
+    assert run.sent[-1] == commands.Prefill("Once upon a time,", False, None, True)
+    assert (run.request.load.kv_bits, run.request.load.model) == (8, "some/model")
+    assert run.request.settings.candidates == 1
+    assert Run(file, "--jsonl").request.settings.candidates == 20
+    assert Run(file, "--jsonl", "--candidates", "3").request.settings.candidates == 3
+
+
+def test_through_the_chat_template_when_asked(file: Path) -> None:
+    run = Run(file, "--chat-template", "--system-prompt", "be kind")
+    run.go()
+    assert run.sent[-1] == commands.Prefill("Once upon a time,", True, "be kind", True)
+    assert Run(file, "--system-prompt", "x").request.notes == (
+        "--system-prompt has no effect without --chat-template.",
+    )
+
+
+def test_bad_input_is_one_line(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_bytes(b"a\x80")
+    assert "is not UTF-8 (byte 0x80 at offset 1)" in complaint(capsys, "score", str(file))
+    file.write_bytes(b"")
+    assert complaint(capsys, "score", str(file)).startswith("The text is empty: there is nothing to score.")
+    assert complaint(capsys, "score", str(file / "no")).startswith(f"The file {file}/no can't be read")
+    assert complaint(capsys, "score", "nope") == "There is no file nope. Check the path's spelling."
+    assert "are required: FILE" in complaint(capsys, "score")
+    assert complaint(capsys, "score", "--candidates", "0", str(file)).startswith("--candidates")
+    monkeypatch.setattr(sys, "stdin", None)
+    assert complaint(capsys, "score", "-") == (
+        "Standard input is closed. Give the text as a file: inspector score FILE."
+    )
+
+
+def test_help_is_instant_and_names_the_flags() -> None:
+    code = (
+        "import sys; from inspector.cli.main import main; code = main(['score', '--help']);"
+        "sys.exit(code or any(name in sys.modules for name in ('textual', 'mlx', 'numpy', 'rich')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    for flag in ("jsonl", "summary", "candidates", "chat-template", "model", "kv-bits"):
+        assert f"--{flag}" in done.stdout
+    assert "--temp" not in done.stdout
+
+
+# ---- what is written --------------------------------------------------------------------------
+
+
+def test_the_table_has_a_line_a_token_and_the_sums_below(file: Path) -> None:
+    run = Run(file)
+    run.go()
+    table, below = run.out.getvalue().split("\n\n")
+    head, first, *rows = table.splitlines()
+    assert head.split() == ["pos", "token", "p", "logprob", "bits", "rank", "entropy"]
+    assert first.split() == ["1", "Once"]
+    assert [row.split()[1] for row in rows] == ["␣upon", "␣a", "␣time", ","]
+    logprobs = [token.logprob for token in run.tokens if token.logprob is not None]
+    assert len(logprobs) == 4
+    told = dict(line.split(maxsplit=1) for line in below.splitlines() if line.split()[0] != "bits")
+    assert told["tokens"] == "5, of which 4 were scored"
+    assert told["logprob"] == f"{sum(logprobs):.4f}, {sum(logprobs) / 4:.4f} a token"
+    assert float(told["perplexity"]) == pytest.approx(math.exp(-sum(logprobs) / 4), abs=1e-4)
+    assert "bits per byte      " in below
+    assert "over 13 bytes" in below
+    assert "model       pocket" in run.err.getvalue()
+
+
+def test_the_summary_leaves_the_tokens_out(file: Path) -> None:
+    run = Run(file, "--summary")
+    run.go()
+    assert run.out.getvalue().startswith("tokens             5, of which 4 were scored\n")
+    lines = Run(file, "--summary", "--jsonl")
+    lines.go()
+    assert [event["event"] for event in lines.events] == ["model", "score"]
+
+
+def test_json_lines_hold_every_token_and_the_sums(file: Path) -> None:
+    run = Run(file, "--jsonl")
+    run.go()
+    assert [event["event"] for event in run.events] == ["model", *["token"] * 5, "score"]
+    tokens, end = run.events[1:-1], run.events[-1]
+    assert (tokens[0]["logprob"], tokens[0]["surprisal_bits"], tokens[0]["candidates"]) == (None, None, [])
+    assert all(each["surprisal_bits"] == pytest.approx(-each["logprob"] / math.log(2)) for each in tokens[1:])
+    assert tokens[1].keys() >= {"position", "id", "text", "raw", "prob", "rank", "entropy_bits"}
+    assert tokens[1]["candidates"][0]["rank"] == 1
+    total = sum(each["logprob"] for each in tokens[1:])
+    assert end["complete"]
+    assert (end["tokens"], end["scored"], end["bytes"], end["characters"]) == (5, 4, 13, 13)
+    assert end["logprob"] == pytest.approx(total)
+    assert end["perplexity"] == pytest.approx(math.exp(-total / 4))
+    assert end["bits"] == pytest.approx(-total / math.log(2))
+    assert end["bits_per_byte"] == pytest.approx(end["bits"] / 13)
+    assert run.out.getvalue().isascii()
+
+
+def test_hostile_tokens_are_made_visible(file: Path) -> None:
+    run = Run(file, pieces=fakes.HOSTILE)
+    run.go()
+    assert "[/nope]" in run.out.getvalue()
+    assert not any(char in run.out.getvalue() for char in "\x1b\x9b\x00\u202e")
+
+
+def test_a_single_token_has_no_score(file: Path) -> None:
+    run = Run(file, "--jsonl", pieces=("Once",))
+    run.go()
+    end = run.events[-1]
+    assert (end["complete"], end["scored"], end["perplexity"], end["bits_per_byte"]) == (True, 0, None, None)
+    table = Run(file, pieces=("Once",))
+    table.go()
+    assert table.out.getvalue().endswith("tokens             1, of which none was scored\n")
+
+
+def test_an_interrupt_ends_with_what_there_is_and_130(file: Path) -> None:
+    run = Run(file, "--jsonl")
+    run.interrupted = True
+    assert run.go().code == 130
+    assert (run.events[-1]["event"], run.events[-1]["complete"]) == ("score", False)
+    table = Run(file)
+    table.interrupted = True
+    assert table.go().code == 130
+    assert "of which none was scored before it was stopped" in table.out.getvalue()
+
+
+def test_progress_is_shown_where_no_tokens_are_and_taken_away(file: Path) -> None:
+    run = Run(file)
+    run.err = Terminal()
+    run.go()
+    assert "scored 3/5" in run.err.getvalue()
+    assert "\x1b" not in run.out.getvalue()
+    streaming = Run(file)
+    streaming.out, streaming.err = Terminal(), Terminal()
+    streaming.go()
+    assert "scored 3/5" not in streaming.err.getvalue()
+
+
+# ---- the bundled model ------------------------------------------------------------------------
+
+
+def scored(capsys: pytest.CaptureFixture[str], file: Path, text: str, *argv: str) -> list[dict[str, Any]]:
+    """The events of a score by the bundled model."""
+    file.write_text(text, encoding="utf-8")
+    assert cli.main(["score", str(file), "--jsonl", *argv]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("chunk", ["3", "512"])
+def test_the_scores_are_those_of_mlx_lm_s_logits(
+    capsys: pytest.CaptureFixture[str], file: Path, chunk: str
+) -> None:
+    events = scored(capsys, file, TEXT, "--prefill-step-size", chunk, "--candidates", "2")
+    tokens, end = events[1:-1], events[-1]
+    # after the engine's thread has quieted the libraries
+    import mlx.core as mx
+    import numpy as np
+    from mlx_lm import load
+
+    from engine import pocket
+
+    model, tokenizer = load(str(pocket.directory()))[:2]
+    ids = tokenizer.encode(TEXT)
+    assert [token["id"] for token in tokens] == ids
+    logits = np.array(model(mx.array([ids]))[0].astype(mx.float32)).astype(np.float64)
+    expected = logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
+    expected -= logits.max(-1, keepdims=True)
+    for token, row in zip(tokens[1:], expected, strict=False):
+        assert token["logprob"] == pytest.approx(row[token["id"]], abs=1e-3)
+        assert token["candidates"][0]["logprob"] == pytest.approx(row.max(), abs=1e-3)
+    total = sum(row[token["id"]] for token, row in zip(tokens[1:], expected, strict=False))
+    assert end["logprob"] == pytest.approx(total, abs=1e-3)
+    assert end["logprob"] == pytest.approx(sum(token["logprob"] for token in tokens[1:]))
+    assert end["perplexity"] == pytest.approx(math.exp(-total / (len(ids) - 1)), rel=1e-4)
+    assert end["bytes"] == len(TEXT.encode()) - len("Once")
+
+
+def test_bytes_and_characters_are_counted_apart(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    *_, end = scored(capsys, file, "It cost 5 € and 😀!")
+    rest = " cost 5 € and 😀!"
+    assert (end["bytes"], end["characters"]) == (len(rest.encode()), len(rest))
+    assert end["bits_per_character"] == pytest.approx(end["bits"] / len(rest))
+
+
+def test_more_than_the_window_says_so(file: Path) -> None:
+    file.write_text("Once upon a time there was a dog.\n" * 100)
+    done = run("score", str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "inspector: error: The text has 1000 tokens, the model's context window holds 512. Shorten the text.\n"
+    )
+
+
+def test_ctrl_c_in_the_middle(file: Path) -> None:
+    file.write_text("Once upon a time there was a dog. " * 50)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "inspector", "score", str(file), "--jsonl", "--prefill-step-size", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    line = ""
+    while '"token"' not in line:
+        line = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    end = json.loads(out.splitlines()[-1])
+    assert (process.returncode, err) == (130, "")
+    assert (end["event"], end["complete"]) == ("score", False)
+
+
+# ---- as a trace -------------------------------------------------------------------------------
+
+
+def test_a_score_opens_as_a_trace_with_every_reading_and_candidate(
+    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+) -> None:
+    file.write_text(TEXT, encoding="utf-8")
+    out = tmp_path / "score.jsonl.gz"
+    assert cli.main(["score", str(file), "--jsonl", "-o", str(out)]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    recording = read(out)
+    tokens = [each for each in told if each["event"] == "token"]
+    assert [each.logprob for each in recording.items] == [each["logprob"] for each in tokens]
+    assert [len(each.candidates) for each in recording.items[1:]] == [20] * (len(tokens) - 1)
+    assert (recording.load, recording.settings) == (LoadSettings(), Settings(candidates=20))
+    perplexity = next(each["perplexity"] for each in told if each["event"] == "score")
+    assert ("prompt perplexity", f"{perplexity:.2f}") in list(totals(recording.timeline, recording.items))
+
+
+def test_a_trace_that_can_not_be_written_is_told_before_the_work(
+    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+) -> None:
+    file.write_text(TEXT, encoding="utf-8")
+    there = tmp_path / "there.jsonl"
+    there.write_text("mine")
+    assert "there.jsonl is there already" in complaint(capsys, "score", str(file), "-o", str(there))
+    assert "is a directory" in complaint(capsys, "score", str(file), "-o", str(tmp_path))
+    assert "There is no directory" in complaint(capsys, "score", str(file), "-o", str(tmp_path / "no" / "a"))
+    assert "can't go to standard output" in complaint(capsys, "score", str(file), "-o", "-")
+    assert there.read_text() == "mine"
+    assert cli.main(["score", str(file), "-o", str(there), "--force"]) == 0
+    assert read(there).timeline.prompt is not None
+
+
+def test_a_text_that_can_not_be_scored_leaves_no_trace(
+    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+) -> None:
+    file.write_text("word " * 2000, encoding="utf-8")
+    assert cli.main(["score", str(file), "-o", str(tmp_path / "a.jsonl")]) == 2
+    assert sorted(tmp_path.iterdir()) == [file]

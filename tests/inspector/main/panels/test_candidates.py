@@ -1,0 +1,270 @@
+"""The candidates: columns, cut ones, the rest of the vocabulary, the draw, and taking one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+from rich.style import Style
+
+from engine.records import Candidate
+from inspector.main.panels.candidate_columns import columns
+from inspector.main.panels.candidates import CandidatesPanel, rows_of
+from inspector.main.panels.draw import draw_line
+from inspector.state.timeline import Timeline
+from tests.inspector.fakes import PROMPT, Session, session
+from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown
+
+INKS = {name: Style() for name in ("muted", "accent", "strong", "faint", "data")}
+
+
+def with_candidates(timeline: Timeline, *changed: Candidate, **distribution: object) -> Timeline:
+    """The timeline with another distribution after its tip."""
+    assert timeline.next is not None
+    timeline.next = replace(timeline.next, candidates=changed or timeline.next.candidates, **distribution)  # type: ignore[arg-type]
+    return timeline
+
+
+def candidate(id: int, text: str, prob: float, rank: int, after: float, cut: str | None = None) -> Candidate:
+    return Candidate(id, text, text.encode(), False, -1.0, prob, rank, after, cut)
+
+
+THREE = (
+    candidate(339, " toys", 0.612, 1, 0.724),
+    candidate(1203, " dolls", 0.14, 2, 0.276),
+    candidate(2210, " hair", 0.012, 5, 0.0, "top-p"),
+)
+
+
+@on_screen
+async def test_every_row_has_its_numbers_and_a_cut_one_the_stage() -> None:
+    async with shown(CandidatesPanel()) as (panel, pilot):
+        panel.show(with_candidates(session(3).timeline(), *THREE, picked=339))
+        await pilot.pause()
+        rows = lines(pilot)
+        assert rows[1].split()[1:-1] == ["token", "model", "sampler", "rank", "id"]
+        for row, words in zip(
+            rows[2:5],
+            (
+                ("▶", "␣toys", "61.20 %", "72.40 %", "1", "339"),
+                ("␣dolls", "14.00 %", "27.60 %", "2", "1203"),
+                ("␣hair", "1.20 %", "top-p", "5", "2210"),
+            ),
+            strict=True,
+        ):
+            assert all(word in row for word in words), row
+
+
+@on_screen
+async def test_the_rest_of_the_vocabulary_is_one_row_with_its_mass() -> None:
+    async with shown(CandidatesPanel()) as (panel, pilot):
+        timeline = with_candidates(session(3).timeline(), *THREE, others=4093, others_prob=0.089)
+        panel.show(timeline)
+        await pilot.pause()
+        row = next(line for line in lines(pilot) if "others" in line)
+        assert "4\u2009093 others" in row
+        assert "8.90 %" in row
+        assert "cut" in row
+
+
+@on_screen
+async def test_the_title_tells_the_choice_that_is_left() -> None:
+    async with shown(CandidatesPanel()) as (panel, pilot):
+        timeline = with_candidates(session(3).timeline(), sampler_entropy_bits=2.31, entropy_bits=3.5)
+        panel.show(timeline)
+        await pilot.pause()
+        assert "Next token · 2.31 bits of choice" in lines(pilot)[0]
+        assert "3.50 bits before the sampler" in lines(pilot)[-1]
+
+
+@on_screen
+async def test_the_highlight_begins_at_the_taken_token_and_moves_within_the_rows() -> None:
+    async with shown(CandidatesPanel()) as (panel, pilot):
+        timeline = with_candidates(session(3).timeline(), *THREE, picked=1203)
+        panel.show(timeline)
+        assert panel.highlighted == 1
+        assert panel.candidate == THREE[1]
+        panel.move(1)
+        panel.move(1)
+        assert panel.candidate == THREE[2]
+        panel.move(-9)
+        assert panel.highlighted == 0
+        await pilot.pause()
+        assert [message.index for message in heard(pilot, CandidatesPanel.CandidateHighlighted)] == [2, 0]
+
+
+@on_screen
+async def test_the_highlight_stays_while_the_same_slot_is_shown_again() -> None:
+    async with shown(CandidatesPanel()) as (panel, _):
+        made = session(3)
+        timeline = made.timeline()
+        panel.show(timeline)
+        panel.move(3)
+        kept = panel.highlighted
+        panel.show(timeline)
+        assert panel.highlighted == kept
+        timeline.apply(made.step())
+        panel.show(timeline)
+        assert panel.candidate is not None
+        assert panel.candidate.id == timeline.taken
+
+
+@on_screen
+async def test_a_click_highlights_and_a_second_click_chooses() -> None:
+    async with shown(CandidatesPanel()) as (panel, pilot):
+        panel.show(with_candidates(session(3).timeline(), *THREE, picked=339))
+        await pilot.pause()
+        await pilot.click(offset=find(pilot, "␣dolls"))
+        assert panel.highlighted == 1
+        assert heard(pilot, CandidatesPanel.CandidateChosen) == []
+        await pilot.click(offset=find(pilot, "␣dolls"))
+        assert [message.id for message in heard(pilot, CandidatesPanel.CandidateChosen)] == [1203]
+        await pilot.click(offset=find(pilot, "others"))
+        assert len(heard(pilot, CandidatesPanel.CandidateChosen)) == 1
+
+
+@on_screen
+async def test_the_highlighted_row_is_always_in_view() -> None:
+    made = Session(count=40)
+    made.load()
+    made.open()
+    async with shown(CandidatesPanel(), (60, 10)) as (panel, pilot):
+        panel.show(made.timeline())
+        for _ in range(39):
+            panel.move(1)
+        await pilot.pause()
+        assert panel.candidate is not None
+        assert any("▌" in line and f" {panel.candidate.id} " in line for line in lines(pilot))
+        panel.move(-39)
+        await pilot.pause()
+        assert any("▌" in line for line in lines(pilot)[1:3])
+
+
+@pytest.mark.parametrize(
+    ("width", "kept"),
+    [(60, ("sampler", "rank", "id")), (48, ("sampler", "rank")), (40, ("sampler",)), (28, ())],
+)
+def test_columns_give_way_one_by_one(width: int, kept: tuple[str, ...]) -> None:
+    fit = columns(width, True)
+    assert tuple(name for name in ("sampler", "rank", "id") if getattr(fit, name)) == kept
+
+
+@pytest.mark.parametrize("width", [24, 30, 44, 60, 120])
+@on_screen
+async def test_no_row_is_wider_than_the_panel(width: int) -> None:
+    async with shown(CandidatesPanel(), (width, 20)) as (panel, pilot):
+        panel.show(session(5).timeline())
+        await pilot.pause()
+        assert all(cell_len(line) <= width for line in lines(pilot))
+        assert any("▌▶" in line and " %" in line for line in lines(pilot))
+
+
+@on_screen
+async def test_a_prompt_token_shows_what_was_expected_and_that_nothing_was_drawn() -> None:
+    async with shown(CandidatesPanel()) as (panel, pilot):
+        timeline = session(3).timeline()
+        timeline.select(2)
+        panel.show(timeline)
+        await pilot.pause()
+        assert "Prompt token 3" in lines(pilot)[0]
+        assert "nothing was drawn" in screen(pilot)
+        assert "sampler" not in lines(pilot)[1]
+        assert any("▶" in line and "␣a " in line for line in lines(pilot))
+
+
+@pytest.mark.parametrize(
+    ("slot", "echo", "words"),
+    [(0, True, ("first token", "→")), (2, False, ("Prompt logprobs are off", "2,048"))],
+)
+@on_screen
+async def test_where_there_are_no_candidates_it_says_why(
+    slot: int, echo: bool, words: tuple[str, ...]
+) -> None:
+    made = Session()
+    made.load()
+    made.open(echo=echo)
+    async with shown(CandidatesPanel(), (100, 20)) as (panel, pilot):
+        timeline = made.timeline()
+        timeline.select(slot)
+        panel.show(timeline)
+        await pilot.pause()
+        assert all(word in screen(pilot) for word in words)
+        assert panel.candidate is None
+
+
+@on_screen
+async def test_a_token_beyond_the_candidates_gets_a_row() -> None:
+    timeline = session(3).timeline()
+    step = timeline.items[-1]
+    timeline.items[-1] = replace(
+        step, id=9999, text=" rare", raw=b" rare", prob=1e-6, rank=3000, origin="inserted"
+    )  # type: ignore[call-arg]
+    timeline.select(len(timeline.items) - 1)
+    assert rows_of(timeline)[-1].id == 9999
+    async with shown(CandidatesPanel()) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        assert panel.candidate is not None
+        assert panel.candidate.id == 9999
+        assert "<0.01 %" in screen(pilot)
+
+
+@on_screen
+async def test_a_chosen_token_is_told_from_what_the_draw_would_take() -> None:
+    made = session(5)
+    node = made.timeline().items[-1].node
+    other = next(c for c in made.tips[node].candidates if c.id != made.tips[node].picked)
+    made.choose(node, other.id)
+    timeline = made.timeline()
+    timeline.select(len(timeline.items) - 1)
+    async with shown(CandidatesPanel(), (90, 20)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        assert "Step 6, chosen by hand" in lines(pilot)[0]
+        assert f"fell on ␣{made.pieces[made.tips[node].picked].strip()}" in screen(pilot)
+        assert panel.candidate is not None
+        assert panel.candidate.id == other.id
+
+
+@on_screen
+async def test_markup_in_a_token_is_text() -> None:
+    async with shown(CandidatesPanel()) as (panel, pilot):
+        nasty = candidate(7, "[/]\x1b[31m", 0.5, 1, 0.5)
+        panel.show(with_candidates(session(3).timeline(), nasty, picked=7))
+        await pilot.pause()
+        assert "[/]␛[31m" in screen(pilot)
+
+
+def drawn(width: int, **changes: object) -> str:
+    distribution = session(len(PROMPT)).timeline().next
+    assert distribution is not None
+    made = replace(distribution, candidates=THREE, picked=339, draw=0.417, draw_from=0.0, draw_to=0.724)
+    made = replace(made, **changes)  # type: ignore[arg-type]
+    return "".join(segment.text for segment in draw_line(made, False, width, INKS))
+
+
+def test_the_draw_is_a_mark_on_the_distribution_it_was_drawn_from() -> None:
+    line = drawn(60)
+    assert line.startswith("draw 0.417 ▕")
+    assert line.endswith("▏ fell on ␣toys")
+    scale = line[line.index("▕") + 1 : line.index("▏")]
+    assert scale.index("●") == int(0.417 * len(scale))
+    assert scale.index("┆") == int(0.724 * len(scale))
+    assert "─" not in scale[: scale.index("┆")]
+
+
+def test_a_greedy_step_has_no_draw() -> None:
+    assert drawn(60, draw=None, draw_from=None, draw_to=None) == "greedy: no draw"
+
+
+def test_a_second_draw_says_so_and_a_narrow_line_keeps_the_scale() -> None:
+    assert "(re-roll 2) fell on" in drawn(60, reroll=2)
+    assert "fell" not in drawn(26)
+    assert "●" in drawn(26)
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.7239, 0.999999])
+@pytest.mark.parametrize("width", [14, 20, 40, 80])
+def test_the_line_never_outgrows_its_width(draw: float, width: int) -> None:
+    assert cell_len(drawn(width, draw=draw)) <= max(width, 14)

@@ -1,0 +1,299 @@
+"""Header, KV cache and time: the numbers of the records, at any width."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from engine.records import KVGroup, KVReading, StepTimes
+from engine.settings import Settings
+from inspector.main.panels.header import HeaderLine
+from inspector.main.panels.kv import KVPanel, reading_at
+from inspector.main.panels.series import Series, StepMs
+from inspector.main.panels.timing import TimingPanel, split
+from inspector.state.timeline import Timeline
+from tests.inspector.fakes import PROMPT, Session, long_timeline, session
+from tests.inspector.panels_app import lines, on_screen, screen, shown
+
+WARM = Settings(temp=0.8, top_p=0.95, seed=7)
+
+
+async def header(timeline: Timeline, width: int = 120, settings: Settings = WARM) -> str:
+    """The header line at a width."""
+    async with shown(HeaderLine(), (width, 3)) as (panel, pilot):
+        panel.show(timeline, settings)
+        await pilot.pause()
+        return lines(pilot)[0]
+
+
+@on_screen
+async def test_the_header_tells_model_phase_context_and_sampling() -> None:
+    line = await header(session(17).timeline())
+    assert "pocket llama · 8 layers · 7.34 M bf16" in line
+    assert "● DECODE step 17" in line
+    assert "22/512" in line
+    assert "T 0.8  top-p 0.95  seed 7" in line
+    assert "top-k" not in line
+
+
+@pytest.mark.parametrize(("width", "words"), [(120, 4), (80, 4), (40, 2)])
+@on_screen
+async def test_a_narrow_header_keeps_phase_and_context(width: int, words: int) -> None:
+    line = await header(session(17).timeline(), width)
+    assert cell_len(line) <= width
+    assert "● DECODE step 17" in line
+    assert "22/512" in line
+    assert line.count("│") >= words - 1
+
+
+@on_screen
+async def test_greedy_names_no_filter() -> None:
+    line = await header(session(3).timeline(), settings=Settings(top_p=0.5, top_k=3, seed=9))
+    assert "greedy" in line
+    assert "top" not in line
+    assert "seed" not in line
+
+
+@on_screen
+async def test_the_phases_of_a_start() -> None:
+    made = Session()
+    assert "● LOADING" in await header(made.timeline())
+    made.records = made.load()[:1]
+    line = await header(made.timeline())
+    assert "● LOADING weights" in line
+    assert "66%" in line
+    made.load()
+    assert "p writes a prompt" in await header(made.timeline())
+    opened = made.begin()
+    made.chunk(opened, 3)
+    line = await header(made.timeline())
+    assert "● PREFILL 3/5" in line
+    assert "█" in line
+    made.prefilled(opened)
+    timeline = made.timeline()
+    assert "● DECODE step 0" in await header(timeline)
+    timeline.running = True
+    assert "● RUN step 0" in await header(timeline)
+
+
+@on_screen
+async def test_a_failed_load_says_what_is_wrong() -> None:
+    made = Session()
+    made.fail("There is no directory [/x].", "Give a path.")
+    assert "● FAILED There is no directory [/x]." in await header(made.timeline())
+
+
+@on_screen
+async def test_looking_back_says_where() -> None:
+    timeline = session(17).timeline()
+    timeline.select(len(PROMPT) + 3)
+    assert "step 17 · at step 4" in await header(timeline)
+    timeline.select(1)
+    assert "at prompt token 2" in await header(timeline)
+
+
+@on_screen
+async def test_a_model_without_a_window_has_no_bar() -> None:
+    made = Session()
+    made.load(context_window=None)
+    made.open()
+    assert "context 5 │" in await header(made.timeline())
+
+
+# ---- KV cache -------------------------------------------------------------------------------
+
+
+@on_screen
+async def test_the_cache_in_tokens_bytes_and_share_of_the_window() -> None:
+    async with shown(KVPanel(), (60, 10)) as (panel, pilot):
+        panel.show(session(11).timeline())
+        await pilot.pause()
+        text = screen(pilot)
+        assert "KV cache · 16 tokens" in text
+        assert "128 KiB used" in text
+        assert "2 MiB allocated" in text
+        assert "8 KiB a token" in text
+        assert "3.12 % of the window of 512" in text
+        assert "8 layers" in text
+
+
+@on_screen
+async def test_an_earlier_token_shows_the_cache_as_it_was() -> None:
+    made = Session()
+    made.load()
+    made.open(chunk=3)
+    made.steps(6)
+    timeline = made.timeline()
+    timeline.select(len(PROMPT) + 1)
+    found = reading_at(timeline)
+    assert found is not None
+    assert found.offset == len(PROMPT) + 2
+    timeline.select(1)
+    found = reading_at(timeline)
+    assert found is not None
+    assert found.offset == 3
+
+
+@on_screen
+async def test_kinds_that_read_differently_have_a_line_each() -> None:
+    timeline = session(3).timeline()
+    groups = (
+        KVGroup("rotating", tuple(range(6)), 4, 128, 6000, 8192),
+        KVGroup("plain", (6,), 8, None, 1000, 2048),
+        KVGroup("recurrent", (7,), 0, None, 512, 512),
+    )
+    timeline.kv = KVReading(8, 7512, 10752, groups)
+    async with shown(KVPanel(), (60, 12)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        text = screen(pilot)
+        assert "rotating  6 layers × 4 of 128 tokens  5.86 KiB / 8 KiB" in text
+        assert "plain     1 layer × 8 tokens " in text
+        assert "one state" in next(line for line in lines(pilot) if "recurrent" in line)
+    async with shown(KVPanel(), (60, 6)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        assert "more kinds" in screen(pilot)
+
+
+@on_screen
+async def test_the_bill_of_a_move() -> None:
+    made = session(12)
+    made.records.append(
+        replace(made.move(made.timeline().items[9].node), restored=3, recomputed=40, note="a [note]")
+    )
+    async with shown(KVPanel(), (80, 10)) as (panel, pilot):
+        panel.show(made.timeline())
+        await pilot.pause()
+        assert "moved  kept 10 · restored 3 · recomputed 40 · 4.2 ms · a [note]" in screen(pilot)
+        made.step()
+        panel.show(made.timeline())
+        await pilot.pause()
+        assert "moved" not in screen(pilot)
+
+
+@on_screen
+async def test_the_chart_rises_from_zero_to_the_tip() -> None:
+    async with shown(KVPanel(), (60, 10)) as (panel, pilot):
+        panel.show(long_timeline(400))
+        await pilot.pause()
+        row = next(line for line in reversed(lines(pilot)) if "█" in line and "used" not in line)
+        assert row.rstrip("│ ")[-1] == "█"
+
+
+# ---- time -----------------------------------------------------------------------------------
+
+
+@on_screen
+async def test_first_token_then_tokens_and_throughput() -> None:
+    timeline = session(20).timeline()
+    tpot = timeline.tpot()
+    assert tpot is not None
+    async with shown(TimingPanel(), (70, 12)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        text = screen(pilot)
+        assert "first token 45.5 ms" in text
+        assert f"then {tpot.mean:.1f} ms  p50 {tpot.p50:.1f}  p95 {tpot.p95:.1f}" in text
+        assert f"generation {tpot.tps:.0f} tok/s" in text
+        assert "prompt 133 tok/s" in text
+        assert "echo 1.5 ms" in text
+        assert "memory 16 MiB · peak 21.9 MiB" in text
+
+
+@on_screen
+async def test_the_split_is_of_the_selected_step() -> None:
+    timeline = session(20).timeline()
+    async with shown(TimingPanel(), (70, 12)) as (panel, pilot):
+        for slot in (len(PROMPT) + 2, len(PROMPT) + 9):
+            timeline.select(slot)
+            panel.show(timeline)
+            await pilot.pause()
+            step = timeline.step
+            assert step is not None
+            assert f"forward {step.ms.forward:.1f} ╍ sample {step.ms.sample:.2f}" in screen(pilot)
+        timeline.select(1)
+        panel.show(timeline)
+        await pilot.pause()
+        assert "forward" not in screen(pilot)
+
+
+def test_the_parts_of_a_step_add_up() -> None:
+    parts = split(StepTimes(10.0, 7.0, 1.0, 1.5))
+    assert sum(parts) == pytest.approx(10.0)
+    assert split(StepTimes(1.0, 1.1, 0.0, 0.0))[3] == 0.0
+
+
+@on_screen
+async def test_a_prefill_under_way_shows_what_it_took_so_far() -> None:
+    made = Session()
+    made.load()
+    made.chunk(made.begin(), 3)
+    async with shown(TimingPanel(), (70, 12)) as (panel, pilot):
+        panel.show(made.timeline())
+        await pilot.pause()
+        assert "prefill 22.5 ms for 3 of 5 tokens" in screen(pilot)
+        assert "prompt 133 tok/s" in screen(pilot)
+
+
+def test_series_follow_the_path() -> None:
+    made = session(10)
+    timeline = made.timeline()
+    series, ms = Series(lambda step: step.surprisal_bits), StepMs()
+    for each in (series, ms):
+        each.update(timeline)
+    assert series.values == [step.surprisal_bits for step in timeline.steps]
+    timeline.apply(made.step())
+    timeline.apply(made.move(timeline.items[8].node))
+    timeline.apply(made.step())
+    for each in (series, ms):
+        each.update(timeline)
+    assert series.values == [step.surprisal_bits for step in timeline.steps]
+    assert ms.tpot() == pytest.approx(timeline.tpot())
+
+
+@pytest.mark.parametrize("panel", [KVPanel, TimingPanel])
+@pytest.mark.parametrize(("width", "height"), [(120, 20), (60, 8), (60, 6), (40, 5), (24, 3)])
+@on_screen
+async def test_no_row_is_lost_or_too_wide(
+    panel: type[KVPanel] | type[TimingPanel], width: int, height: int
+) -> None:
+    async with shown(panel(), (width, height)) as (made, pilot):
+        made.show(session(30).timeline())
+        await pilot.pause()
+        assert len(made.draw(width - 4, height - 2)) <= height - 2
+        assert all(cell_len(line) <= width for line in lines(pilot))
+
+
+@pytest.mark.parametrize("panel", [KVPanel, TimingPanel])
+@on_screen
+async def test_an_empty_panel_says_why(panel: type[KVPanel] | type[TimingPanel]) -> None:
+    made = Session()
+    made.load()
+    async with shown(panel(), (60, 8)) as (widget, pilot):
+        widget.show(made.timeline())
+        await pilot.pause()
+        assert "There is no prompt yet." in screen(pilot)
+        assert "Press p to write one." in screen(pilot)
+
+
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", "ansi-dark"])
+@on_screen
+async def test_panels_draw_in_every_kind_of_theme(theme: str) -> None:
+    for panel in (KVPanel(), TimingPanel()):
+        async with shown(panel, (60, 10), theme=theme) as (widget, pilot):
+            widget.show(session(20).timeline())
+            await pilot.pause()
+            assert "token" in screen(pilot)
+
+
+@on_screen
+async def test_a_narrow_split_leaves_out_the_last_parts_and_never_half_a_number() -> None:
+    async with shown(TimingPanel(), (44, 12)) as (panel, pilot):
+        panel.show(session(20).timeline())
+        await pilot.pause()
+        row = next(line for line in lines(pilot) if "forward" in line)
+        assert "…" not in row
+        assert "other" not in row

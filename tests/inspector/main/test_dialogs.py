@@ -1,0 +1,383 @@
+"""The dialogs: what they accept, what they refuse and how they say so."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+from textual.widgets import Button
+
+from engine import commands
+from engine.settings import FIELDS, LoadSettings, Settings
+from inspector.main.dialogs.facts import FactsDialog, rows
+from inspector.main.dialogs.help import HelpDialog
+from inspector.main.dialogs.jump import JumpDialog
+from inspector.main.dialogs.keys_page import KeysPage
+from inspector.main.dialogs.model import ModelDialog
+from inspector.main.dialogs.prompt import PromptDialog
+from inspector.main.keys import KEYS
+from inspector.tools.sampler.dialog import SamplingDialog, escaped, unescaped
+from inspector.widgets.safety import Area, Line, editable
+from tests.inspector.fakes import facts
+from tests.inspector.rig import Rig, run
+
+HOSTILE = "a[/nope]\x1b[31m\x9b1m\x00\x7f\u202eb\u200b[@click=app.quit]x[/]\ud83d"
+
+
+def remark(rig: Rig, name: str) -> tuple[str, bool]:
+    widget = rig.app.screen.query_one(f"#{name}")
+    return str(widget.content), widget.has_class("-wrong")
+
+
+# ---- prompt -----------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_typed_and_prefilled():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p")
+        rig.app.screen.query_one("#prompt-text", Area).text = "Two\nlines"
+        await rig.press("ctrl+s")
+        assert rig.engine.sent == [commands.Prefill("Two\nlines", False, None, None)]
+        assert rig.app.screen is rig.app.main
+
+    run(test)
+
+
+def test_letters_typed_into_the_prompt_are_no_commands():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p", "right", "q", "space", "r", "s", "enter", "left", "x")
+        assert rig.app.screen.query_one("#prompt-text", Area).text == "Once upon a time,q rs" + "x\n"
+        assert rig.engine.sent == []
+
+    run(test)
+
+
+def test_nothing_typed_is_lost_when_the_dialog_is_left():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p", "right", "exclamation_mark", "tab", "right")
+        rig.app.screen.query_one("#prompt-system", Line).value = "Be kind."
+        await rig.press("escape")
+        assert rig.engine.sent == []
+        await rig.press("p")
+        assert isinstance(rig.app.screen, PromptDialog)
+        typed = rig.app.screen.typed()
+        assert (typed.text, typed.chat, typed.system) == ("Once upon a time,!", True, "Be kind.")
+
+    run(test)
+
+
+def test_typing_replaces_the_prompt_and_an_arrow_goes_on_at_its_end():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p", "H", "i", "ctrl+s")
+        assert rig.engine.sent == [commands.Prefill("Hi", False, None, None)]
+        rig.engine.sent.clear()
+        await rig.press("p", "right", "exclamation_mark", "ctrl+s")
+        assert rig.engine.sent == [commands.Prefill("Hi!", False, None, None)]
+
+    run(test)
+
+
+def test_an_empty_prompt_is_refused_in_place():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p")
+        rig.app.screen.query_one("#prompt-text", Area).text = ""
+        await rig.pilot.pause()
+        await rig.press("ctrl+s")
+        assert remark(rig, "prompt-remark") == ("The prompt is empty. Type at least one character.", True)
+        await rig.press("a")
+        assert not remark(rig, "prompt-remark")[1]
+        await rig.press("ctrl+s")
+        assert rig.engine.sent == [commands.Prefill("a", False, None, None)]
+
+    run(test)
+
+
+def test_chat_and_logprobs_are_chosen_with_the_keyboard():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p", "tab", "right", "tab", "h", "i", "tab", "left", "ctrl+s")
+        assert rig.engine.sent == [commands.Prefill("Once upon a time,", True, "hi", False)]
+
+    run(test)
+
+
+def test_a_model_without_a_template_offers_raw_prompts_only():
+    async def test(rig: Rig) -> None:
+        await rig.push(rig.session.load(has_chat_template=False))
+        await rig.press("p")
+        assert rig.app.screen.query_one("#prompt-mode").labels == ("raw",)
+        assert "no chat template" in remark(rig, "prompt-remark")[0]
+
+    run(test)
+
+
+def test_the_prompt_dialog_tells_the_room_there_is():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p")
+        assert remark(rig, "prompt-remark")[0] == "Context window 512 tokens. The prompt in the cache has 5."
+
+    run(test)
+
+
+# ---- sampling ---------------------------------------------------------------------------------
+
+
+def test_every_setting_has_a_field_with_its_value():
+    settings = Settings(temp=0.8, top_p=0.9, min_p=0.05, top_k=40, seed=3, stop=("\n\n",), candidates=30)
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("s")
+        values = {f.name: rig.app.screen.query_one(f"#field-{f.name}", Line).value for f in FIELDS}
+        first = {"temp": "0.8", "top_p": "0.9", "min_p": "0.05", "top_k": "40", "seed": "3",
+                          "max_tokens": "100", "min_tokens": "0", "stop": "\\n\\n", "candidates": "30"}  # fmt: skip
+        assert (
+            values == {field.name: field.format(getattr(Settings(), field.name)) for field in FIELDS} | first
+        )
+        await rig.press("enter")
+        assert rig.engine.sent == [commands.Configure(settings)]
+
+    run(test, settings=settings)
+
+
+WRONG = [
+    ("temp", "-1", "temperature must be a number from 0 to 100, not -1.0."),
+    ("temp", "nan", "temperature must be a number from 0 to 100, not nan."),
+    ("top_p", "1.5", "top-p must be a number above 0 to 1, not 1.5."),
+    ("top_k", "4.5", "top-k must be a whole number from 0 to 2147483647, not '4.5'."),
+    ("candidates", "", "candidates must be a whole number from 1 to 2147483647, not ''."),
+    ("min_p", "[/x]\x1b", r"min-p must be a number from 0 to 1, not '[/x]\x1b'."),
+]
+
+
+def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("s")
+        for field, typed, message in WRONG:
+            line = rig.app.screen.query_one(f"#field-{field}", Line)
+            good, line.value = line.value, typed
+            await rig.pilot.pause()
+            assert remark(rig, f"remark-{field}") == (message, True)
+            assert rig.app.screen.query_one("#apply", Button).disabled
+            await rig.press("enter", "ctrl+s")
+            assert isinstance(rig.app.screen, SamplingDialog)
+            assert rig.engine.sent == []
+            line.value = good
+            await rig.pilot.pause()
+            assert not remark(rig, f"remark-{field}")[1]
+            assert not rig.app.screen.query_one("#apply", Button).disabled
+
+    run(test)
+
+
+def test_settings_that_do_not_go_together_are_told_at_the_field_to_mend():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("s")
+        order = rig.app.screen.query_one("#field-sampler_order", Line)
+        order.value = "top-k, temperature"
+        rig.app.screen.query_one("#field-top_p", Line).value = "0.9"
+        await rig.pilot.pause()
+        assert remark(rig, "remark-sampler_order")[1]
+        assert "top-p" in remark(rig, "remark-sampler_order")[0]
+        await rig.press("ctrl+s")
+        assert rig.engine.sent == []
+        order.value = "top-p, temperature"
+        await rig.pilot.pause()
+        await rig.press("ctrl+s")
+        assert rig.engine.sent[0].settings.sampler_order == ("top-p", "temperature")
+
+    run(test)
+
+
+def test_a_bias_for_a_token_outside_the_vocabulary_is_refused():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("s")
+        rig.app.screen.query_one("#field-logit_bias", Line).value = "5000=1"
+        await rig.pilot.pause()
+        text, wrong = remark(rig, "remark-logit_bias")
+        assert wrong
+        assert "4096" in text
+
+    run(test)
+
+
+def test_greedy_says_that_the_filters_do_nothing():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("s")
+        assert not rig.app.screen.query_one("#greedy").display
+        rig.app.screen.query_one("#field-temp", Line).value = "0"
+        await rig.pilot.pause()
+        assert rig.app.screen.query_one("#greedy").display
+
+    run(test)
+
+
+def test_further_stop_strings_are_kept():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("s")
+        rig.app.screen.query_one("#field-stop", Line).focus()
+        await rig.pilot.pause()
+        assert "2 more are kept" in str(rig.app.screen.query_one("#dialog").border_subtitle)
+        rig.app.screen.query_one("#field-stop", Line).value = "END"
+        await rig.press("ctrl+s")
+        assert rig.engine.sent[0].settings.stop == ("END", "b", "c")
+
+    run(test, settings=Settings(stop=("a", "b", "c")))
+
+
+@pytest.mark.parametrize("text", ["", "plain", "\n\n", "a\\nb", "\\", "\\\\n", "tab\tcr\r", "C:\\new\\x"])
+def test_a_text_on_one_line_comes_back_as_it_was(text):
+    assert unescaped(escaped(text)) == text
+    assert "\n" not in escaped(text)
+
+
+# ---- jump, model, facts, help -----------------------------------------------------------------
+
+
+def test_a_jump_is_checked_as_it_is_typed():
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=12)
+        await rig.press("g", "9", "9", "enter")
+        assert isinstance(rig.app.screen, JumpDialog)
+        assert remark(rig, "jump-remark") == ("There is no step 99. A whole number from 1 to 12.", True)
+        await rig.press("backspace", "enter")
+        assert rig.app.screen is rig.app.main
+        assert rig.timeline.selected.index == 8
+        assert rig.engine.sent == []
+
+    run(test)
+
+
+@pytest.mark.parametrize("typed", ["-1", "²", "１", "1e3", "\x1b", "[/]", "9" * 400, " "])
+def test_a_jump_to_no_number_is_refused(typed):
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("g")
+        rig.app.screen.query_one("#jump-step", Line).value = typed
+        await rig.press("enter")
+        assert isinstance(rig.app.screen, JumpDialog)
+
+    run(test)
+
+
+def test_another_model_is_opened_with_the_same_load_settings():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("o")
+        assert isinstance(rig.app.screen, ModelDialog)
+        rig.app.screen.query_one("#model-name", Line).value = "  "
+        await rig.press("enter")
+        assert remark(rig, "model-remark")[1]
+        rig.app.screen.query_one("#model-name", Line).value = "mlx-community/other"
+        await rig.press("enter")
+        load = LoadSettings("mlx-community/other", kv_bits=4)
+        assert rig.engine.sent == [commands.Load(load)]
+
+    run(test, load=LoadSettings(adapter_path="adapters", kv_bits=4))
+
+
+def test_the_facts_are_all_told_with_the_notes():
+    async def test(rig: Rig) -> None:
+        await rig.push(rig.session.load(notes=("--max-kv-size is ignored: [/x]\x1b",)))
+        await rig.press("i")
+        assert isinstance(rig.app.screen, FactsDialog)
+        text = rig.screen_text()
+        for part in ("llama", "7,340,032", "14.0 MiB", "512 tokens", "8 plain", "8.00 KiB", "[/x]␛"):
+            assert part in text, part
+
+    run(test)
+
+
+def test_facts_that_are_not_known_are_said_to_be_so():
+    unknown = dict.fromkeys(
+        ("heads", "kv_heads", "head_size", "hidden_size", "context_window", "kv_bytes_per_token")
+    )
+    told = dict(rows(facts(**unknown, eos_ids=(), has_chat_template=False, family="ev\x1bil")))
+    assert told["heads"] == "none stated"
+    assert told["context window"] == "not stated"
+    assert told["KV of a token"] == "does not grow with the text"
+    assert "raw" in told["chat template"]
+    assert told["family"] == "ev␛il, 8 layers"
+
+
+def test_the_help_shows_both_pages():
+    async def test(rig: Rig) -> None:
+        await rig.press("question_mark")
+        assert isinstance(rig.app.screen, HelpDialog)
+        assert "Step and run" in rig.screen_text()
+        await rig.press("right")
+        assert "The way of one token" in rig.screen_text()
+        await rig.press("escape")
+        assert rig.app.screen is rig.app.main
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_the_page_of_keys_leaves_nothing_out_and_fits(size: tuple[int, int]):
+    async def test(rig: Rig) -> None:
+        await rig.press("question_mark")
+        page = rig.app.screen.query_one(KeysPage)
+        lines = str(page.render()).split("\n")
+        assert max(map(cell_len, lines)) <= page.content_size.width
+        assert len(lines) == page.content_size.height
+        shown = re.sub(r"\s+", "", "".join(lines))
+        for key in KEYS:
+            assert re.sub(r"\s+", "", f"{key.shown} {key.label}. {key.tooltip}") in shown
+
+    run(test, size=size)
+
+
+# ---- hostile text, small screens --------------------------------------------------------------
+
+
+def test_an_editor_shows_control_characters_one_for_one():
+    shown = editable(HOSTILE)
+    assert len(shown) == len(HOSTILE)
+    assert shown.startswith("a[/nope]␛[31m")
+    assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in shown)
+
+
+@pytest.mark.parametrize("key", ["p", "s", "g", "i", "o", "question_mark", "ctrl+p"])
+@pytest.mark.parametrize("size", [(100, 30), (40, 12)])
+def test_hostile_text_reaches_no_terminal_from_any_dialog(key, size):
+    session_facts = facts(name=HOSTILE, path=HOSTILE, family=HOSTILE, notes=(HOSTILE,), quantization=HOSTILE)
+    names = ("name", "path", "family", "notes", "quantization")
+
+    async def test(rig: Rig) -> None:
+        rig.session.load(**{name: getattr(session_facts, name) for name in names})
+        await rig.push(rig.session.records)
+        await rig.push([*rig.session.open(), *rig.session.steps(3)])
+        await rig.press(key)
+        for line in rig.app.screen.query("Line, Input"):
+            line.value = HOSTILE
+        await rig.pilot.pause()
+        text = rig.screen_text()
+        assert rig.app.screen is not rig.app.main
+        assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\ud83d")
+
+    run(test, size, prompt=HOSTILE, settings=replace(Settings(temp=0.8), stop=(HOSTILE,)),
+        load=LoadSettings(model=HOSTILE))  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["p", "s", "g", "i", "o", "question_mark"])
+def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen(key):
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press(key)
+        assert "esc" in rig.screen_text()
+
+    run(test, (40, 12))

@@ -1,0 +1,477 @@
+"""The main screen: keys, messages of panels, arrangement and status, on a fake engine."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from engine import commands
+from engine.records import Failure, Verified
+from engine.settings import Settings
+from inspector.main.layout import Layout, layout_for, panels_shown
+from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.panels.steps import StepsPanel
+from inspector.main.panels.text import TextPanel
+from tests.inspector.fakes import HOSTILE, TORN, Session
+from tests.inspector.rig import Rig, run
+
+SIZES = [(160, 50), (120, 40), (120, 24), (80, 24), (100, 16), (60, 30), (40, 12)]
+
+
+def shown(rig: Rig) -> list[str]:
+    return [panel.id for panel in rig.app.main.query("#panels > .panel") if panel.display]
+
+
+# ---- step and run -----------------------------------------------------------------------------
+
+
+def test_space_steps_at_the_tip():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        assert rig.status.startswith("Press space to take ␣")
+        await rig.press("space", "space")
+        assert rig.engine.sent == [commands.Step(), commands.Step()]
+
+    run(test)
+
+
+def test_r_runs_and_space_and_escape_and_r_pause():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        for pause in ("space", "escape", "r"):
+            await rig.press("r")
+            assert rig.status == "Running at full pace. Press space to pause, + or - for the pace"
+            command = rig.engine.last(commands.Run)
+            assert not command.cancel.is_set()
+            await rig.press(pause)
+            assert command.cancel.is_set(), pause
+            await rig.end("Run", cancelled=True)
+        assert rig.engine.names == ["Run"] * 3
+
+    run(test)
+
+
+def test_the_pace_is_told_and_used():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("minus", "minus")
+        assert rig.status == "Runs go at 10 a second"
+        await rig.press("r")
+        assert rig.engine.last(commands.Run).pace == 10
+        assert rig.status.startswith("Running at 10 a second")
+        await rig.press("equals_sign")
+        assert rig.engine.last(commands.Run).pace == 20
+
+    run(test)
+
+
+def test_tokens_of_a_run_arrive_while_an_older_one_is_looked_at():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("r", "left", "left")
+        slot = rig.timeline.slot
+        await rig.push(rig.session.steps(5))
+        assert rig.timeline.slot == slot
+        await rig.press("end")
+        assert rig.timeline.following
+
+    run(test)
+
+
+# ---- look around ------------------------------------------------------------------------------
+
+
+def test_looking_around_never_asks_the_engine():
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=30)
+        tip = len(rig.timeline.items)
+        walk = (("left", tip - 1), ("pageup", tip - 11), ("pagedown", tip - 1), ("home", 5), ("home", 0),
+                ("right", 1), ("end", tip), ("right", tip))  # fmt: skip
+        for key, slot in walk:
+            await rig.press(key)
+            assert rig.timeline.slot == slot, key
+        assert rig.engine.sent == []
+
+    run(test)
+
+
+def test_the_status_tells_where_the_person_looks():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("left")
+        assert rig.status == "Looking at step 6. Press end for the tip, ⏎ to branch here"
+        await rig.press("home", "home")
+        assert rig.status.startswith("Looking at prompt token 1")
+
+    run(test)
+
+
+def test_clicked_tokens_are_selected():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        rig.app.main.text.post_message(TextPanel.SlotSelected(2))
+        await rig.pilot.pause()
+        assert rig.timeline.slot == 2
+        rig.app.main.steps.post_message(StepsPanel.SlotSelected(7))
+        await rig.pilot.pause()
+        assert rig.timeline.slot == 7
+        assert rig.engine.sent == []
+
+    run(test)
+
+
+def test_the_metric_is_shared_and_told():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        main = rig.app.main
+        seen = set()
+        for _ in range(5):
+            await rig.press("m")
+            assert main.text.metric == main.steps.metric
+            assert rig.status in ("Colour off", f"Colour by {main.text.metric}")
+            seen.add(main.text.metric)
+        assert seen == {"off", "probability", "surprisal", "entropy", "rank"}
+        await rig.press("m", "M")
+        assert main.text.metric == "surprisal"
+
+    run(test)
+
+
+# ---- branch -----------------------------------------------------------------------------------
+
+
+def test_a_clicked_candidate_is_chosen_where_the_person_looks():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("left", "left")
+        other = next(c.id for c in rig.timeline.candidates if c.id != rig.timeline.selected.id)
+        rig.app.main.candidates.post_message(CandidatesPanel.CandidateChosen(other))
+        await rig.pilot.pause()
+        assert rig.engine.sent == [commands.Choose(rig.timeline.before, other)]
+
+    run(test)
+
+
+def test_backspace_takes_back_only_what_was_generated():
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=1)
+        parent = rig.timeline.items[-2].node
+        await rig.press("backspace", "backspace")
+        assert rig.engine.sent == [commands.MoveTo(parent)]
+        assert rig.status.startswith("Nothing to take back")
+
+    run(test)
+
+
+def test_brackets_go_between_branches_or_say_there_are_none():
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=4)
+        await rig.press("right_square_bracket")
+        assert rig.status.startswith("No other branch here")
+        tip, node = rig.timeline.tip, rig.timeline.items[-2].node
+        other = rig.timeline.items[-1].choice.candidates[-1].id
+        await rig.push(rig.session.choose(node, other))
+        await rig.press("left_square_bracket")
+        assert rig.engine.sent == [commands.MoveTo(tip)]
+
+    run(test)
+
+
+def test_d_draws_again_and_v_verifies():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("d", "v")
+        assert rig.engine.names == ["Reroll", "Verify"]
+        await rig.end("Reroll")
+        assert rig.status.startswith("Recomputing the path")
+        await rig.push([Verified(11, 11, 0.0, True, 84.0)])
+        await rig.end("Verify")
+        assert "11 tokens recomputed from nothing in 84 ms" in told(rig)
+
+    run(test)
+
+
+def told(rig: Rig) -> str:
+    return "\n".join(f"{note.title}: {note.message}" for note in rig.app._notifications)
+
+
+# ---- phases -----------------------------------------------------------------------------------
+
+
+def test_while_loading_the_prompt_is_there_and_the_keys_that_mean_nothing_are_grey():
+    async def test(rig: Rig) -> None:
+        assert "Once upon a time," in rig.screen_text()
+        await rig.push(rig.session.load()[:1])
+        assert "reading the weights" in rig.screen_text()
+        assert rig.status.startswith("Loading the model")
+        await rig.press("space", "r", "enter", "backspace", "v", "d", "g", "left", "i")
+        assert rig.engine.names == ["Load"]
+        assert rig.app.screen is rig.app.main
+
+    run(test)
+
+
+def test_a_model_that_cannot_be_loaded_is_told_where_the_text_would_be():
+    async def test(rig: Rig) -> None:
+        await rig.fail_to_load("No [/such] model \x1b[31m.", "Check the path.")
+        text = rig.screen_text()
+        assert "No [/such] model ␛[31m." in text
+        assert "Check the path." in text
+        assert "o opens another model" in text
+        assert rig.status == "No model. Press o to open another, q to quit"
+        assert told(rig) == ""
+
+    run(test)
+
+
+def test_a_second_model_that_cannot_be_loaded_is_told_once_and_whole_at_any_size():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.fail_to_load("No such directory: ./nope.", "Check the path's spelling.")
+        text = rig.screen_text()
+        for part in (
+            "No such directory: ./nope.",
+            "Check the path's spelling.",
+            "o opens another model",
+            "q quits",
+        ):
+            assert part in text, part
+        assert told(rig) == ""
+
+    run(test, size=(80, 24))
+
+
+def test_a_fault_while_loading_names_the_log(monkeypatch, tmp_path):
+    monkeypatch.setattr("inspector.config.crash_log.log_path", lambda: tmp_path / "inspector.log")
+
+    async def test(rig: Rig) -> None:
+        await rig.push([Failure("Load", "KeyError: 3", "Report it.", False, "Traceback ...")])
+        assert str(tmp_path) in told(rig)
+
+    run(test)
+
+
+def test_a_model_without_a_prompt_asks_for_one():
+    async def test(rig: Rig) -> None:
+        await rig.push(rig.session.load())
+        assert rig.engine.names == ["Load", "Configure"]
+        assert "Press p to give one" in rig.screen_text()
+
+    run(test, prompt="")
+
+
+def test_prefill_is_told_and_can_be_stopped():
+    async def test(rig: Rig) -> None:
+        await rig.push(rig.session.load())
+        await rig.end("Configure")
+        opened = rig.session.begin()
+        rig.session.chunk(opened, 3)
+        await rig.push(rig.session.records[-2:])
+        assert (
+            rig.status == "Prefill 3 of 5 tokens. Press esc to stop it, + or - for larger or smaller chunks"
+        )
+        await rig.press("escape")
+        assert rig.engine.last(commands.Prefill).cancel.is_set()
+        await rig.end("Prefill", cancelled=True)
+        assert rig.status == "Prefill stopped at 3 of 5 tokens. Press space to go on, p for another prompt"
+        await rig.press("minus")
+        assert "GoOnPrefill" not in rig.engine.names
+        await rig.press("space")
+        assert rig.engine.last(commands.GoOnPrefill).step_size == 1
+        await rig.press("plus")
+        first, second = (each for each in rig.engine.sent if isinstance(each, commands.GoOnPrefill))
+        assert first.cancel.is_set()
+        assert (second.step_size, second.cancel.is_set()) == (2, False)
+        assert rig.app.main.status.left.startswith(
+            "Prefill 3 of 5 tokens in chunks of 2. Press esc to stop it"
+        )
+
+    run(test)
+
+
+def test_a_finish_is_told_and_can_be_passed():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.push([rig.session.finish("eos", "<|im_end|>\x1b")])
+        assert rig.status == "Finished: eos (<|im_end|>␛). Space or r goes on past it"
+        await rig.press("space")
+        assert rig.engine.names == ["Step"]
+
+    run(test)
+
+
+def test_failures_are_notices_and_the_screen_lives_on():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.push([Failure("Prefill", "The prompt has 900 [/] tokens.\x1b", "The window holds 512.")])
+        assert told(rig) == "Prefill failed: The prompt has 900 [/] tokens.␛\nThe window holds 512."
+        await rig.press("space")
+        assert rig.engine.names == ["Step"]
+
+    run(test)
+
+
+def test_a_fault_of_the_program_is_kept_in_a_log(monkeypatch, tmp_path):
+    log = tmp_path / "state" / "inspector.log"
+    monkeypatch.setattr("inspector.config.crash_log.log_path", lambda: log)
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.push([Failure("Step", "KeyError: 3", "Report it.", False, "Traceback ...\nKeyError: 3")])
+        assert "A fault of the program" in told(rig)
+        assert str(log) in told(rig)
+
+    run(test, size=(100, 30))
+    assert "KeyError: 3" in log.read_text()
+
+
+# ---- arrangement ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "layout"),
+    [
+        ((120, 40), Layout.GRID),
+        ((119, 40), Layout.STACK),
+        ((80, 24), Layout.STACK),
+        ((200, 19), Layout.BESIDE),
+        ((79, 60), Layout.SINGLE),
+        ((40, 12), Layout.SINGLE),
+        ((39, 12), Layout.TINY),
+        ((40, 9), Layout.TINY),
+    ],
+)
+def test_the_size_decides_the_arrangement(size, layout):
+    assert layout_for(*size) is layout
+    assert layout_for(*size, enlarged=True) is (Layout.TINY if layout is Layout.TINY else Layout.SINGLE)
+
+
+def test_text_and_candidates_stay_in_sight_on_a_normal_screen():
+    for deck in (2, 3, 4):
+        assert panels_shown(Layout.STACK, 0, 1, deck) == {0, 1, deck}
+
+
+@pytest.mark.parametrize(
+    ("size", "theme"),
+    [*((size, "textual-dark") for size in SIZES), ((120, 40), "textual-light"), ((40, 12), "textual-light")],
+)
+def test_every_size_and_theme_draws_hostile_text_harmlessly(size, theme):
+    async def test(rig: Rig) -> None:
+        rig.app.theme = theme
+        await rig.ready(steps=24)
+        for key in ("1", "2", "3", "4", "5", "left", "m"):
+            await rig.press(key)
+            text = rig.screen_text()
+            assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\u200d\ud83d\U000e0041")
+            assert all(cell_len(line) <= size[0] for line in text.split("\n"))
+
+    run(test, size, session=Session(story=(*HOSTILE, *TORN)))
+
+
+def test_narrow_screens_show_one_panel_and_tab_goes_on():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        seen = []
+        for _ in range(7):
+            seen += shown(rig)
+            await rig.press("tab")
+        assert seen == ["text", "candidates", "steps", "kv", "timing", "sampler", "tree"]
+        await rig.press("shift+tab", "shift+tab", "shift+tab")
+        assert shown(rig) == ["timing"]
+        assert rig.app.main.status.right == "5/7 Time"
+        await rig.press("2")
+        assert shown(rig) == ["candidates"]
+        assert rig.app.focused is rig.app.main.candidates
+
+    run(test, (40, 12))
+
+
+def test_normal_screens_swap_the_lowest_panel():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        assert shown(rig) == ["text", "candidates", "steps"]
+        await rig.press("4")
+        assert shown(rig) == ["text", "candidates", "kv"]
+        await rig.press("1")
+        assert shown(rig) == ["text", "candidates", "kv"]
+
+    run(test, (80, 24))
+
+
+def test_a_panel_is_enlarged_and_brought_back():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("3", "f")
+        assert shown(rig) == ["steps"]
+        await rig.press("escape")
+        assert len(shown(rig)) == 5
+
+    run(test)
+
+
+def test_a_path_that_became_shorter_while_the_text_was_hidden_is_drawn_as_it_is():
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=20)
+        await rig.press("3", "f")
+        node = rig.timeline.items[7].node
+        await rig.push([rig.session.move(node)])
+        await rig.press("f")
+        assert "there was a" in rig.screen_text()
+        assert "Lily" not in str(rig.app.main.text.render_line(0).text)
+
+    run(test)
+
+
+def test_a_terminal_that_is_too_small_is_told_so():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        assert "too small" in rig.screen_text()
+        await rig.pilot.resize_terminal(120, 40)
+        await rig.pilot.pause()
+        assert "too small" not in rig.screen_text()
+        assert len(shown(rig)) == 5
+
+    run(test, (38, 9))
+
+
+# ---- palette, theme ---------------------------------------------------------------------------
+
+
+def test_the_palette_finds_actions_by_name():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("ctrl+p", *"verify")
+        await rig.pilot.pause(0.3)
+        await rig.press("enter")
+        assert rig.engine.names == ["Verify"]
+
+    run(test)
+
+
+def test_the_theme_goes_to_light_and_back():
+    async def test(rig: Rig) -> None:
+        await rig.press("T")
+        assert not rig.app.current_theme.dark
+        await rig.press("T")
+        assert rig.app.current_theme.dark
+
+    run(test)
+
+
+def test_a_key_on_the_last_line_can_be_clicked():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.pilot.click("#keyline", offset=(2, 0))
+        assert rig.engine.names == ["Step"]
+
+    run(test)
+
+
+def test_settings_are_configured_during_a_run():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("r", "s", "1", "enter")
+        assert rig.engine.names == ["Run", "Configure", "Run"]
+        assert rig.engine.last(commands.Configure).settings.temp == 1
+
+    run(test, settings=Settings(temp=0.5))

@@ -1,0 +1,300 @@
+"""The running session is kept: all of it, in order, off the screen's time, whatever becomes of its file."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from engine import records
+from engine.records import Ended, Marked, ModelFacts, PromptOpened, Step
+from engine.settings import LoadSettings, Settings
+from engine.trace import Journal, load
+from inspector.app import InspectorApp
+from inspector.recordings import sessions
+from inspector.recordings.recorder import Recording
+from tests.inspector.fakes import Session
+from tests.inspector.rig import FakeEngine, Rig, run
+
+PROGRAM = "test 1"
+
+
+def recording(directory: Path | None, told: list[str] | None = None) -> Recording:
+    return Recording(
+        directory,
+        PROGRAM,
+        lambda: LoadSettings("some/model"),
+        lambda: Settings(temp=0.8),
+        ([] if told is None else told).append,
+    )
+
+
+def lived(kept: Recording, steps: int = 5) -> Session:
+    session = Session()
+    for record in [*session.load(), Ended("Configure"), *session.open(), *session.steps(steps)]:
+        kept.receive(record)
+    return session
+
+
+def values(path: Path) -> list[object]:
+    return [entry.value for entry in load(path, torn_ok=True).entries]
+
+
+def test_a_session_is_written_as_it_happens(tmp_path):
+    kept = recording(tmp_path)
+    lived(kept)
+    assert kept.path is not None
+    kept.journal.flush()
+    assert values(kept.path) == [entry.value for entry in kept.entries]
+    kinds = [type(value) for value in values(kept.path)]
+    assert kinds[:5] == [LoadSettings, ModelFacts, Ended, Ended, Settings]
+    assert kinds.count(Step) == 5
+    assert not any(isinstance(value, records.Loading) for value in values(kept.path))
+
+
+def test_its_file_is_named_by_date_and_model(tmp_path):
+    path = sessions.new_path(tmp_path, "hub/Some Model:v1", datetime(2026, 11, 21, 10, 5, 6))
+    assert path.name == "20261121-100506-Some-Model-v1.jsonl"
+    path.touch()
+    again = sessions.new_path(tmp_path, "hub/Some Model:v1", datetime(2026, 11, 21, 10, 5, 6))
+    assert again.name == "20261121-100506-Some-Model-v1-2.jsonl"
+
+
+def test_settings_are_kept_once_for_each_change(tmp_path):
+    now = [Settings(temp=0.8)]
+    kept = Recording(None, PROGRAM, LoadSettings, lambda: now[0], print)
+    for settings in (now[0], now[0], Settings(temp=1.0)):
+        now[0] = settings
+        kept.receive(Ended("Configure"))
+    assert [e.value for e in kept.entries if isinstance(e.value, Settings)] == [
+        Settings(temp=0.8),
+        Settings(temp=1.0),
+    ]
+
+
+def test_without_a_directory_it_is_kept_in_memory_alone(tmp_path):
+    kept = recording(None)
+    lived(kept)
+    kept.close()
+    assert kept.path is None
+    assert sum(isinstance(entry.value, Step) for entry in kept.entries) == 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prompt_alone_leaves_no_file(tmp_path):
+    kept = recording(tmp_path)
+    lived(kept, steps=0)
+    assert kept.path.exists()
+    kept.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_cant_be_made_is_told_once_and_the_session_goes_on(tmp_path):
+    (tmp_path / "file").touch()
+    told: list[str] = []
+    kept = recording(tmp_path / "file" / "sessions", told)
+    lived(kept)
+    assert len(told) == 1
+    assert "can't be written" in told[0]
+    assert "ctrl+s" in told[0]
+    assert sum(isinstance(entry.value, Step) for entry in kept.entries) == 5
+
+
+def test_a_file_that_goes_away_is_told_once(tmp_path):
+    told: list[str] = []
+    kept = recording(tmp_path, told)
+    session = lived(kept)
+    kept.path.unlink()
+    end = time.monotonic() + 5
+    while not told and time.monotonic() < end:
+        kept.receive(session.steps(1)[0])
+        time.sleep(0.05)
+    kept.receive(session.steps(1)[0])
+    assert len(told) == 1
+    assert "was removed" in told[0]
+
+
+def test_a_full_disk_is_told_once(tmp_path, monkeypatch):
+    told: list[str] = []
+    kept = recording(tmp_path, told)
+    session = lived(kept)
+    kept.journal.flush()
+
+    def full(*rest: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("engine.trace.journal.os.write", full)
+    end = time.monotonic() + 5
+    while not told and time.monotonic() < end:
+        kept.receive(session.steps(1)[0])
+        time.sleep(0.01)
+    assert len(told) == 1
+    assert "No space left" in told[0]
+
+
+def test_going_on_appends_to_the_same_file(tmp_path):
+    kept = recording(tmp_path)
+    lived(kept)
+    path = kept.path
+    kept.close()
+    again = recording(tmp_path)
+    again.go_on(load(path, torn_ok=True).entries, path)
+    again.receive(Marked(5, name="later"))
+    again.close()
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    assert values(path)[-1] == Marked(5, name="later")
+    times = [entry.at for entry in load(path, torn_ok=True).entries]
+    assert times == sorted(times)
+
+
+def test_what_came_while_a_file_was_read_through_is_in_it_without_anything_more(tmp_path, monkeypatch):
+    kept = recording(tmp_path)
+    lived(kept)
+    path = kept.path
+    kept.close()
+    again, may_go_on = recording(tmp_path), threading.Event()
+    taken = Journal.resume
+    monkeypatch.setattr(Journal, "resume", lambda *given: may_go_on.wait(5) and taken(*given))
+    again.go_on(load(path, torn_ok=True).entries, path)
+    assert again.path == path
+    again.receive(Marked(5, name="later"))
+    may_go_on.set()
+    until = time.monotonic() + 5
+    while again.journal is None and time.monotonic() < until:
+        again.tick()
+    again.journal.flush()
+    assert values(path)[-1] == Marked(5, name="later")
+    assert again.path == path
+    again.close()
+
+
+def test_going_on_from_a_recording_begins_a_file_of_its_own(tmp_path):
+    first = recording(None)
+    lived(first)
+    kept = recording(tmp_path)
+    kept.go_on(first.entries, None)
+    kept.receive(Marked(5, name="later"))
+    path = kept.path
+    kept.close()
+    assert values(path) == [*(entry.value for entry in first.entries), Marked(5, name="later")]
+
+
+# ---- in the application -----------------------------------------------------------------------
+
+
+def test_the_screen_saves_engine_and_marks_and_settings(state):
+    async def test(rig: Rig) -> None:
+        await rig.ready(3)
+        await rig.press("asterisk")
+        assert rig.app.recording.path is not None
+
+    app = run(test, save=state)
+    (path,) = state.iterdir()
+    found = values(path)
+    assert isinstance(found[-1], Marked)
+    assert found[-1].bookmarked
+    assert Settings(temp=0.8) in found
+    assert [e.value for e in app.recording.entries] == found
+
+
+def test_a_session_that_isnt_saved_leaves_nothing(state):
+    async def test(rig: Rig) -> None:
+        await rig.ready(3)
+
+    run(test)
+    assert not state.exists()
+
+
+def test_keeping_costs_a_drain_next_to_nothing(tmp_path):
+    kept = recording(tmp_path)
+    session = lived(kept)
+    some = session.steps(300)
+    begun = time.process_time()
+    for record in some:
+        kept.receive(record)
+    kept.journal.flush()
+    whole = (time.process_time() - begun) / len(some)
+    assert whole < 2e-3  # the thread's encoding included; what the screen waits for is measured in benchmarks
+    kept.close()
+
+
+# ---- which there are, and which go ------------------------------------------------------------
+
+
+def saved(directory: Path, name: str, age: float, mark: bool = False, steps: int = 2) -> Path:
+    kept = recording(directory)
+    lived(kept, steps)
+    if mark:
+        kept.receive(Marked(5, bookmarked=True))
+    path = kept.path
+    kept.close()
+    path = path.rename(directory / name)
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+def test_sessions_are_listed_newest_first(tmp_path):
+    saved(tmp_path, "20260101-000000-old.jsonl", 1000, steps=4)
+    saved(tmp_path, "20260102-000000-new.jsonl", 10)
+    (tmp_path / "20250101-000000-broken.jsonl").write_text("nothing\n")
+    os.utime(tmp_path / "20250101-000000-broken.jsonl", (1, 1))
+    found = sessions.listed(tmp_path)
+    assert [each.name.split("-")[-1] for each in found] == ["new", "old", "broken"]
+    assert [each.tokens for each in found] == [2, 4, 0]
+    assert found[0].peek.prompt == "Once upon a time,"
+    assert "no trace" in found[2].problem
+
+
+def test_the_last_session_is_the_one_last_written_to(tmp_path):
+    path = saved(tmp_path, "20260101-000000-a.jsonl", 5)
+    saved(tmp_path, "20260102-000000-b.jsonl", 50)
+    assert sessions.find("", tmp_path) == path
+    assert sessions.find("20260102-000000-b", tmp_path).name == "20260102-000000-b.jsonl"
+    with pytest.raises(sessions.EngineError, match="There is no session 'c'"):
+        sessions.find("c", tmp_path)
+    with pytest.raises(sessions.EngineError, match="No session is saved"):
+        sessions.find("", tmp_path / "none")
+
+
+def test_a_session_that_runs_is_not_the_last(tmp_path):
+    kept = recording(tmp_path)
+    lived(kept)
+    with pytest.raises(sessions.EngineError, match="in use"):
+        sessions.find("", tmp_path)
+    kept.close()
+    assert sessions.find("", tmp_path).exists()
+
+
+def test_the_oldest_go_first_but_never_marked_renamed_or_running_ones(tmp_path):
+    marked = saved(tmp_path, "20260101-000000-marked.jsonl", 900, mark=True)
+    renamed = saved(tmp_path, "my lecture.jsonl", 800)
+    old = saved(tmp_path, "20260102-000000-old.jsonl", 700)
+    new = [saved(tmp_path, f"20260103-00000{n}-new.jsonl", 100 - n) for n in range(3)]
+    assert sessions.prune(tmp_path, most=2) == [new[0], old]
+    assert {path.name for path in tmp_path.iterdir()} == {p.name for p in (marked, renamed, new[1], new[2])}
+
+
+def test_bytes_are_bounded_too(tmp_path):
+    old = saved(tmp_path, "20260102-000000-old.jsonl", 700)
+    new = saved(tmp_path, "20260103-000000-new.jsonl", 7)
+    assert sessions.prune(tmp_path, most_bytes=new.stat().st_size + 10) == [old]
+
+
+def test_an_app_is_given_a_place_only_by_the_command_line():
+    app = InspectorApp(LoadSettings(), Settings(), "x", engine=FakeEngine())
+    assert app.recording.directory is None
+
+
+def test_the_first_prompt_begins_the_file(tmp_path):
+    kept = recording(tmp_path)
+    for record in Session().load():
+        kept.receive(record)
+    assert list(tmp_path.iterdir()) == []
+    opened = next(r for r in Session().open() if isinstance(r, PromptOpened))
+    kept.receive(opened)
+    assert kept.path.exists()
+    kept.close()

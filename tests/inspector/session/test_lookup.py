@@ -1,0 +1,93 @@
+"""Questions of a dialog: one at a time, and the latest wins."""
+
+from __future__ import annotations
+
+from engine.commands import Command, FindTokens
+from engine.records import Ended, Failure, TokensFound
+from inspector.session.lookup import Lookup
+
+
+class Asking:
+    """A lookup whose commands and answers are gathered."""
+
+    def __init__(self) -> None:
+        self.sent: list[Command] = []
+        self.told: list[TokensFound | Failure] = []
+        self.lookup = Lookup(FindTokens, TokensFound, self.sent.append)
+        self.lookup.tell = self.told.append
+
+    def ask(self, query: str) -> None:
+        self.lookup.ask(FindTokens(5, query))
+
+    def answer(self, query: str) -> TokensFound:
+        found = TokensFound(5, query, (), 0, 0.0)
+        self.lookup.receive(found)
+        self.lookup.receive(Ended("FindTokens"))
+        return found
+
+    @property
+    def queries(self) -> list[str]:
+        return [command.query for command in self.sent if isinstance(command, FindTokens)]
+
+
+def test_while_a_question_is_out_the_others_wait_and_only_the_last_is_asked() -> None:
+    asking = Asking()
+    for query in ("t", "to", "toy"):
+        asking.ask(query)
+    assert asking.queries == ["t"]
+    assert asking.sent[0].cancel.is_set()
+    asking.answer("t")
+    assert asking.told == []
+    assert asking.queries == ["t", "toy"]
+    assert asking.told == []
+    last = asking.answer("toy")
+    assert asking.told == [last]
+    asking.answer("toy")
+    assert asking.told == [last]
+    assert asking.queries == ["t", "toy"]
+
+
+def test_a_question_that_is_wanted_again_is_asked_again_if_it_was_cancelled() -> None:
+    asking = Asking()
+    asking.ask("t")
+    asking.ask("to")
+    asking.ask("t")
+    asking.lookup.receive(Ended("FindTokens", cancelled=True))
+    assert asking.queries == ["t", "t"]
+    assert not asking.sent[1].cancel.is_set()
+    found = asking.answer("t")
+    assert asking.told == [found]
+
+
+def test_the_same_question_is_not_cancelled_by_itself() -> None:
+    asking = Asking()
+    asking.ask("t")
+    asking.ask("t")
+    assert asking.queries == ["t"]
+    assert not asking.sent[0].cancel.is_set()
+
+
+def test_a_failure_is_an_answer_too_but_not_that_of_another_command() -> None:
+    asking = Asking()
+    asking.ask("t")
+    asking.lookup.receive(Failure("Tokenize", "no", ""))
+    asking.lookup.receive(Ended("Tokenize"))
+    assert asking.told == []
+    failure = Failure("FindTokens", "no", "")
+    asking.lookup.receive(failure)
+    asking.lookup.receive(Ended("FindTokens"))
+    assert asking.told == [failure]
+    assert asking.queries == ["t"]
+
+
+def test_a_late_answer_to_a_dialog_that_was_left_reaches_no_other() -> None:
+    asking = Asking()
+    asking.ask("t")
+    asking.lookup.drop()
+    asking.lookup.tell = asking.told.append
+    asking.ask("x")
+    asking.answer("t")
+    assert asking.told == []
+    assert asking.queries == ["t", "x"]
+    found = asking.answer("x")
+    assert asking.told == [found]

@@ -1,0 +1,269 @@
+"""A recording plays at its own pace, is shown up to any place, and going back shows what was there."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from engine.errors import TraceError
+from engine.records import Marked, Prefilled, PromptOpened, Step
+from engine.trace import Entry, save_as
+from inspector.session.player import LONGEST_PAUSE, SPEEDS, Replay
+from tests.inspector.fakes import Session
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Shown:
+    """What a replay showed since it began."""
+
+    def __init__(self, path: Path, **options: object) -> None:
+        self.clock = Clock()
+        self.values: list[object] = []
+        self.replay = Replay(path, self.values.append, self.values.clear, clock=self.clock, **options)  # type: ignore[arg-type]
+
+    def settle(self) -> None:
+        for _ in range(10_000):
+            if self.replay.settled:
+                return
+            self.replay.tick()
+        raise AssertionError("it never settled")
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, a frame at a time."""
+        for _ in range(round(seconds / 0.02)):
+            self.clock.now += 0.02
+            self.replay.tick()
+
+    @property
+    def steps(self) -> int:
+        return sum(isinstance(value, Step) for value in self.values)
+
+
+def written(path: Path, gaps: dict[int, float] | None = None, more: list[Entry] | None = None) -> list[Entry]:
+    """A session of 10 steps, one a second unless `gaps` says otherwise (by the step's index)."""
+    session, entries, at = Session(), [], 0.0
+    for record in [*session.load(), *session.open(), *session.steps(10)]:
+        if isinstance(record, Step):
+            at += (gaps or {}).get(record.index, 1.0)
+        entries.append(Entry(record, at))
+    entries += more or []
+    save_as(path, entries, "test 1")
+    return entries
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    written(tmp_path / "a.jsonl")
+    return tmp_path / "a.jsonl"
+
+
+def test_it_stands_at_its_end_once_it_is_read(path):
+    shown = Shown(path)
+    assert shown.replay.reading
+    shown.settle()
+    assert shown.steps == 10
+    assert shown.replay.at_end
+    assert shown.replay.stop == (13, 13)  # two chunks, the prompt, ten steps
+
+
+def test_it_plays_at_the_recorded_pace(path):
+    shown = Shown(path, from_start=True)
+    shown.settle()
+    assert shown.values == []
+    shown.replay.play()
+    shown.wait(0.5)
+    assert isinstance(next(v for v in shown.values if isinstance(v, Prefilled)), Prefilled)
+    assert shown.steps == 0
+    shown.wait(3.0)
+    assert shown.steps == 3
+    shown.wait(8.0)
+    assert shown.steps == 10
+    assert not shown.replay.playing
+    assert shown.replay.at_end
+
+
+@pytest.mark.parametrize(("by", "seconds", "steps"), [(-1, 4.1, 2), (1, 2.1, 4), (2, 1.1, 5), (99, 0.04, 10)])
+def test_it_plays_faster_and_slower(path, by, seconds, steps):
+    shown = Shown(path, from_start=True)
+    shown.settle()
+    shown.replay.change_speed(by)
+    shown.replay.play()
+    shown.wait(seconds)
+    assert shown.steps == steps
+
+
+def test_speeds_end_at_both_ends(path):
+    replay = Shown(path).replay
+    replay.change_speed(99)
+    assert replay.speed == math.inf
+    replay.change_speed(-99)
+    assert replay.speed == SPEEDS[0]
+
+
+def test_a_long_absence_is_cut_short(tmp_path):
+    written(tmp_path / "a.jsonl", {4: 3600.0})
+    shown = Shown(tmp_path / "a.jsonl", from_start=True)
+    shown.settle()
+    shown.replay.play()
+    shown.wait(4.1 + LONGEST_PAUSE)
+    assert shown.steps == 5
+
+
+def test_pausing_holds_and_playing_goes_on_from_there(path):
+    shown = Shown(path, from_start=True)
+    shown.settle()
+    shown.replay.play()
+    shown.wait(2.5)
+    shown.replay.pause()
+    shown.wait(5.0)
+    assert shown.steps == 2
+    shown.replay.play()
+    shown.wait(1.1)
+    assert shown.steps == 3
+
+
+def test_stepping_shows_one_change_of_the_picture_at_a_time(path):
+    shown = Shown(path, from_start=True)
+    shown.settle()
+    seen = []
+    for _ in range(6):
+        shown.replay.step()
+        shown.settle()
+        seen.append(shown.steps)
+    assert seen == [0, 0, 0, 1, 2, 3]  # the chunks and the whole prompt come first
+
+
+def test_going_back_shows_exactly_what_was_there(path):
+    shown = Shown(path)
+    shown.settle()
+    everything = list(shown.values)
+    for back in range(1, 6):
+        shown.replay.back()
+        shown.settle()
+        assert shown.steps == 10 - back
+        assert shown.values == everything[: len(shown.values)]
+    shown.replay.step()
+    shown.settle()
+    assert shown.steps == 6
+
+
+def test_back_beyond_the_start_stays_there(path):
+    shown = Shown(path)
+    for _ in range(20):
+        shown.replay.back()
+        shown.settle()
+    assert shown.steps == 0
+    shown.replay.step()
+    shown.settle()
+    assert len(shown.values) > 0
+
+
+def test_playing_at_the_end_begins_at_the_prompt(path):
+    shown = Shown(path)
+    shown.settle()
+    shown.replay.play()
+    shown.wait(1.5)
+    assert shown.steps == 1
+    assert sum(isinstance(value, PromptOpened) for value in shown.values) == 1
+
+
+def test_a_caption_that_was_written_afterwards_appears_at_its_step_and_is_given_time(tmp_path):
+    entries = written(tmp_path / "a.jsonl")
+    node = next(e.value.node for e in entries if isinstance(e.value, Step) and e.value.index == 2)
+    words = "one two three four five six seven eight nine"  # three seconds to read
+    written(tmp_path / "a.jsonl", more=[Entry(Marked(node, caption=words), 60.0)])
+    shown = Shown(tmp_path / "a.jsonl", from_start=True)
+    shown.settle()
+    shown.replay.play()
+    shown.wait(5.5)
+    assert shown.steps == 3
+    assert shown.replay.caption(node) == words
+    assert shown.replay.has_captions
+    shown.wait(0.6)
+    assert shown.steps == 4
+
+
+def test_a_caption_written_at_its_step_waits_no_longer_than_it_was_waited(tmp_path):
+    entries = written(tmp_path / "a.jsonl")
+    node = next(e.value.node for e in entries if isinstance(e.value, Step) and e.value.index == 2)
+    place = next(i for i, e in enumerate(entries) if isinstance(e.value, Step) and e.value.index == 2) + 1
+    entries.insert(place, Entry(Marked(node, caption="word " * 60), entries[place - 1].at))
+    save_as(tmp_path / "a.jsonl", entries, "test 1")
+    shown = Shown(tmp_path / "a.jsonl", from_start=True)
+    shown.settle()
+    shown.replay.play()
+    shown.wait(4.1)
+    assert shown.steps == 4
+
+
+def test_captions_belong_to_their_own_prompt(tmp_path):
+    entries = written(tmp_path / "a.jsonl", more=[Entry(Marked(7, caption="first"), 12.0)])
+    save_as(tmp_path / "a.jsonl", [*entries, *entries[:-1]], "test 1")
+    shown = Shown(tmp_path / "a.jsonl", from_start=True)
+    shown.settle()
+    shown.replay.go(len(entries))
+    shown.settle()
+    assert shown.replay.caption(7) == "first"
+    shown.replay.end()
+    shown.settle()
+    assert shown.replay.caption(7) == ""
+
+
+def test_a_torn_recording_is_shown_as_far_as_it_goes(path):
+    data = path.read_bytes().replace(b'"ends":true', b'"ends":false')
+    from engine.trace.lines import sealed  # the header is sealed: it has to be written anew
+
+    head, _, rest = data.partition(b"\n")
+    head = sealed(head[: head.rindex(b',"crc"')]).rstrip(b"\n")
+    path.write_bytes(head + b"\n" + rest[: rest.rindex(b'{"mlx-inspector-trace-end"')][:-40])
+    shown = Shown(path)
+    shown.settle()
+    assert shown.steps == 9
+    assert shown.replay.torn > 0
+    assert shown.replay.failure is None
+
+
+def test_a_damaged_one_is_shown_up_to_the_damage_and_says_where_it_is(path):
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[-4] = lines[-4].replace(b'"Step"', b'"Stop"')
+    path.write_bytes(b"".join(lines))
+    shown = Shown(path)
+    shown.settle()
+    assert shown.steps == 7
+    assert f"Line {len(lines) - 3} " in str(shown.replay.failure)
+
+
+def test_what_is_no_trace_is_refused_at_once(tmp_path):
+    (tmp_path / "x").write_text("hello\n")
+    with pytest.raises(TraceError, match="no trace"):
+        Shown(tmp_path / "x")
+
+
+def test_rerolls_are_counted_for_the_tree_on_show(tmp_path):
+    session = Session()
+    records = [*session.load(), *session.open(), *session.steps(2)]
+    from dataclasses import replace
+
+    from engine.records import Resampled
+
+    last = records[-1]
+    assert isinstance(last, Step)
+    records.append(Resampled(replace(last.next, reroll=2)))
+    save_as(tmp_path / "a.jsonl", [Entry(record) for record in records], "test 1")
+    shown = Shown(tmp_path / "a.jsonl")
+    shown.settle()
+    assert shown.replay.rerolls == {last.node: 2}
+    shown.replay.back()
+    shown.settle()
+    assert shown.replay.rerolls == {}

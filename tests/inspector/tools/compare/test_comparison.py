@@ -1,0 +1,319 @@
+"""Two branches set against each other: a true alignment, figures that add up, both sides treated alike."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.records import Step
+from inspector.state.timeline import Item, Timeline
+from inspector.tools.compare.alignment import LEAST, MOST, Meeting, Pair, meetings, pairs
+from inspector.tools.compare.comparison import Comparison, compare, nearest, others, totals
+from inspector.tools.compare.figures import axis, columns, halves, signed
+from inspector.tools.compare.lines import FORMS, TOKEN_CELLS, Rule, fitting, lines, summary
+from tests.inspector.fakes import Session, next_step, session
+
+IDS = st.lists(st.integers(0, 3), max_size=24)
+"""Few ids, so that they meet often."""
+
+
+# ---- alignment --------------------------------------------------------------------------------
+
+
+def longest(left: Sequence[object], right: Sequence[object]) -> int:
+    """Length of the longest common subsequence, as the textbook fills its table."""
+    row = [0] * (len(right) + 1)
+    for one in left:
+        before = row[:]
+        for place, other in enumerate(right, 1):
+            row[place] = before[place - 1] + 1 if one == other else max(before[place], row[place - 1])
+    return row[-1]
+
+
+@given(IDS, IDS)
+def test_meetings_are_common_runs_in_the_same_order(left: list[int], right: list[int]) -> None:
+    here = there = 0
+    for met in meetings(left, right):
+        assert met.length >= LEAST
+        assert met.left >= here
+        assert met.right >= there
+        here, there = met.left + met.length, met.right + met.length
+        assert left[met.left : here] == right[met.right : there]
+        assert len(left[met.left : here]) == met.length
+
+
+@given(IDS, IDS)
+def test_meetings_seen_from_the_other_side_are_the_same(left: list[int], right: list[int]) -> None:
+    assert meetings(right, left) == tuple(each.mirrored for each in meetings(left, right))
+
+
+@given(IDS, IDS)
+def test_no_way_to_align_them_has_more_windows(left: list[int], right: list[int]) -> None:
+    def windows(ids: list[int]) -> list[tuple[int, ...]]:
+        return [tuple(ids[n : n + LEAST]) for n in range(len(ids) - LEAST + 1)]
+
+    most = longest(windows(left), windows(right))
+    met = meetings(left, right)
+    assert bool(met) == bool(most)
+    assert sum(each.length - LEAST + 1 for each in met) <= most
+
+
+def test_a_text_that_goes_on_alike_meets_for_all_of_it() -> None:
+    rest = list(range(100, 160))
+    [met] = meetings([1, 2, *rest], [3, *rest])
+    assert met == Meeting(2, 1, 60)
+    assert met.shift == -1
+
+
+def test_a_loop_is_met_in_the_loop() -> None:
+    [met] = meetings([9, *[1, 2, 3] * 20], [8, 7, *[1, 2, 3] * 20])
+    assert met == Meeting(1, 2, 60)
+
+
+def test_two_tokens_alike_are_no_meeting() -> None:
+    assert meetings([1, 5, 6, 2], [3, 5, 6, 4]) == ()
+    assert meetings([], [1, 2, 3]) == ()
+
+
+@given(IDS, IDS)
+def test_every_token_stands_in_one_pair_in_order(left: list[int], right: list[int]) -> None:
+    met = meetings(left, right)
+    made = list(pairs(len(left), len(right), met))
+    assert [pair.left for pair in made if pair.left is not None] == list(range(len(left)))
+    assert [pair.right for pair in made if pair.right is not None] == list(range(len(right)))
+    joined = [pair for pair in made if pair.joined]
+    assert all(left[pair.left] == right[pair.right] for pair in joined)  # type: ignore[index]
+    assert len(joined) == sum(each.length for each in met)
+
+
+def test_thousands_of_tokens_take_no_time_and_more_are_bounded() -> None:
+    left = [n * 7919 % 2003 for n in range(20_000)]
+    right = [5, *left]
+    begun = time.perf_counter()
+    [met] = meetings(left, right)
+    assert time.perf_counter() - begun < 2  # 0.06 s on a machine that has nothing else to do
+    assert met == Meeting(0, 1, MOST - 1)
+
+
+# ---- figures ----------------------------------------------------------------------------------
+
+
+def paths(left: int, right: int, shared: int = 3) -> tuple[list[Item], list[Item]]:
+    """Two paths of one tree that part after the prompt and so many steps."""
+    made = session(shared)
+    fork = made.node
+    made.steps(left)
+    timeline = made.timeline()
+    one = list(timeline.items)
+    taken = one[len(one) - left].id if left else None
+    if right:
+        candidate = next(c.id for c in made.tips[fork].candidates if c.id != taken and c.sampler_prob > 0)
+        made.choose(fork, candidate)
+        made.steps(right - 1)
+    else:
+        made.move(fork)
+    return one, list(made.timeline().items)
+
+
+def mirrored(pair: Pair) -> Pair:
+    """A pair seen from the other side."""
+    return Pair(pair.right, pair.left, pair.joined)
+
+
+@pytest.mark.parametrize(("left", "right"), itertools.product((0, 1, 7, 20), repeat=2))
+def test_both_sides_are_treated_alike(left: int, right: int) -> None:
+    one, other = paths(left, right)
+    here, there = compare(one, other), compare(other, one)
+    assert here.shared == there.shared == len(one) - left == len(other) - right
+    assert here.pairs == tuple(map(mirrored, there.pairs))
+    assert here.meetings == tuple(each.mirrored for each in there.meetings)
+    assert here.totals == there.totals[::-1]
+    assert here.gap == pytest.approx([-gap for gap in there.gap])
+    assert here.turns == there.turns
+
+
+def test_the_gap_is_the_difference_of_the_sums() -> None:
+    one, other = paths(20, 12)
+    made = compare(one, other)
+    assert len(made.gap) == 12
+    for place, gap in enumerate(made.gap, 1):
+        sums = [math.fsum(item.logprob or 0 for item in path[8 : 8 + place]) for path in (one, other)]
+        assert gap == pytest.approx(sums[0] - sums[1], abs=1e-9)
+    assert made.cumulative[0][-1] == pytest.approx(made.totals[0].logprob)
+    assert made.cumulative[1][-1] == pytest.approx(made.totals[1].logprob)
+
+
+def test_totals_are_those_of_the_tokens_after_the_parting() -> None:
+    one, other = paths(9, 4)
+    steps = [item for item in one[8:] if isinstance(item, Step)]
+    left = compare(one, other).totals[0]
+    assert (left.tokens, left.unknown) == (9, 0)
+    assert left.logprob == pytest.approx(sum(step.logprob for step in steps))
+    assert left.perplexity == pytest.approx(math.exp(-left.logprob / 9))
+    assert left.entropy_bits == pytest.approx(sum(step.choice.entropy_bits for step in steps) / 9)
+    assert left.ms == pytest.approx(sum(step.ms.total for step in steps) / 9)
+
+
+def test_what_is_unknown_is_counted_and_left_out() -> None:
+    items = list(session(2).timeline().items)
+    told = totals(items)
+    assert (told.tokens, told.unknown) == (7, 1)  # the first token of a prompt has no logprob
+    assert told.mean == pytest.approx(told.logprob / 6)
+    nothing = totals([])
+    assert (nothing.tokens, nothing.mean, nothing.perplexity, nothing.ms) == (0, None, None, None)
+
+
+# ---- which branches there are -----------------------------------------------------------------
+
+
+def forked(*places: int) -> tuple[Session, Timeline]:
+    """Six steps, nodes 6 to 11, and a branch of one token, from node 12 on, in the place of some of them."""
+    made = session(6)
+    steps = made.timeline().steps
+    for place in places:
+        step = steps[place]
+        made.choose(step.parent, next(c.id for c in step.choice.candidates if c.id != step.id))
+    return made, made.timeline()
+
+
+def test_a_single_branch_has_no_other() -> None:
+    timeline = session(5).timeline()
+    assert others(timeline) == []
+    assert nearest(timeline) is None
+    assert nearest(Timeline()) is None
+
+
+def test_the_nearest_fork_before_the_token_looked_at_comes_first() -> None:
+    made, timeline = forked(1, 4)
+    assert others(timeline) == [11, 12]
+    timeline.apply(made.move(11))  # from the story's own end both others part
+    assert others(timeline) == [13, 12]
+    assert nearest(timeline) == 13
+    timeline.select(5 + 2)
+    assert nearest(timeline) == 12
+    timeline.select(0)
+    assert nearest(timeline) == 12  # nothing parts before: the first fork after
+
+
+def test_of_several_that_part_there_the_one_left_last_comes_first() -> None:
+    made = session(3)
+    fork = made.timeline().items[-1].parent  # type: ignore[union-attr]
+    ids = [c.id for c in made.tips[fork].candidates if c.id != made.timeline().items[-1].id][:2]
+    tips = [made.node, *(made.choose(fork, id)[-1].node for id in ids)]  # type: ignore[union-attr]
+    timeline = made.timeline()
+    assert timeline.tip == tips[2]
+    assert nearest(timeline) == tips[1]
+    timeline.apply(made.move(tips[0]))
+    assert nearest(timeline) == tips[2]
+    timeline.apply(made.move(tips[1]))
+    assert nearest(timeline) == tips[0]
+
+
+def test_what_was_taken_back_is_another_branch() -> None:
+    made = session(4)
+    tip, before = made.node, made.timeline().items[-3].node
+    made.move(before)
+    timeline = made.timeline()
+    assert others(timeline) == [tip]
+    assert nearest(timeline) == tip
+    told = compare(timeline.items, timeline.path(tip))
+    assert [each.tokens for each in told.totals] == [0, 2]
+    assert told.gap == ()
+
+
+# ---- how it is told ---------------------------------------------------------------------------
+
+
+def words(comparison: Comparison) -> list[str]:
+    """The lines of words."""
+    return [line.words for line in lines(comparison) if isinstance(line, Rule)]
+
+
+def retold(shift: int, tail: int = 5) -> Comparison:
+    """Two branches of which the right one says the same later, behind `shift` tokens more."""
+    one, other = paths(tail + 1, shift + 1)
+    again = other[:]
+    for item in one[len(one) - tail :]:
+        assert isinstance(item, Step)
+        last = again[-1]
+        again.append(replace(item, node=last.node + 1000, parent=last.node, position=last.position + 1))
+    return compare(one, again)
+
+
+def test_the_lines_say_where_they_part_and_meet_again() -> None:
+    assert words(retold(2)) == [
+        "they part here, after 8 tokens that both share",
+        "they meet again: the same 5 tokens, 2 later on the right",
+    ]
+    assert words(retold(0))[1] == "they meet again: the same 5 tokens"
+    one, other = paths(4, 4)
+    parted = compare(one, other)
+    if not parted.meetings:
+        assert summary(parted) == "they share no 3 tokens in a row after the parting"
+    assert summary(retold(1)) == "they meet again once, for 5 tokens"
+    assert words(compare(one, one[:8])) == ["the right one ends here, after 8 tokens that both share"]
+    assert words(compare(one, one)) == ["nothing differs: it is the same path"]
+
+
+def test_the_turns_are_the_parting_and_both_ends_of_a_meeting() -> None:
+    made = retold(2)
+    assert made.turns[0] == made.shared
+    assert made.pairs[made.turns[1]].joined
+    assert made.sum(made.pairs[0], 0) is None
+    last = made.pairs[-1]
+    assert made.sum(last, 1) == pytest.approx(made.totals[1].logprob)
+
+
+def test_many_tokens_on_each_side_are_lines_at_once() -> None:
+    one, other = paths(40, 40)
+    for path in (one, other):
+        timeline = Timeline()
+        timeline.items = path
+        pattern = [item for item in path if isinstance(item, Step)]
+        for index in range(4000):
+            path.append(next_step(timeline, pattern[index % len(pattern)]))
+    other[8:] = [replace(item, node=item.node + 100_000) for item in other[8:]]
+    begun = time.perf_counter()
+    made = compare(one, other)
+    assert len(list(lines(made))) >= 4000
+    assert time.perf_counter() - begun < 2  # 0.05 s on a machine that has nothing else to do
+
+
+@given(st.integers(0, 200))
+def test_the_columns_fit_and_the_token_has_room(width: int) -> None:
+    form = fitting(width)
+    assert form in FORMS
+    assert width - form.cells >= TOKEN_CELLS or form is FORMS[-1]
+
+
+# ---- the chart --------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=30), st.integers(2, 20))
+def test_the_chart_holds_both_extremes(values: list[float], height: int) -> None:
+    parts = halves(values, height)
+    assert parts.above + parts.below == height
+    assert max(values) <= parts.above * parts.line * (1 + 1e-9) or max(values) <= 0
+    assert -min(values) <= parts.below * parts.line * (1 + 1e-9) or min(values) >= 0
+    assert all(0 <= row < height for row in axis(values, parts))
+
+
+@given(st.integers(1, 500), st.integers(1, 80))
+def test_the_columns_go_through_all_steps_in_order(steps: int, cells: int) -> None:
+    shown = columns(steps, cells)
+    assert len(shown) <= cells
+    assert shown == sorted(shown)
+    assert shown[-1] == steps - 1
+    if steps <= cells:
+        assert sorted(set(shown)) == list(range(steps))
+
+
+def test_signs_are_told_but_of_nothing() -> None:
+    assert [signed(value) for value in (1.234, -0.5, 0.0, -0.001)] == ["+1.23", "−0.50", "0.00", "0.00"]

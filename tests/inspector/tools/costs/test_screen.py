@@ -1,0 +1,231 @@
+"""What a step costs, on the screen: its pages, what each asks for, stopping, and failures."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.commands import CompareKV, MeasureRoofline, Profile
+from engine.records import (
+    Failure,
+    KVCompared,
+    KVCost,
+    Measuring,
+    Profiled,
+    ProfilePart,
+    RooflineMeasured,
+    Work,
+)
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.tools.costs.pages import roof
+from inspector.tools.costs.screen import ProfileScreen
+from tests.inspector.rig import Rig, run
+
+PARTS = (
+    ProfilePart("model.embed", "embedding", None, 0.5),
+    *(
+        ProfilePart(f"model.layers.{layer}.{name}", role, layer, ms)
+        for layer in range(3)
+        for name, role, ms in (("attn", "attention", 1.0 + layer), ("mlp", "mlp", 2.0))
+    ),
+    ProfilePart("model.head", "head", None, 1.0),
+    ProfilePart("sampling", "sampling", None, 0.25),
+    ProfilePart("[odd]", "other", None, 0.125),
+)
+PROFILED = Profiled(1, 11, 5, PARTS, 15.0, 10.0, "Fenced, the mean of five.")
+ROOFLINE = RooflineMeasured(
+    1, 10.0, "reading an array", 50.0, "two matrices", Work(1, 12, 14_000_000, 80_000, 15_000_000, 10.0),
+    Work(11, 11, 14_000_000, 80_000, 160_000_000, 20.0), 7_000_000, "By formula.", ("Experts are guessed.",),
+)  # fmt: skip
+OWN = KVCost(16, None, 1000, 1000, 2000, 0.0, 0.0, True, 1.0)
+QUARTER = KVCost(4, 64, 280, 280, 512, 0.875, 0.125, False, 1.0, note="One cache stays as it is.")
+REFUSED = KVCost(8, 64, 0, 0, 0, 0.0, 0.0, False, 0.0, refused="Heads of 24 can't be cut into groups of 64.")
+
+
+def compared(*costs: KVCost, last: bool = True) -> KVCompared:
+    return KVCompared(1, 11, costs, "tokens x bytes", last)
+
+
+async def opened(rig: Rig, key: str = "P") -> ProfileScreen:
+    await rig.ready()
+    await rig.press(key)
+    assert isinstance(rig.app.screen, ProfileScreen)
+    return rig.app.screen
+
+
+def test_the_parts_stand_against_the_unfenced_step():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        assert rig.engine.names == ["Profile", "MeasureRoofline"]
+        assert "Being measured" in rig.screen_text()
+        await rig.push([Measuring("Profile", 2, 7, "one step")])
+        assert "one step 2/7" in rig.screen_text()
+        await rig.push([PROFILED])
+        await rig.end("Profile")
+        text = rig.screen_text()
+        assert "fenced 15.0 ms   unfenced 10.0 ms   fences make it 1.50 times as long" in text
+        line = next(line for line in text.splitlines() if "attention" in line)
+        assert "6.000 ms" in line
+        assert "40.0%" in line
+        assert "[odd]" in text
+        assert "Fenced, the mean of five." in text
+        await rig.push([ROOFLINE])
+        await rig.end("MeasureRoofline")
+        text = rig.screen_text()
+        assert "13.4 MiB of weights and 78.1 KiB of KV in 10.0 ms: 1.41 GB/s of the machine's 10" in text
+        assert "● decode" in text
+        assert "r again" in text
+
+    run(test)
+
+
+def test_the_layers_are_a_table():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.push([PROFILED])
+        await rig.press("tab")
+        rows = [line.split() for line in rig.screen_text().splitlines()]
+        assert any(row[1:5] == ["1", "1.000", "2.000", "3.000"] for row in rows)
+        assert any(row[1:5] == ["3", "3.000", "2.000", "5.000"] for row in rows)
+        assert "model.head 1.000 ms" in rig.screen_text()
+
+    run(test)
+
+
+def test_the_roofline_has_both_forwards_under_it():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.push([PROFILED, ROOFLINE])
+        await rig.press("3")
+        text = " ".join(rig.screen_text().replace("│", " ").split())
+        assert "● decode" in text
+        assert "● prefill" in text
+        assert "limited by memory" in text
+        assert "limited by arithmetic" in text
+        assert "Experts are guessed." in text
+
+    run(test)
+
+
+def test_the_roof_is_the_lower_of_both_limits():
+    assert roof(ROOFLINE, 1.0) == 10.0
+    assert roof(ROOFLINE, ROOFLINE.ridge) == pytest.approx(50.0)
+    assert roof(ROOFLINE, 100.0) == 50.0
+
+
+def test_fewer_bits_are_compared_as_they_come_and_refusals_are_sentences():
+    async def test(rig: Rig) -> None:
+        await opened(rig, "Q")
+        assert rig.engine.names == ["CompareKV"]
+        await rig.push([compared(OWN, last=False)])
+        assert "16 bits" in rig.screen_text()
+        await rig.push([compared(OWN, REFUSED, QUARTER)])
+        await rig.end("CompareKV")
+        text = rig.screen_text()
+        assert "Heads of 24 can't be cut into groups of 64." in text
+        assert "One cache stays as it is." in text
+        line = next(line for line in text.splitlines() if " 4 bits" in line)
+        assert "280 B" in line
+        assert "0.875" in line
+        assert "another" in line
+
+    run(test)
+
+
+def test_a_page_asks_once_and_r_asks_again():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("tab", "tab")
+        assert rig.engine.names == ["Profile", "MeasureRoofline"]
+        await rig.press("tab")
+        assert rig.engine.names == ["Profile", "MeasureRoofline", "CompareKV"]
+        for name in ("Profile", "MeasureRoofline", "CompareKV"):
+            await rig.end(name)
+        await rig.press("r")
+        assert rig.engine.names[3:] == ["CompareKV"]
+        await rig.press("r")
+        assert rig.engine.last(CompareKV).cancel.is_set()
+
+    run(test)
+
+
+def test_escape_stops_and_what_is_known_stays_until_the_next_step():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.push([PROFILED])
+        await rig.end("Profile")
+        await rig.press("escape")
+        assert rig.engine.last(MeasureRoofline).cancel.is_set()
+        await rig.end("MeasureRoofline", cancelled=True)
+        await rig.press("P")
+        assert "attention" in rig.screen_text()
+        assert rig.engine.names == ["Profile", "MeasureRoofline", "MeasureRoofline"]
+        await rig.press("escape")
+        await rig.push([rig.session.step()])
+        await rig.press("P")
+        assert "Being measured" in rig.screen_text()
+        assert rig.engine.names.count("Profile") == 2
+
+    run(test)
+
+
+def test_a_failure_stands_in_the_view_and_is_not_asked_again():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.push([Failure("Profile", "This step [can't] be taken apart.", "Take one step first.")])
+        await rig.end("Profile")
+        await rig.end("MeasureRoofline")
+        assert "This step [can't] be taken apart." in rig.screen_text()
+        assert "Take one step first." in rig.screen_text()
+        await rig.press("tab")
+        assert rig.engine.names == ["Profile", "MeasureRoofline"]
+        await rig.press("r")
+        assert isinstance(rig.engine.last(Profile), Profile)
+        assert rig.engine.names.count("Profile") == 2
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (40, 12)])
+def test_a_long_page_scrolls_at_every_size(size):
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig)
+        await rig.push([PROFILED, ROOFLINE, compared(OWN, REFUSED, QUARTER)])
+        await rig.press("3")
+        assert "lines more ↓" in rig.screen_text()
+        await rig.press(*["pagedown"] * 6)
+        assert "By formula." in rig.screen_text()
+        await rig.press("4")
+        assert screen.view._top == 0
+        assert "16 bits" in rig.screen_text()
+
+    run(test, size=size)
+
+
+def test_a_real_step_is_taken_apart():
+    async def body() -> None:
+        app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
+        async with app.run_test(size=(100, 36)) as pilot:
+
+            async def idle() -> None:
+                async with asyncio.timeout(60):
+                    while not app.controller.timeline.prefilled or app.controller.outstanding:
+                        await asyncio.sleep(0.05)
+
+            await idle()
+            await pilot.press("P")
+            await idle()
+            costs = app.main.costs
+            assert costs.failures == {}
+            assert costs.profiled is not None
+            assert costs.roofline is not None
+            together = sum(part.ms for part in costs.profiled.parts) + costs.profiled.other_ms
+            assert together == pytest.approx(costs.profiled.fenced_ms, rel=0.05)
+            await pilot.press("Q")
+            await idle()
+            assert costs.compared is not None
+            assert [cost.bits for cost in costs.compared.costs] == [16, 8, 4]
+
+    asyncio.run(body())

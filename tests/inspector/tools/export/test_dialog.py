@@ -1,0 +1,183 @@
+"""Exporting from the screen: the dialog, what is written, and what is told."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from textual.widgets import Static
+
+from inspector.tools.export.dialog import ExportDialog, stem
+from inspector.widgets.choice import Choice
+from inspector.widgets.safety import Line
+from tests.inspector.rig import Rig, run
+
+
+@pytest.fixture(autouse=True)
+def _somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+async def opened(rig: Rig) -> ExportDialog:
+    await rig.press("E")
+    dialog = rig.app.screen
+    assert isinstance(dialog, ExportDialog)
+    return dialog
+
+
+async def done(rig: Rig) -> None:
+    """Wait for what is written beside the screen."""
+    for _ in range(200):
+        await rig.pilot.pause(0.01)
+        if not rig.status.startswith("Writing"):
+            return
+
+
+def path(dialog: ExportDialog) -> Line:
+    return dialog.query_one("#export-path", Line)
+
+
+def remark(dialog: ExportDialog) -> str:
+    return str(dialog.query_one("#export-remark", Static).content)
+
+
+def test_a_page_is_written_under_a_name_from_the_text(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        dialog = await opened(rig)
+        assert path(dialog).value == "once-upon-a-time-there-was.html"
+        await rig.press("ctrl+s")
+        await done(rig)
+        assert rig.status.startswith("Exported ")
+        assert "once-upon-a-time-there-was.html" in rig.status
+        assert not isinstance(rig.app.screen, ExportDialog)
+        page = (tmp_path / "once-upon-a-time-there-was.html").read_text()
+        assert "Content-Security-Policy" in page
+        assert "mlx-inspector" in page
+
+    run(test)
+
+
+@pytest.mark.parametrize(("place", "end"), [(2, "csv"), (4, "svg")])
+def test_the_choice_gives_the_name_its_end(place: int, end: str, tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        dialog = await opened(rig)
+        path(dialog).value = "mine.html"
+        await rig.press(*["right"] * place)
+        assert path(dialog).value == f"mine.{end}"
+        await rig.press("enter")
+        await done(rig)
+        await rig.pilot.pause()
+        assert rig.status.startswith("Exported ")
+        assert (tmp_path / f"mine.{end}").stat().st_size > 20
+        await rig.press("E")
+        assert isinstance(rig.app.screen, ExportDialog)
+        assert rig.app.screen.query_one(Choice).chosen == place  # as it was the last time
+
+    run(test)
+
+
+def test_a_picture_shows_the_screen_and_not_the_dialog(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await opened(rig)
+        await rig.press("left", "ctrl+s")
+        await rig.pilot.pause()
+        picture = (tmp_path / "once-upon-a-time-there-was.svg").read_text()
+        assert "KV" in picture
+        assert "Cancel" not in picture
+        assert "@font-face" not in picture
+
+    run(test)
+
+
+def test_a_file_that_is_there_is_replaced_when_asked_twice(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        place = tmp_path / "mine.html"
+        place.write_text("mine")
+        dialog = await opened(rig)
+        path(dialog).value = "mine.html"
+        await rig.pilot.pause()
+        await rig.press("ctrl+s")
+        assert "mine.html is there already" in remark(dialog)
+        assert place.read_text() == "mine"
+        await rig.press("ctrl+s")
+        await done(rig)
+        assert place.read_text().startswith("<!doctype html>")
+
+    run(test)
+
+
+def test_a_name_that_will_not_do_is_told_in_the_dialog(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        dialog = await opened(rig)
+        for typed, told in (
+            ("", "No file was named."),
+            ("none/a.html", "no directory none"),
+            (".", "is a directory"),
+        ):
+            path(dialog).value = typed
+            await rig.pilot.pause()
+            await rig.press("ctrl+s")
+            assert told in remark(dialog)
+        await rig.press("escape")
+        assert list(tmp_path.iterdir()) == []
+
+    run(test)
+
+
+def test_what_can_not_be_written_is_told_and_the_session_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await opened(rig)
+        monkeypatch.setattr("os.fsync", full)
+        await rig.press("ctrl+s")
+        await done(rig)
+        await rig.pilot.pause()
+        told = [note.message for note in rig.app._notifications]
+        assert any("No space left on device" in each for each in told)
+        await rig.press("space")
+        assert rig.engine.names == ["Step"]
+
+    run(test)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_comes_meanwhile_is_not_in_it(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready(4)
+        await opened(rig)
+        await rig.press("right", "right", "ctrl+s")
+        await rig.push(rig.session.steps(3))
+        await done(rig)
+        await asyncio.sleep(0.05)
+        rows = (tmp_path / "once-upon-a-time-there-was.csv").read_text().splitlines()
+        assert len(rows) == 1 + 5 + 4
+
+    run(test)
+
+
+def test_before_a_prompt_there_is_nothing_to_export() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.press("E")
+        assert not isinstance(rig.app.screen, ExportDialog)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [("Once upon a time, there was a boy", "once-upon-a-time-there-was"), ("../../etc/passwd", "etc-passwd"),
+     ("狐狸 🦊", "session"), ("-rf", "rf"), ("", "session")],
+)  # fmt: skip
+def test_a_files_name_is_plain(title: str, name: str) -> None:
+    assert stem(title) == name

@@ -1,0 +1,441 @@
+"""Look-ahead on the screen: when it is asked for, when it gives way, how it stands there, and taking it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from engine.commands import LookAhead, Prefill, Take
+from engine.records import AheadLine, Ended, LookedAhead
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.main.panels.ahead import Form, alone, form, ghost
+from inspector.main.panels.candidate_columns import columns_behind
+from inspector.main.panels.candidates import CandidatesPanel
+from inspector.tools.lookahead.actions import tells_ahead
+from tests.inspector.panels_app import find, lines, on_screen, screen, shown
+from tests.inspector.rig import Rig, run
+from tests.inspector.state.test_lookahead import switched_on
+from tests.inspector.tools.sampler.test_what_if_real import until
+
+TEXT = " her friends went to the park."
+
+
+def question(rig: Rig) -> LookAhead:
+    """The only question that was sent since the last look; it is taken off the list."""
+    (asked,) = [command for command in rig.engine.sent if isinstance(command, LookAhead)]
+    rig.engine.sent.clear()
+    return asked
+
+
+def told(
+    asked: LookAhead, tokens: int = 8, texts: Sequence[str] = (TEXT,), ended: bool = False
+) -> LookedAhead:
+    """The answer to a question, so many tokens far; the texts go round."""
+    found = tuple(
+        AheadLine(id, tuple(range(tokens)), texts[place % len(texts)], -3.0 - place, ended)
+        for place, id in enumerate(asked.ids)
+    )
+    return LookedAhead(asked.node, found, asked.tokens, tokens == 8, 20.0)
+
+
+async def answered(rig: Rig, **how: object) -> LookAhead:
+    """Answer the question that was sent to its end."""
+    asked = question(rig)
+    await rig.push([told(asked, **how), Ended("LookAhead")])  # type: ignore[arg-type]
+    return asked
+
+
+def ids(rig: Rig) -> tuple[int, ...]:
+    """The best candidates of the selected slot."""
+    return tuple(candidate.id for candidate in rig.timeline.candidates[:5])
+
+
+# ---- asking -----------------------------------------------------------------------------------
+
+
+def test_it_is_asked_once_it_is_on_and_the_status_line_says_what_the_key_did():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        assert "LookAhead" not in rig.engine.names
+        await rig.press("l")
+        assert question(rig) == LookAhead(rig.timeline.tip, ids(rig), 8)
+        assert rig.status.startswith("Look-ahead on: L takes it, l hides it")
+        await rig.press("l")
+        assert rig.status == "Look-ahead off"
+
+    run(test)
+
+
+def test_switching_it_off_stops_the_question_that_is_out():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        asked = question(rig)
+        await rig.press("l")
+        assert asked.cancel.is_set()
+        await rig.end("LookAhead", cancelled=True)
+        assert "LookAhead" not in rig.engine.names
+
+    run(test)
+
+
+def test_escape_switches_it_off_while_it_is_under_way_and_is_its_own_key_otherwise():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        await answered(rig)
+        await rig.press("f", "escape")
+        assert not rig.app.main.enlarged
+        assert rig.app.main.asker.ahead.on
+        await rig.press("space")
+        await rig.push([rig.session.step(), Ended("Step")])
+        asked = question(rig)
+        await rig.press("escape")
+        assert asked.cancel.is_set()
+        assert rig.status == "Look-ahead off"
+        await rig.end("LookAhead", cancelled=True)
+        assert "LookAhead" not in rig.engine.names
+
+    run(test)
+
+
+def test_every_step_is_followed_by_a_question_and_a_run_by_none_until_its_end():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        await answered(rig)
+        await rig.press("space")
+        await rig.push([rig.session.step(), Ended("Step")])
+        assert question(rig).node == rig.timeline.tip
+        await rig.press("r")
+        await rig.push([Ended("LookAhead", cancelled=True), *rig.session.steps(3)])
+        assert rig.engine.names == ["Run"]
+        await rig.end("Run")
+        assert rig.engine.names[-1] == "LookAhead"
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("key", "sent"), [("space", "Step"), ("r", "Run"), ("backspace", "MoveTo"), ("v", "Verify")]
+)
+def test_a_key_that_asks_the_engine_for_something_goes_first(key: str, sent: str):
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        asked = question(rig)
+        await rig.press(key)
+        assert asked.cancel.is_set()
+        assert rig.engine.names == [sent]
+
+    run(test)
+
+
+def test_walking_away_stops_it_and_asks_where_the_person_looks_then():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        first = question(rig)
+        await rig.press("left", "left")
+        assert first.cancel.is_set()
+        assert rig.engine.names == []
+        await rig.end("LookAhead", cancelled=True)
+        assert question(rig) == LookAhead(rig.timeline.before, ids(rig), 8)
+
+    run(test)
+
+
+def test_walking_back_shows_what_is_known_at_once():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        await answered(rig, texts=[" at the tip"])
+        await rig.press("left")
+        await answered(rig, texts=[" further back"])
+        assert "further back" in rig.screen_text()
+        await rig.press("right")
+        assert "at the tip" in rig.screen_text()
+        assert "further back" not in rig.screen_text()
+        assert rig.engine.names == []
+
+    run(test)
+
+
+def test_a_highlighted_candidate_further_down_is_asked_alone():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        await answered(rig)
+        await rig.press(*["down"] * 8)
+        candidate = rig.app.main.candidates.candidate
+        assert candidate is not None
+        asked = [command for command in rig.engine.sent if isinstance(command, LookAhead)]
+        while asked[-1].ids != (candidate.id,):  # those that the highlight passed
+            await rig.end("LookAhead", cancelled=True)
+            asked = [command for command in rig.engine.sent if isinstance(command, LookAhead)]
+        assert candidate.id not in ids(rig)
+
+    run(test)
+
+
+def test_it_is_asked_in_the_prompt_too():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("home", "home", "right", "right", "l")
+        assert question(rig).node == rig.timeline.items[1].node
+
+    run(test)
+
+
+def test_nothing_is_asked_for_candidates_that_nobody_sees():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        assert rig.engine.names == []
+        assert rig.status.startswith("Press 2 to see it")
+        await rig.press("2")
+        assert rig.engine.names == ["LookAhead"]
+
+    run(test, size=(60, 20))
+
+
+def test_a_failure_is_told_and_not_asked_for_again():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        question(rig)
+        await rig.push(
+            [rig.session.fail("There is no room.", "Shorten it.", "LookAhead"), Ended("LookAhead")]
+        )
+        await rig.press("up")
+        assert rig.engine.names == []
+
+    run(test)
+
+
+def test_another_prompt_forgets_and_stays_switched_on():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        await answered(rig)
+        rig.engine.sent.clear()
+        rig.app.controller.give(rig.app.controller.prompt)
+        assert isinstance(rig.engine.sent[-1], Prefill)
+        await rig.push(rig.session.open())
+        assert "her friends" not in rig.screen_text()
+        assert question(rig).node == rig.timeline.tip
+
+    run(test)
+
+
+# ---- on screen --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (80, 40)])
+def test_the_text_appears_token_by_token_with_the_joint_probability(size: tuple[int, int]):
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        assert "…" in rig.screen_text()
+        asked = question(rig)
+        await rig.push([told(asked, 1, [" her"])])
+        assert "her" in rig.screen_text()
+        assert "her friends" not in rig.screen_text()
+        await rig.push([told(asked), Ended("LookAhead")])
+        assert "her friends went to the park." in rig.screen_text()
+        assert "4.98 %" in rig.screen_text()  # e to the -3
+        assert "joint" in rig.screen_text()
+
+    run(test, size=size)
+
+
+def test_what_the_model_writes_is_text_and_obeys_nothing():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        await answered(rig, texts=["[/nope]\x1b[31m\n\u202e[@click=app.quit]x[/]"])
+        assert "[/nope]␛[31m↵‹202E›[@click" in rig.screen_text()
+
+    run(test)
+
+
+def test_a_line_that_ends_says_so():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        await answered(rig, texts=[" The end."], ended=True)
+        assert "The end.‹end›" in rig.screen_text()
+
+    run(test)
+
+
+def test_what_the_engine_notes_stands_in_the_frame():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        asked = question(rig)
+        answer = told(asked)
+        note = "3 tokens of the path went through the model again."
+        await rig.push([LookedAhead(asked.node, answer.lines, 8, True, 20.0, note), Ended("LookAhead")])
+        assert note in rig.screen_text()
+
+    run(test)
+
+
+def test_a_record_of_it_repaints_the_candidates_alone():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        drawn: list[str] = []
+        rig.app.main.text.show = lambda timeline: drawn.append("text")  # type: ignore[method-assign]
+        await answered(rig)
+        assert drawn == []
+        await rig.push([rig.session.step()])
+        assert drawn
+
+    run(test)
+
+
+def test_only_its_own_records_are_its_own():
+    asked = LookAhead(1, (2,), 8)
+    assert tells_ahead(told(asked))
+    assert tells_ahead(Ended("LookAhead", cancelled=True))
+    assert not tells_ahead(Ended("Step"))
+
+
+@on_screen
+async def test_a_click_on_a_line_is_a_click_on_its_candidate() -> None:
+    from tests.inspector.fakes import session
+
+    async with shown(CandidatesPanel(), (60, 24)) as (panel, pilot):
+        timeline = session(3).timeline()
+        panel.ahead = switched_on()
+        second = timeline.candidates[1]
+        line = AheadLine(second.id, (1, 2), " under the second one", -2.0, False)
+        panel.ahead.receive(LookedAhead(timeline.before, (line,), 8, True, 1.0))
+        panel.show(timeline)
+        await pilot.pause()
+        await pilot.click(offset=find(pilot, "under the second one"))
+        assert panel.candidate == second
+
+
+@pytest.mark.parametrize("size", [(60, 24), (60, 12), (40, 10), (30, 24)])
+@on_screen
+async def test_the_highlighted_row_is_in_view_and_no_row_is_too_wide(size: tuple[int, int]) -> None:
+    from rich.cells import cell_len
+
+    from tests.inspector.fakes import Session
+
+    made = Session(count=30)
+    made.load()
+    made.open()
+    async with shown(CandidatesPanel(), size) as (panel, pilot):
+        timeline = made.timeline()
+        panel.ahead = switched_on()
+        known = tuple(AheadLine(each.id, (1,) * 8, TEXT * 3, -9.0, False) for each in timeline.candidates)
+        panel.ahead.receive(LookedAhead(timeline.before, known, 8, True, 1.0))
+        panel.show(timeline)
+        for step in (1, 1, 3, 1, 9, 15, -1, -9, -1, -19):
+            panel.move(step)
+            await pilot.pause()
+            assert any("▌" in row for row in lines(pilot)[1:-1]), screen(pilot)
+            assert all(cell_len(row) <= size[0] for row in lines(pilot))
+
+
+def test_a_low_panel_has_the_lines_behind_the_tokens_and_a_tall_one_under_them():
+    assert form(False, 30) is Form.OFF
+    assert form(True, 7) is Form.BEHIND
+    assert form(True, 15) is Form.UNDER
+
+
+@pytest.mark.parametrize(
+    ("width", "kept"),
+    [(120, "joint sampler rank id"), (76, "joint sampler"), (52, "joint"), (44, "joint"), (30, "")],
+)
+def test_the_text_has_room_first(width: int, kept: str) -> None:
+    fit = columns_behind(width, True)
+    assert " ".join(name for name in ("joint", "sampler", "rank", "id") if getattr(fit, name)) == kept
+    assert fit.token >= min(23, width - 12)
+
+
+def test_spaces_before_a_line_of_its_own_are_seen():
+    assert alone("  and") == "␣␣and"
+    assert alone("ly.") == "ly."
+    assert ghost(None, True).text == "…"
+    assert ghost(None, False).text == ""
+
+
+# ---- taking it --------------------------------------------------------------------------------
+
+
+def test_the_highlighted_line_is_taken_and_followed():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("left", "left", "l")
+        await answered(rig)
+        node = rig.timeline.before
+        await rig.press("down")
+        candidate = rig.app.main.candidates.candidate
+        assert candidate is not None
+        await rig.press("L")
+        assert rig.engine.last(Take) == Take(node, (candidate.id, *range(8)))
+        await rig.push(rig.session.choose(node, candidate.id))
+        assert rig.timeline.following
+        await rig.press("left")
+        await rig.push(rig.session.steps(1))
+        assert not rig.timeline.following  # whoever looks elsewhere meanwhile is let be
+
+    run(test)
+
+
+def test_as_much_is_taken_as_is_there():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("l")
+        asked = question(rig)
+        await rig.push([told(asked, 3)])
+        await rig.press("L")
+        assert asked.cancel.is_set()
+        taken = rig.engine.last(Take)
+        assert isinstance(taken, Take)
+        assert len(taken.ids) == 4
+
+    run(test)
+
+
+def test_where_nothing_is_known_it_says_what_to_press():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("L")
+        assert rig.status.startswith("Look-ahead is off. Press l")
+        await rig.press("l", "L")
+        assert rig.status.startswith("Nothing is known ahead of this candidate yet")
+        assert "Take" not in rig.engine.names
+
+    run(test)
+
+
+def test_on_the_real_engine_what_is_taken_is_what_stood_there():
+    app = InspectorApp(LoadSettings(), Settings(temp=0.9, seed=5), "Once upon a time", False)
+
+    async def test() -> None:
+        async with app.run_test(size=(120, 40)) as pilot:
+            controller, ahead = app.controller, app.main.asker.ahead
+            await until(lambda: controller.timeline.prefilled and not controller.outstanding)
+            await pilot.press("l")
+            await until(lambda: len(ahead.lines(controller.timeline.tip)) >= 5 and not controller.outstanding)
+            timeline = controller.timeline
+            known = dict(ahead.lines(timeline.tip))
+            await pilot.press("down", "L")
+            await until(lambda: len(timeline.steps) == 9)
+            steps = timeline.steps
+            line = known[steps[0].id]
+            assert tuple(step.id for step in steps[1:]) == line.ids
+            assert abs(sum(step.logprob for step in steps) - line.logprob) < 1e-4
+            assert "".join(step.text for step in steps[1:]) == line.text
+
+    asyncio.run(test())
+    assert app.closed_in_time

@@ -1,0 +1,215 @@
+"""The race on the screen: start, pause, length, failures, and what is told of the steps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.commands import Race
+from engine.records import Failure, Measuring, RaceEnded, RaceOpened, RaceStep
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.tools.race.lanes import columns, verdict
+from inspector.tools.race.screen import RaceScreen
+from tests.inspector.rig import Rig, run
+
+HOW = "Each step is one forward, fenced."
+
+
+def step(tokens: int, first: int = 16, equal: bool = True) -> RaceStep:
+    """A step that takes 5 ms with the cache, and half a millisecond a token without it."""
+    done = range(first + 1, tokens + 1)
+    return RaceStep(
+        tokens=tokens, id=7, text=" [b]x", cached_ms=5.0, uncached_ms=tokens / 2, cached_total_ms=5.0 * len(done),
+        uncached_total_ms=sum(done) / 2, cached_pick=7, uncached_pick=7 if equal else 8,
+        largest_difference=0.0 if equal else 0.5, kv_bytes=tokens * 4096, passed_bytes=tokens * 4096,
+    )  # fmt: skip
+
+
+def steps(first: int, last: int) -> list[RaceStep]:
+    return [step(tokens, first) for tokens in range(first + 1, last + 1)]
+
+
+def opened(rig: Rig, first: int = 16, last: int = 128) -> RaceOpened:
+    return RaceOpened(rig.timeline.tip, first, last, 11, HOW)
+
+
+async def began(rig: Rig) -> RaceScreen:
+    await rig.ready()
+    await rig.press("z")
+    assert isinstance(rig.app.screen, RaceScreen)
+    return rig.app.screen
+
+
+def racing(rig: Rig) -> Race:
+    command = rig.engine.last(Race)
+    assert isinstance(command, Race)
+    return command
+
+
+def test_it_says_what_it_is_before_it_starts():
+    async def test(rig: Rig) -> None:
+        await began(rig)
+        assert rig.engine.sent == []
+        text = rig.screen_text()
+        assert "A step runs one token." in text
+        assert "A step runs the whole sequence again." in text
+        assert "Press space to race to 128 tokens" in text
+
+    run(test)
+
+
+def test_both_lanes_grow_and_the_factor_is_told():
+    async def test(rig: Rig) -> None:
+        await began(rig)
+        await rig.press("space")
+        assert (racing(rig).first, racing(rig).last) == (16, 128)
+        await rig.push([Measuring("Race", 0, 16, "warm-up")])
+        assert "Getting ready: warm-up 0/16" in rig.screen_text()
+        await rig.push([opened(rig), *steps(16, 64)])
+        text = rig.screen_text()
+        assert "5.0 ms a step   240 ms so far" in text
+        assert "64 tokens a step, 256 KiB dropped" in text
+        assert "1 token a step, 256 KiB kept" in text
+        assert "64/128 tokens" in text
+        assert "[b]x" in text
+        await rig.push([*steps(16, 128)[48:], RaceEnded(112, 1.0, 2.0, (), 0.0)])
+        await rig.end("Race")
+        assert "128 tokens reached" in rig.screen_text()
+        assert "all 112 the same, and the logits bit for bit" in rig.screen_text()
+        assert HOW in rig.screen_text()
+
+    run(test)
+
+
+def test_a_pause_goes_on_where_it_was_and_the_sums_with_it():
+    async def test(rig: Rig) -> None:
+        screen = await began(rig)
+        await rig.press("space")
+        first = racing(rig)
+        await rig.push([opened(rig), *steps(16, 30)])
+        await rig.press("r")
+        assert first.cancel.is_set()
+        await rig.end("Race", cancelled=True)
+        assert "Paused at 30 of 128 tokens" in rig.screen_text()
+        await rig.press("space")
+        assert (racing(rig).first, racing(rig).last) == (30, 128)
+        await rig.push([opened(rig, 30), *steps(30, 32)])
+        assert screen.control.steps[-1].cached_total_ms == pytest.approx(16 * 5.0)
+        assert screen.control.steps[-1].uncached_total_ms == pytest.approx(sum(range(17, 33)) / 2)
+        assert "16 to 128 tokens" in rig.screen_text()
+
+    run(test)
+
+
+def test_the_length_stays_within_the_window_and_beyond_what_was_passed():
+    async def test(rig: Rig) -> None:
+        screen = await began(rig)
+        await rig.press(*["right"] * 9)
+        assert screen.control.last == 512
+        await rig.press(*["left"] * 9)
+        assert screen.control.last == 32
+        await rig.press("space")
+        await rig.push([opened(rig, 16, 32), *steps(16, 32)])
+        await rig.press("right")
+        assert screen.control.last == 32  # not while it runs
+        await rig.end("Race")
+        assert "→ and space goes on to more" in rig.screen_text()
+        await rig.press("right", "left", "right", "space")
+        assert (racing(rig).first, racing(rig).last) == (32, 64)
+
+    run(test)
+
+
+def test_one_that_is_over_starts_again_and_n_begins_anew():
+    async def test(rig: Rig) -> None:
+        screen = await began(rig)
+        await rig.press("left", "left", "space")
+        await rig.push([opened(rig, 16, 32), *steps(16, 32)])
+        await rig.end("Race")
+        await rig.press("space")
+        assert (racing(rig).first, racing(rig).last) == (16, 32)
+        assert screen.control.steps == []
+        await rig.push([opened(rig, 16, 32), *steps(16, 20)])
+        await rig.press("n")
+        assert racing(rig).cancel.is_set()
+        assert screen.control.steps == []
+        await rig.push([step(21)])  # was on its way
+        assert screen.control.steps == []
+
+    run(test)
+
+
+def test_escape_cancels_and_what_was_measured_is_there_again_for_the_same_text():
+    async def test(rig: Rig) -> None:
+        await began(rig)
+        await rig.press("space")
+        await rig.push([opened(rig), *steps(16, 20)])
+        await rig.press("escape")
+        assert racing(rig).cancel.is_set()
+        await rig.end("Race", cancelled=True)
+        await rig.press("z")
+        assert "Paused at 20 of 128" in rig.screen_text()
+        await rig.press("escape")
+        await rig.push([rig.session.step()])
+        await rig.press("z")
+        assert "Press space to race" in rig.screen_text()
+
+    run(test)
+
+
+def test_a_failure_stands_in_the_view():
+    async def test(rig: Rig) -> None:
+        await began(rig)
+        await rig.press("space")
+        await rig.push([Failure("Race", "A race [can't] go there.", "End earlier.")])
+        await rig.end("Race")
+        assert "A race [can't] go there. End earlier." in rig.screen_text()
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20), (40, 12)])
+def test_every_size_has_both_lanes_and_the_sums(size):
+    async def test(rig: Rig) -> None:
+        await began(rig)
+        await rig.press("space")
+        await rig.push([opened(rig), *steps(16, 40)])
+        text = rig.screen_text()
+        assert "─ With" in text
+        assert "─ Without" in text
+        assert text.count("120 ms") == 2  # in the lane and among the sums
+
+    run(test, size=size)
+
+
+def test_other_tokens_are_told():
+    told = dict(verdict([step(17), step(18, equal=False), step(19)]))
+    assert told["tokens"] == "1 of 3 differ, first after 18 tokens; the logits differ by 0.5 at most"
+
+
+def test_a_chart_grows_with_the_steps():
+    assert len(columns([1.0] * 10, 100, 50)) == 5
+    assert len(columns([1.0] * 100, 100, 50)) == 50
+    assert columns([1.0, 2.0], 2, 4) == [1.0, 1.0, 2.0, 2.0]
+    assert len(columns([1.0], 1000, 50)) == 1
+
+
+def test_a_real_race_reaches_its_length_with_equal_tokens():
+    async def body() -> None:
+        app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
+        async with app.run_test(size=(100, 30)) as pilot:
+            async with asyncio.timeout(60):
+                while not app.controller.timeline.prefilled or app.controller.outstanding:
+                    await asyncio.sleep(0.05)
+            await pilot.press("z", "left", "left", "space")
+            racing = app.main.racing
+            for _ in range(1200):
+                await asyncio.sleep(0.05)
+                if racing.over and racing.command is None:
+                    break
+            assert racing.tokens == 32
+            assert all(each.equal for each in racing.steps)
+
+    asyncio.run(body())

@@ -1,0 +1,541 @@
+"""Replay on the screen: no model, the same panels, and a word for each key that would need one."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from engine import commands
+from engine.beam_settings import BeamSettings
+from engine.records import (
+    Beam,
+    BeamOpened,
+    BeamStep,
+    Deleted,
+    Ended,
+    Explained,
+    Failure,
+    Loading,
+    Marked,
+    ModelFacts,
+    Moved,
+    Restored,
+    Step,
+)
+from engine.settings import LoadSettings, Settings
+from engine.trace import Entry, load, save_as
+from inspector.app import InspectorApp
+from inspector.session.replay_backend import REFUSED
+from inspector.tools.recordings.traces import Opening
+from tests.inspector.fakes import Session
+from tests.inspector.rig import FakeEngine, Rig
+
+USED = Settings(temp=0.7, seed=9)
+
+
+def trace(path: Path, fingerprint: str = "ab", caption: str = "Look [here]\x1b") -> Session:
+    """Six steps, a fork at the third with two more, a caption, settings."""
+    session = Session()
+    session.load(fingerprint=fingerprint)
+    session.records.append(USED)  # type: ignore[arg-type]
+    session.open()
+    steps = session.steps(6)
+    other = next(each.id for each in steps[2].choice.candidates if each.id != steps[2].id)
+    session.choose(steps[2].parent, other)
+    session.steps(2)
+    session.records.append(Marked(steps[1].node, caption=caption))
+    entries = [Entry(LoadSettings("pocket"), 0.0)]
+    entries += [
+        Entry(record, number / 10)
+        for number, record in enumerate(session.records)
+        if not isinstance(record, Loading)
+    ]
+    save_as(path, entries, "test 1")
+    return session
+
+
+def replayed(
+    test: Callable[[Rig], Awaitable[None]],
+    path: Path,
+    size: tuple[int, int] = (120, 40),
+    save: Path | None = None,
+    settled: bool = True,
+    **opening: object,
+) -> InspectorApp:
+    """Run a test on a recording; the engine that would be loaded is a fake."""
+    engine = FakeEngine()
+    app = InspectorApp(LoadSettings(), Settings(), engine=engine, save=save, trace=Opening(path, **opening))  # type: ignore[arg-type]
+
+    async def body() -> None:
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            while settled and (app.controller.replay is None or not app.controller.replay.settled):
+                await pilot.pause(0.02)
+            await pilot.pause()
+            await test(Rig(pilot, engine, Session()))
+
+    asyncio.run(body())
+    return app
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    trace(tmp_path / "a.jsonl")
+    return tmp_path / "a.jsonl"
+
+
+def test_everything_is_on_show_and_nothing_was_started(path):
+    async def test(rig: Rig) -> None:
+        text = rig.screen_text()
+        assert "● RECORDED step 5" in text
+        assert rig.timeline.steps[2].text.strip() in text
+        assert rig.timeline.steps[2].origin == "chosen"
+        assert "T 0.7" in text
+        assert not rig.engine.started
+        assert rig.engine.sent == []
+        assert "at its end" in rig.status
+
+    replayed(test, path)
+
+
+def test_the_same_session_looks_the_same_live_and_recorded(path):
+    session = trace(path, caption="")
+    live, recorded = [], []
+
+    def panels(rig: Rig) -> list[str]:
+        return rig.screen_text().splitlines()[1:-2]
+
+    from tests.inspector.rig import run
+
+    async def lived(rig: Rig) -> None:
+        await rig.push(record for record in session.records if not isinstance(record, Settings | Marked))
+        live.extend(panels(rig))
+
+    async def shown(rig: Rig) -> None:
+        recorded.extend(panels(rig))
+
+    run(lived, settings=USED)
+    replayed(shown, path)
+    assert recorded == live
+
+
+def test_walking_and_captions(path):
+    async def test(rig: Rig) -> None:
+        assert "Look [here]" not in rig.screen_text()
+        await rig.press("home", "right")
+        assert rig.screen_text().count("Look [here]␛") == 1
+        assert rig.status == "Looking at step 2. Press end for the tip"
+        await rig.press("right")
+        assert "Look [here]" not in rig.screen_text()
+
+    replayed(test, path)
+
+
+def test_space_and_back_go_through_it_step_by_step(path):
+    async def test(rig: Rig) -> None:
+        await rig.press("backspace", "backspace")
+        await rig.pilot.pause(0.1)
+        assert len(rig.timeline.steps) == 3
+        assert "Recorded, 11 of 13" in rig.status
+        await rig.press("space")
+        await rig.pilot.pause(0.1)
+        assert len(rig.timeline.steps) == 4
+
+    replayed(test, path)
+
+
+def test_it_plays_pauses_and_changes_its_speed(path):
+    async def test(rig: Rig) -> None:
+        await rig.press("r")
+        await rig.pilot.pause(0.3)
+        assert rig.app.controller.replay.playing
+        assert "Playing ×1" in rig.status
+        await rig.press("space")
+        assert not rig.app.controller.replay.playing
+        shown = rig.app.controller.replay.position
+        await rig.pilot.pause(0.3)
+        assert rig.app.controller.replay.position == shown
+        await rig.press("plus", "plus", "plus", "plus")
+        assert "as fast as possible" in rig.status
+        await rig.press("r")
+        await rig.pilot.pause(0.5)
+        assert rig.app.controller.replay.at_end
+
+    replayed(test, path)
+
+
+def test_escape_pauses(path):
+    async def test(rig: Rig) -> None:
+        await rig.press("r", "escape")
+        assert not rig.app.controller.replay.playing
+
+    replayed(test, path)
+
+
+def test_it_can_begin_to_play_at_once(path):
+    async def test(rig: Rig) -> None:
+        await rig.pilot.pause(0.5)
+        assert rig.app.controller.replay.at_end
+
+    replayed(test, path, settled=False, play=True, speed=float("inf"))
+
+
+@pytest.mark.parametrize("key", ["p", "s", "a", "b", "n", "d", "v"])
+def test_a_key_that_needs_a_model_says_so(path, key):
+    async def test(rig: Rig) -> None:
+        await rig.press(key)
+        assert rig.status == REFUSED
+        assert rig.app.screen is rig.app.main
+        assert rig.engine.sent == []
+
+    replayed(test, path)
+
+
+def test_choosing_goes_where_it_was_gone_and_refuses_other_ways(path):
+    async def test(rig: Rig) -> None:
+        first = rig.timeline.steps[2].node
+        await rig.press("home", "right", "right", "left_square_bracket")
+        assert len(rig.timeline.steps) == 6
+        assert rig.timeline.steps[2].node != first
+        taken = rig.timeline.steps[2]
+        rig.app.controller.choose(rig.timeline.nodes[first].id)
+        await rig.pilot.pause(0.1)
+        assert rig.timeline.steps[2].node == first
+        assert rig.timeline.next == rig.timeline.steps[-1].next
+        other = next(
+            c.id for c in taken.choice.candidates if c.id not in (taken.id, rig.timeline.nodes[first].id)
+        )
+        rig.app.controller.choose(other)
+        await rig.pilot.pause(0.1)
+        assert "not taken" in rig.status
+
+    replayed(test, path)
+
+
+def test_the_tree_goes_to_branches_and_comparing_works(path):
+    async def test(rig: Rig) -> None:
+        await rig.press("t", "up", "enter", "escape")
+        await rig.press("c")
+        assert rig.app.screen is not rig.app.main
+        await rig.press("escape")
+
+    replayed(test, path)
+
+
+def test_searching_finds_what_was_recorded(path):
+    async def test(rig: Rig) -> None:
+        asked = commands.FindTokens(rig.timeline.before, "#" + str(rig.timeline.next.candidates[0].id))
+        told = []
+        rig.app.controller.listeners.append(told.append)
+        rig.app.recorded.send(asked)
+        await rig.pilot.pause(0.1)
+        found = next(record for record in told if type(record).__name__ == "TokensFound")
+        assert [each.id for each in found.matches] == [rig.timeline.next.candidates[0].id]
+
+    replayed(test, path)
+
+
+def test_a_recorded_explanation_is_told_again(path):
+    session = trace(path)
+    last = next(r for r in reversed(session.records) if isinstance(r, Step))
+    count = len(last.next.candidates)
+    explained = Explained(last.node, (0.0,) * count, (), ((),) * count, last.next, True)
+    lame = Explained(
+        last.parent, (0.0,), (), (), last.choice, True
+    )  # no engine makes one without all its values
+    entries = load(path).entries
+    save_as(path, [*entries, Entry(explained, 9.0), Entry(lame, 9.0)], "test 1")
+
+    async def test(rig: Rig) -> None:
+        await rig.press("w")
+        await rig.pilot.pause(0.1)
+        assert rig.timeline.telling.explained == explained
+        await rig.press("left")
+        await rig.pilot.pause(0.1)
+        assert "not recorded here" in rig.screen_text()
+
+    replayed(test, path)
+
+
+def test_measuring_and_beams_are_refused_without_a_model(path):
+    async def test(rig: Rig) -> None:
+        for command in (commands.SearchBeams(BeamSettings()), commands.Verify(), commands.Profile()):
+            rig.app.controller.do(command)
+        await rig.pilot.pause(0.1)
+        assert not rig.app.controller.outstanding
+        assert rig.engine.sent == []
+
+    replayed(test, path)
+
+
+def test_deletions_and_other_models_are_shown_as_they_happened(path):
+    session = trace(path)
+    forked = [r for r in session.records if isinstance(r, Step)]
+    entries = [
+        *load(path).entries,
+        Entry(Moved(**_moved(forked[1])), 8.0),
+        Entry(Deleted(forked[2].node), 9.0),
+    ]
+    save_as(path, entries, "test 1")
+
+    async def test(rig: Rig) -> None:
+        assert forked[2].node not in rig.timeline.branches
+        assert forked[2].node in rig.timeline.nodes
+
+    replayed(test, path)
+
+
+def _moved(step: Step) -> dict[str, object]:
+    return {
+        "node": step.node,
+        "kept": 1,
+        "restored": 0,
+        "recomputed": 0,
+        "ms": 1.0,
+        "next": step.next,
+        "kv": step.kv,
+    }
+
+
+# ---- going live -------------------------------------------------------------------------------
+
+
+def restored(rig: Rig) -> Restored:
+    steps = rig.timeline.steps
+    last = steps[-1]
+    return Restored(
+        last.node, last.position + 1, tuple(s.logprob for s in steps), last.next, last.kv, last.memory, 5.0
+    )
+
+
+async def go(rig: Rig, *, fingerprint: str = "ab", **changes: object) -> None:
+    """Press G and have the model loaded."""
+    await rig.press("G")
+    facts = next(r for r in Session().load(fingerprint=fingerprint, **changes) if isinstance(r, ModelFacts))
+    await rig.push([Loading("weights", 1, 2, "x"), facts, Ended("Load")])
+
+
+def test_going_live_builds_the_tree_and_steps_on(path, state):
+    async def test(rig: Rig) -> None:
+        await rig.press("G")
+        assert rig.engine.started
+        assert rig.engine.sent == [commands.Load(LoadSettings("pocket"))]
+        assert "RETURNING" in rig.screen_text()
+        assert rig.timeline.steps[2].text.strip() in rig.screen_text()
+        await rig.press("home", "left")  # what was recorded can be looked at meanwhile
+        assert not rig.timeline.following
+        await rig.press("end")
+        facts = next(r for r in Session().load(fingerprint="ab") if isinstance(r, ModelFacts))
+        await rig.push([Loading("weights", 1, 2, "x"), facts, Ended("Load")])
+        assert rig.engine.names == ["Load", "Configure", "Restore"]
+        assert rig.engine.sent[1] == commands.Configure(USED)
+        assert rig.engine.sent[2].node == rig.timeline.tip
+        assert len(rig.engine.sent[2].nodes) == 9
+        await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
+        assert "to the last bit" in rig.status
+        assert "● DECODE step 5" in rig.screen_text()
+        assert rig.app.controller.replay is None
+        await rig.press("space")
+        assert rig.engine.names[-1] == "Step"
+        await rig.press("asterisk")
+
+    replayed(test, path, save=state)
+    (own,) = state.iterdir()
+    values = [entry.value for entry in load(own, torn_ok=True).entries]
+    before = [entry.value for entry in load(path).entries]
+    assert values[: len(before)] == before
+    assert isinstance(values[-1], Marked)
+    assert any(isinstance(value, Restored) for value in values)
+
+
+def test_a_difference_is_told(path):
+    async def test(rig: Rig) -> None:
+        await go(rig)
+        good = restored(rig)
+        from dataclasses import replace
+
+        off = replace(good, logprobs=tuple(each - 0.25 for each in good.logprobs))
+        await rig.push([Ended("Configure"), off, Ended("Restore")])
+        assert "it differs" in rig.status
+        assert "0.25" in rig.status
+
+    replayed(test, path)
+
+
+def test_another_model_is_refused_with_both_names_and_compared_when_asked_again(path):
+    async def test(rig: Rig) -> None:
+        await go(rig, fingerprint="cd", name="other")
+        assert "other is not the recorded pocket" in rig.status
+        assert rig.app.controller.replay is not None
+        assert rig.engine.names == ["Load"]
+        await rig.press("v")
+        assert rig.status == REFUSED
+        await rig.press("G")
+        assert rig.engine.names == ["Load", "Configure", "Restore"]
+        await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
+        assert rig.app.controller.replay is None
+
+    replayed(test, path)
+
+
+def test_a_model_with_another_vocabulary_is_refused_for_good(path):
+    async def test(rig: Rig) -> None:
+        await go(rig, fingerprint="cd", vocabulary=99)
+        await rig.press("G")
+        assert rig.engine.names == ["Load"]
+        assert "Restore" not in rig.engine.names
+
+    replayed(test, path)
+
+
+def test_a_model_that_isnt_there_leaves_the_recording_and_another_place_can_be_named(path):
+    async def test(rig: Rig) -> None:
+        await rig.press("G")
+        await rig.push(
+            [
+                Loading("import", 0, 0, "mlx"),
+                Failure("Load", "No such directory.", "Check it."),
+                Ended("Load"),
+            ]
+        )
+        assert "No such directory" in rig.status
+        assert rig.timeline.steps[2].text.strip() in rig.screen_text()
+        assert "● RECORDED" in rig.screen_text()
+        await rig.press("o")
+        rig.app.screen.query_one("#model-name").value = "/elsewhere"
+        await rig.press("enter")
+        assert rig.engine.sent[-1] == commands.Load(LoadSettings("/elsewhere"))
+
+    replayed(test, path)
+
+
+def test_going_live_can_be_stopped(path):
+    async def test(rig: Rig) -> None:
+        await rig.press("G", "escape")
+        assert rig.engine.sent[0].cancel.is_set()
+        await rig.push([Ended("Load", cancelled=True)])
+        assert "Stopped" in rig.status
+        assert "● RECORDED" in rig.screen_text()
+
+    replayed(test, path)
+
+
+def test_going_live_in_the_middle_takes_only_what_is_on_show(path, state):
+    async def test(rig: Rig) -> None:
+        await rig.press(*["backspace"] * 4)
+        await rig.pilot.pause(0.1)
+        await go(rig)
+        assert len(rig.engine.sent[2].nodes) == len(
+            [n for n in rig.timeline.nodes.values() if isinstance(n, Step)]
+        )
+        await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
+
+    replayed(test, path, save=state)
+    (own,) = state.iterdir()
+    assert sum(isinstance(e.value, Step) for e in load(own, torn_ok=True).entries) == 6
+
+
+def test_entries_that_contradict_each_other_end_the_recording_there(path):
+    lost = BeamStep(1, (Beam(900, 800, 0, 0, 5, " x", -1.0, -1.0, -1.0, 1),), (), (), None, 1, 1.0, False)
+    opened = BeamOpened(6, 1, 1.0, False, 5)
+    entries = load(path).entries
+    save_as(path, [*entries, Entry(opened, 9.0), Entry(lost, 9.0), *entries], "test 1")
+
+    async def test(rig: Rig) -> None:
+        assert "BeamStep" in rig.status
+        assert "Cut off" in rig.status
+        assert len(rig.timeline.steps) == 5
+        await rig.press("left", "right", "t", "t")
+
+    replayed(test, path)
+
+
+# ---- resuming ---------------------------------------------------------------------------------
+
+
+def test_resuming_goes_live_by_itself_and_appends_to_the_file(state):
+    state.mkdir()
+    trace(state / "20260101-000000-x.jsonl")
+    before = load(state / "20260101-000000-x.jsonl").entries
+    path = state / "20260101-000000-x.jsonl"
+    from engine.trace import Journal
+
+    path.unlink()
+    journal = Journal.create(path, "test 1")
+    for entry in before:
+        journal.write_entry(entry)
+    journal.close()
+    with path.open("ab") as file:
+        file.write(b'{"Marked":[1,"half')
+
+    async def test(rig: Rig) -> None:
+        await rig.pilot.pause(0.1)
+        assert rig.engine.sent == [commands.Load(LoadSettings("pocket", kv_bits=8))]
+        assert "incomplete" in next(iter(rig.app._notifications)).message
+        facts = next(r for r in Session().load(fingerprint="ab") if isinstance(r, ModelFacts))
+        await rig.push([facts, Ended("Load")])
+        await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
+        await rig.press("asterisk")
+
+    replayed(test, path, save=state, live=True, load={"kv_bits": 8})
+    assert [p.name for p in state.iterdir()] == [path.name]
+    values = [entry.value for entry in load(path, torn_ok=True).entries]
+    assert values[: len(before)] == [entry.value for entry in before]
+    assert isinstance(values[-1], Marked)
+
+
+def test_a_damaged_session_is_shown_but_not_gone_on_with(path):
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[-4] = lines[-4].replace(b'"Step"', b'"Stop"')
+    path.write_bytes(b"".join(lines))
+
+    async def test(rig: Rig) -> None:
+        assert "Cut off: Line" in rig.status
+        assert rig.engine.sent == []
+
+    replayed(test, path, live=True)
+
+
+# ---- without MLX ------------------------------------------------------------------------------
+
+BLOCKED = """
+import asyncio, sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"mlx", "mlx_lm", "transformers", "tokenizers", "numpy", "safetensors", "torch"}:
+            raise ImportError(f"{name} is not there")
+sys.meta_path.insert(0, Block())
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.demo import DEMONSTRATION
+from inspector.tools.recordings.traces import Opening
+async def main():
+    app = InspectorApp(LoadSettings(), Settings(), trace=Opening(DEMONSTRATION, play=True, speed=float("inf")))
+    async with app.run_test(size=(120, 40)) as pilot:
+        for _ in range(200):
+            await pilot.pause(0.05)
+            if app.controller.replay and app.controller.replay.at_end:
+                break
+        await pilot.press("home", "right", "w", "w", "t", "t", "c", "escape", "left_square_bracket", "m")
+        await pilot.press("question_mark", "escape", "B", "escape")
+        print(len(app.controller.timeline.nodes), "RECORDED" in app.export_screenshot())
+        await pilot.press("G")
+        await pilot.pause(1)
+        print(app.main.status.answer)
+asyncio.run(main())
+"""
+
+
+def test_the_demonstration_is_replayed_where_there_is_no_mlx():
+    done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    nodes, drawn = first.split()
+    assert int(nodes) > 100
+    assert drawn == "True"
+    assert "MLX can't be started" in second

@@ -1,0 +1,287 @@
+"""Save as, recent sessions, and the commands that list, replay and resume them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from textual.widgets import OptionList
+
+from engine.records import Step
+from engine.settings import LoadSettings
+from engine.trace import load
+from inspector.cli import main as cli
+from inspector.cli import terminal
+from inspector.demo import DEMONSTRATION
+from inspector.recordings import sessions
+from inspector.tools.recordings.save_as import SaveAsDialog
+from inspector.tools.recordings.sessions import SessionsDialog
+from inspector.widgets.dialog import Remark
+from tests.inspector.fakes import Session
+from tests.inspector.recordings.test_recorder import saved
+from tests.inspector.rig import Rig, run
+from tests.inspector.tools.recordings.test_replay_screen import replayed, trace
+
+
+def remark(rig: Rig) -> str:
+    """What stands under the field, whole: on the screen a long path breaks it."""
+    return str(rig.app.screen.query_one("#save-remark", Remark).content)
+
+
+async def save_to(rig: Rig, path: Path, *keys: str) -> None:
+    await rig.press("ctrl+s")
+    assert isinstance(rig.app.screen, SaveAsDialog)
+    rig.app.screen.query_one("#save-path").value = str(path)
+    await rig.press(*(keys or ("enter",)))
+    await rig.app.workers.wait_for_complete()
+    for _ in range(100):  # the dialog closes, or tells what is wrong, a moment after the file is written
+        await rig.pilot.pause(0.02)
+        if not isinstance(rig.app.screen, SaveAsDialog):
+            return
+        if rig.app.screen.query_one("#save-remark").has_class("-wrong"):
+            return
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
+def test_a_session_is_saved_whole(tmp_path, suffix):
+    path = tmp_path / f"mine{suffix}"
+
+    async def test(rig: Rig) -> None:
+        await rig.ready(4)
+        await save_to(rig, path)
+        assert "Saved" in rig.status
+        assert path.name in rig.status
+        entries = [entry.value for entry in load(path).entries]
+        assert entries == [entry.value for entry in rig.app.recording.entries]
+        assert sum(isinstance(value, Step) for value in entries) == 4
+
+    run(test)
+
+
+def test_a_recording_is_saved_whole_wherever_it_stands(tmp_path):
+    trace(tmp_path / "a.jsonl")
+
+    async def test(rig: Rig) -> None:
+        await rig.press("backspace", "backspace")
+        await save_to(rig, tmp_path / "b.jsonl")
+
+    replayed(test, tmp_path / "a.jsonl")
+    assert load(tmp_path / "b.jsonl").entries == load(tmp_path / "a.jsonl").entries
+
+
+def test_a_file_that_is_there_is_replaced_only_when_asked_twice(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("before")
+
+    async def test(rig: Rig) -> None:
+        await rig.ready(1)
+        await save_to(rig, path)
+        assert "is there already" in remark(rig)
+        assert path.read_text() == "before"
+        await rig.press("ctrl+s")
+        await rig.app.workers.wait_for_complete()
+        assert load(path).entries
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("", "No file was named"), ("{tmp}", "is a directory"), ("{tmp}/no/x", "There is no directory")],
+)
+def test_a_name_that_wont_do_is_told(tmp_path, name, told):
+    async def test(rig: Rig) -> None:
+        await rig.ready(1)
+        await save_to(rig, Path("x"), "escape")
+        await rig.press("ctrl+s")
+        rig.app.screen.query_one("#save-path").value = name.format(tmp=tmp_path)
+        await rig.press("enter")
+        assert told in remark(rig)
+        assert isinstance(rig.app.screen, SaveAsDialog)
+
+    run(test)
+
+
+def test_a_full_disk_leaves_what_was_there_and_the_dialog_open(tmp_path, monkeypatch):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("before")
+
+    def full(*rest: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    async def test(rig: Rig) -> None:
+        await rig.ready(1)
+        monkeypatch.setattr("engine.trace.save.os.fsync", full)
+        await save_to(rig, path, "enter", "enter")
+        assert "No space left" in remark(rig)
+        assert path.read_text() == "before"
+        assert [each.name for each in tmp_path.iterdir() if each.suffix == ".part"] == []
+
+    run(test)
+
+
+def test_before_the_model_is_there_there_is_nothing_to_save():
+    async def test(rig: Rig) -> None:
+        await rig.press("ctrl+s")
+        assert "nothing to save" in rig.status
+
+    run(test)
+
+
+# ---- recent sessions --------------------------------------------------------------------------
+
+
+async def listed(rig: Rig) -> OptionList:
+    await rig.press("ctrl+o")
+    await rig.app.workers.wait_for_complete()
+    await rig.pilot.pause()
+    assert isinstance(rig.app.screen, SessionsDialog)
+    return rig.app.screen.query_one(OptionList)
+
+
+def test_recent_sessions_are_listed_and_one_is_shown(state):
+    saved(state, "20260102-000000-old.jsonl", 500, steps=7)
+    (state / "20260101-000000-bad.jsonl").write_text("x\n")
+
+    async def test(rig: Rig) -> None:
+        await rig.ready(3)
+        options = await listed(rig)
+        assert options.option_count == 3
+        text = "\n".join(str(option.prompt) for option in options.options)
+        assert "3 tokens · runs" in text
+        assert "7 tokens" in text
+        assert "no trace" in text
+        texts = [str(option.prompt) for option in options.options]
+        options.highlighted = next(place for place, each in enumerate(texts) if "7 tokens" in each)
+        await rig.press("enter")
+        while rig.app.controller.replay is None or not rig.app.controller.replay.settled:
+            await rig.pilot.pause(0.02)
+        await rig.pilot.pause()
+        assert "● RECORDED step 7" in rig.screen_text()
+        await rig.press("G")  # the model is there already: nothing is loaded twice
+        assert rig.engine.names[-1] == "Load" or rig.engine.names[-1] == "Restore"
+
+    run(test, save=state)
+    assert len(list(state.iterdir())) == 3
+
+
+def test_the_session_that_runs_is_not_shown_over_itself(state):
+    async def test(rig: Rig) -> None:
+        await rig.ready(3)
+        await listed(rig)
+        await rig.press("enter")
+        assert "runs now" in rig.status
+        assert rig.app.controller.replay is None
+
+    run(test, save=state)
+
+
+def test_without_sessions_the_list_says_so():
+    async def test(rig: Rig) -> None:
+        await listed(rig)
+        assert "No session is saved yet" in rig.screen_text()
+
+    run(test)
+
+
+# ---- commands ---------------------------------------------------------------------------------
+
+
+def test_the_command_lists_sessions(state, capsys):
+    saved(state, "20260102-000000-old.jsonl", 500, steps=7)
+    (state / "20260101-000000-bad.jsonl").write_text("x\x1b\n")
+    assert cli.main(["sessions"]) == 0
+    out = capsys.readouterr().out
+    assert "20260102-000000-old" in out
+    assert "Once upon a time," in out
+    assert "no trace" in out
+    assert "\x1b" not in out
+    assert cli.main(["sessions", "--jsonl"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    good = next(each for each in found if not each["problem"])
+    assert (good["tokens"], good["prompt"], good["in_use"]) == (7, "Once upon a time,", False)
+
+
+def test_the_command_says_where_none_is(state, capsys):
+    assert cli.main(["sessions"]) == 0
+    assert "No session is saved in" in capsys.readouterr().out
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What the screen would be opened with."""
+    noted: dict[str, object] = {}
+
+    class App:
+        return_code, closed_in_time = 0, True
+
+        def __init__(self, *rest: object, **given: object) -> None:
+            noted.update(given)
+
+        def run(self) -> None:
+            noted["ran"] = True
+
+    import inspector.tools.recordings.traces  # before the module of the application is another one
+
+    assert inspector.tools.recordings.traces
+    monkeypatch.setitem(sys.modules, "inspector.app", types.SimpleNamespace(InspectorApp=App))
+    monkeypatch.setattr(terminal, "check", lambda *rest, **options: None)
+    return noted
+
+
+def test_replay_without_a_file_plays_the_demonstration(opened):
+    assert cli.main(["replay", "--speed", "2"]) == 0
+    trace = opened["trace"]
+    assert (trace.path, trace.play, trace.speed, trace.live) == (DEMONSTRATION, True, 2.0, False)
+
+
+def test_replay_takes_files_and_names(opened, state):
+    path = saved(state, "20260102-000000-old.jsonl", 500)
+    for name in (str(path), path.name, "20260102-000000-old"):
+        assert cli.main(["replay", name]) == 0
+        assert (opened["trace"].path, opened["trace"].play) == (path, False)
+
+
+def test_resume_takes_the_last_one_and_flags_of_the_model(opened, state):
+    path = saved(state, "20260102-000000-old.jsonl", 5)
+    saved(state, "20260103-000000-new.jsonl", 500)
+    assert cli.main(["--resume", "--kv-bits", "8"]) == 0
+    trace = opened["trace"]
+    assert (trace.path, trace.live, trace.load) == (path, True, {"kv_bits": 8})
+    assert opened["save"] == state
+    assert cli.main(["--resume", "20260103-000000-new", "--no-save"]) == 0
+    assert opened["trace"].path.name == "20260103-000000-new.jsonl"
+    assert opened["save"] is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--resume"], "No session is saved"),
+        (["--resume", "nope"], "There is no session 'nope'"),
+        (["--resume", "--temp", "1"], "--temp"),
+        (["--resume", "--prompt", "x"], "--prompt"),
+        (["replay", "nope"], "There is no session 'nope'"),
+        (["replay", "--speed", "7"], "must be one of 0.25"),
+        (["replay", __file__], "is no trace"),
+        (["replay", "."], ". is a directory."),
+        (["--resume", "/dev/null"], "/dev/null is no file that can be kept."),
+    ],
+)
+def test_what_cant_be_done_is_one_line_and_exit_2(opened, capsys, argv, told):
+    assert cli.main(argv) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert len(err.splitlines()) == 1
+
+
+def test_names_of_sessions_are_what_their_files_are(state):
+    saved(state, "20260102-000000-old.jsonl", 500)
+    (found,) = sessions.listed(state)
+    assert sessions.find(found.name, state) == found.path
+    assert found.peek.model == "pocket"
+    assert LoadSettings().model == "pocket"
+    assert Session().load()

@@ -1,0 +1,128 @@
+"""Sweeps on the screen: what is asked for, progress, stopping, and the tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.commands import Sweep
+from engine.records import Failure, Figure, Machine, Measuring, SweepPoint, Swept
+from inspector.cli.bench import spread
+from inspector.tools.sweeps.screen import SweepScreen
+from tests.inspector.rig import Rig, run
+
+MACHINE = Machine("Linux", "a [processor]", 2, 2**34, "3.11", "0.32", "0.32", "cpu")
+SWEPT = Swept(
+    MACHINE, "pocket", "llama", 7_000_000, "bfloat16", None, 3,
+    (
+        SweepPoint("ttft", 16, (Figure("TTFT", "ms", (50.0, 60.0, 70.0)), Figure("KV used", "bytes", (65536.0,)))),
+        SweepPoint("ttft", 64, (Figure("TTFT", "ms", (200.0, 240.0, 280.0)), Figure("KV used", "bytes", (262144.0,)))),
+        SweepPoint("inspection", 16, (Figure("run", "times", (1.1, 1.2, 1.3)),)),
+    ),
+    (("ttft", "the whole prompt"), ("tpot", "nothing"), ("inspection", "in turn")), ("No batch here.",), 100.0,
+)  # fmt: skip
+
+
+async def opened(rig: Rig) -> SweepScreen:
+    await rig.ready()
+    await rig.press("y")
+    assert isinstance(rig.app.screen, SweepScreen)
+    return rig.app.screen
+
+
+def sweep(rig: Rig) -> Sweep:
+    command = rig.engine.last(Sweep)
+    assert isinstance(command, Sweep)
+    return command
+
+
+def test_it_waits_for_the_person_and_measures_what_is_chosen():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        assert rig.engine.sent == []
+        await rig.press("3", "4", "left", "space")
+        assert sweep(rig).settings.sweeps == ("ttft", "tpot")
+        assert sweep(rig).settings.longest == 256
+        await rig.push([Measuring("Sweep", 3, 12, "ttft at 64")])
+        assert "3/12 ttft at 64" in rig.screen_text()
+        await rig.press("1")
+        assert rig.app.main.sweeping.chosen == ("ttft", "tpot")  # not while it runs
+
+    run(test)
+
+
+def test_one_sweep_is_always_chosen():
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig)
+        await rig.press("1", "2", "3", "4")
+        assert screen.control.chosen == ("inspection",)
+        await rig.press("1")
+        assert screen.control.chosen == ("ttft", "inspection")
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+def test_the_tables_have_bars_and_say_how(size):
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("space")
+        await rig.push([SWEPT])
+        await rig.end("Sweep")
+        lines = rig.screen_text().splitlines()
+        short = next(line for line in lines if "60.0 ms" in line)
+        long = next(line for line in lines if "240 ms" in line)
+        assert "60.0 ms (50.0-70.0)" in short
+        assert 0 < short.count("█") < long.count("█")
+        text = "\n".join(lines)
+        assert "the whole prompt" in text
+        assert "1.20 times (1.10-1.30)" in text
+        assert "Time per output token" not in text
+        await rig.press("pagedown")
+        assert "No batch here." in rig.screen_text()
+        assert "a [processor]" in rig.screen_text()
+
+    run(test, size=size)
+
+
+def test_space_and_escape_stop_it():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("space")
+        first = sweep(rig)
+        await rig.press("space")
+        assert first.cancel.is_set()
+        await rig.end("Sweep", cancelled=True)
+        assert "nothing was measured to the end" in rig.screen_text()
+        await rig.press("space", "escape")
+        assert sweep(rig) is not first
+        assert sweep(rig).cancel.is_set()
+        assert rig.app.screen is rig.app.main
+
+    run(test)
+
+
+def test_a_failure_stands_in_the_view():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("space")
+        await rig.push([Failure("Sweep", "This model [can't] be measured.", "Open another.")])
+        await rig.end("Sweep")
+        assert "This model [can't] be measured." in rig.screen_text()
+        assert "Open another." in rig.screen_text()
+
+    run(test)
+
+
+def test_without_a_model_there_is_nothing_to_measure():
+    async def test(rig: Rig) -> None:
+        await rig.press("y")
+        assert rig.app.screen is rig.app.main
+        assert "There is no model to measure yet" in rig.status
+
+    run(test)
+
+
+def test_a_spread_over_two_units_names_both():
+    assert spread(Figure("TTFT", "ms", (93.6, 503.0, 1160.0))) == " (93.6 ms-1.16 s)"
+    assert spread(Figure("TTFT", "ms", (93.6, 95.0))) == " (93.6-95.0)"
+    assert spread(Figure("TTFT", "ms", (93.6,))) == ""

@@ -1,0 +1,355 @@
+"""The tree panel: what a row says, what the cursor does, what is written below it, what is painted anew."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked
+from inspector.state.branches import Sums, Token, folded
+from inspector.state.timeline import Timeline
+from inspector.tools.tree.columns import COLUMNS, fitting, logprob, perplexity, told
+from inspector.tools.tree.panel import FORK, KEYS_HERE, TreePanel, written
+from inspector.tools.tree.view import TreeView
+from tests.inspector.fakes import HOSTILE, TORN, Session, session
+from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
+
+
+def choose(made: Session, node: int, nth: int = 1) -> None:
+    """Take the candidate so many places behind the picked one."""
+    tip = made.tips[node]
+    others = [candidate.id for candidate in tip.candidates if candidate.id != tip.picked]
+    made.choose(node, others[nth])
+
+
+def forked() -> tuple[Session, Timeline]:
+    """Prompt, `there was`, then `a little` or another token with two more."""
+    made = session(4)
+    steps = made.timeline().steps
+    choose(made, steps[1].node)
+    made.steps(2)
+    return made, made.timeline()
+
+
+def rows(pilot) -> list[str]:
+    """The rows of the tree, between its head and what is below."""
+    found = [line.strip("│ ▎") for line in lines(pilot)]
+    return [line for line in found if any(knot in line for knot in "●○◆▸")]
+
+
+# ---- rows -----------------------------------------------------------------------------------------
+
+
+@on_screen
+async def test_every_branch_has_a_row_with_its_lines_text_and_numbers():
+    _, timeline = forked()
+    async with shown(TreePanel(), (130, 20)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        prompt, first, old, new = rows(pilot)
+        assert prompt.startswith("● Once upon a time,")
+        assert "prompt" in prompt
+        assert first.startswith("└─● ␣there was")
+        assert old.startswith("├─○ ␣a little")
+        assert new.startswith("▶   └─◆ ")
+        branch = timeline.branches.of(timeline.tip)
+        numbers = (branch.sums.logprob, branch.sums.mean, timeline.branches.completion(branch).logprob)
+        assert new.split()[-6:-4] == ["chosen", "3"]
+        assert new.split()[-2] == f"{branch.sums.perplexity:.2f}"
+        for number in numbers:
+            assert f"{number:.2f}" in new
+        assert "Tree · 12 tokens in 4 branches" in screen(pilot)
+
+
+@on_screen
+async def test_a_path_that_ends_inside_a_branch_says_where():
+    made, timeline = forked()
+    branch = timeline.branches.of(timeline.tip)
+    timeline.apply(made.move(branch.nodes[1]))
+    async with shown(TreePanel(), (130, 20)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        assert "at 2 of 3" in rows(pilot)[-1]
+        timeline.apply(made.move(timeline.branches.root.children[0].children[0].children[0].last))
+        panel.show(timeline)
+        await pilot.pause()
+        assert [row.lstrip("▶ │├└─")[0] for row in rows(pilot)] == ["●", "●", "◆", "○"]
+
+
+@on_screen
+async def test_names_bookmarks_and_notes_stand_in_the_row_and_below():
+    _, timeline = forked()
+    branch = timeline.branches.of(timeline.tip)
+    timeline.apply(Marked(branch.first, name="[/]ending\x1b", bookmarked=True, note="why?", caption="look"))
+    timeline.apply(Marked(branch.last, name="last"))
+    async with shown(TreePanel(), (130, 20)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        assert "◆ ★ ✎ [/]ending␛ " in rows(pilot)[-1]
+        assert "· last in it " in rows(pilot)[-1]
+        assert "★ [/]ending␛ ✎ why? ❝ look · at its token 3: last" in screen(pilot)
+
+
+@on_screen
+async def test_hostile_text_is_drawn_harmlessly_in_every_width():
+    for width in (24, 60, 130):
+        made = Session(story=(*HOSTILE, *TORN))
+        made.load()
+        made.open()
+        made.steps(30)
+        choose(made, made.timeline().steps[3].node)
+        async with shown(TreePanel(), (width, 24)) as (panel, pilot):
+            panel.show(made.timeline())
+            await pilot.pause()
+            text = screen(pilot)
+            assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\u200d\ud83d\U000e0041")
+            assert all(cell_len(line) <= width for line in text.split("\n"))
+
+
+@on_screen
+async def test_only_rows_that_changed_are_drawn_again():
+    made, timeline = forked()
+    async with shown(TreePanel(), (130, 20)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        table, drawn = panel._table, []
+        draw = table._strip
+        table._strip = lambda look, branch, width: drawn.append(branch.first) or draw(look, branch, width)
+        timeline.apply(made.step())
+        panel.show(timeline)
+        await pilot.pause()
+        assert drawn == [timeline.branches.of(timeline.tip).first]
+        drawn.clear()
+        panel.move(-1)
+        panel.show(timeline)
+        await pilot.pause()
+        assert len(drawn) == 2
+        assert [row for row in rows(pilot) if row.startswith("▶")] == [rows(pilot)[-2]]
+
+
+@on_screen
+async def test_an_empty_tree_says_why_and_what_to_press():
+    made = Session()
+    async with shown(TreePanel(), (80, 12)) as (panel, pilot):
+        panel.show(made.timeline())
+        await pilot.pause()
+        assert "The model is loading." in screen(pilot)
+        made.load()
+        panel.show(made.timeline())
+        await pilot.pause()
+        assert "There is no prompt yet." in screen(pilot)
+        assert "Press p to write one." in screen(pilot)
+
+
+@on_screen
+async def test_without_a_fork_it_says_how_to_make_one():
+    async with shown(TreePanel(), (130, 16)) as (panel, pilot):
+        panel.show(session(3).timeline())
+        await pilot.pause()
+        assert FORK in screen(pilot)
+        panel.show(forked()[1])
+        await pilot.pause()
+        assert KEYS_HERE in screen(pilot)
+
+
+@on_screen
+async def test_what_is_deleted_is_counted_with_the_key_that_brings_it_back():
+    _, timeline = forked()
+    timeline.apply(Deleted(timeline.branches.root.children[0].children[0].children[0].first))
+    async with shown(TreePanel(), (80, 16)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        assert "2 deleted: u brings back" in screen(pilot)
+        assert len(rows(pilot)) == 2, "the run on both sides of the fork is one again"
+
+
+@on_screen
+async def test_clicks_select_go_and_fold():
+    _, timeline = forked()
+    async with shown(TreePanel(), (130, 20)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        x, y = find(pilot, "␣a little")
+        await pilot.click(offset=(x, y))
+        assert not heard(pilot, TreePanel.BranchChosen)
+        await pilot.pause(0.6)
+        await pilot.click(offset=(x, y))
+        await pilot.pause()
+        (chosen,) = heard(pilot, TreePanel.BranchChosen)
+        assert chosen.node == timeline.branches.of(chosen.node).last
+        x, y = find(pilot, "● ␣there")
+        await pilot.click(offset=(x, y))
+        await pilot.pause()
+        assert "· +2 branches" in rows(pilot)[-1]
+        assert rows(pilot)[-1].startswith("▶ └─▸")
+
+
+@on_screen
+async def test_the_light_theme_and_a_terminal_without_colours_have_the_same_signs():
+    _, timeline = forked()
+    for colours, theme in ((True, "textual-light"), (False, "textual-dark")):
+        async with shown(TreePanel(), (130, 20), colours=colours, theme=theme) as (panel, pilot):
+            panel.show(timeline)
+            await pilot.pause()
+            assert [row.lstrip("▶ │├└─")[0] for row in rows(pilot)] == ["●", "●", "○", "◆"]
+            assert style_at(pilot, "◆").color is not None
+
+
+@on_screen
+async def test_beams_tell_what_became_of_them():
+    made = session(2)
+    timeline, tip = made.timeline(), made.node
+    one, two = (Beam(tip + n, tip, n - 1, 0, n, " x", -1.0 * n, -1.0 * n, -0.5 * n, 1) for n in (1, 2))
+    timeline.apply(BeamOpened(tip, 2, 1.0, False, 8))
+    timeline.apply(BeamStep(1, (one, two), (), (), one, 2, 1.0, False))
+    async with shown(TreePanel(), (130, 20)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        assert [row.split("·")[1].split()[:2] for row in rows(pilot)[-2:]] == [["live", "beam"]] * 2
+        timeline.apply(
+            BeamStep(2, (replace(one, node=tip + 3, parent=one.node),), (two,), (), None, 1, 1.0, False)
+        )
+        best = Hypothesis(tip + 3, (1, 1), " x x", -1.0, -0.5, 2, "length")
+        timeline.apply(BeamEnded((best,), best, (), 2, "length", 9.0))
+        panel.show(timeline)
+        panel.move(1)
+        panel.show(timeline)
+        await pilot.pause()
+        assert "· rank 1, greedy" in rows(pilot)[-2]
+        assert "· fell out at step 2" in rows(pilot)[-1]
+        faint = panel._table.ink("faint").color
+        assert style_at(pilot, "␣x x").color != faint
+        assert style_at(pilot, "␣x · fell").color == style_at(pilot, "· fell").color == faint
+        assert "beam score -0.5000" in screen(pilot)
+
+
+# ---- cursor and folds -----------------------------------------------------------------------------
+
+
+def view() -> tuple[TreeView, Session, Timeline]:
+    made, timeline = forked()
+    looked = TreeView()
+    looked.look(timeline)
+    return looked, made, timeline
+
+
+def test_the_cursor_begins_at_the_tip_and_follows_other_paths():
+    looked, made, timeline = view()
+    assert looked.cursor is timeline.branches.of(timeline.tip)
+    looked.put(0)
+    assert looked.row == 0
+    timeline.apply(made.step())
+    looked.look(timeline)
+    assert looked.row == 0, "a step leaves it"
+    timeline.apply(made.move(looked.rows[2].last))
+    looked.look(timeline)
+    assert looked.row == 2
+
+
+def test_folds_hide_what_hangs_below_and_arrows_walk():
+    looked, _, timeline = view()
+    looked.put(1)
+    looked.fold()
+    assert len(looked.rows) == 2
+    assert looked.folded(looked.rows[1]) == 2
+    looked.fold()
+    assert looked.row == 0
+    looked.unfold()
+    assert looked.row == 1
+    looked.unfold()
+    assert len(looked.rows) == 4
+    looked.unfold()
+    assert looked.row == 2
+    looked.put(99)
+    assert looked.row == 3
+    looked.put(1)
+    looked.fold()
+    looked.follow()
+    looked.look(timeline)
+    assert looked.cursor is looked.tip, "the tip is never hidden where it is asked for"
+
+
+def test_another_path_unfolds_the_way_to_its_tip():
+    looked, made, timeline = view()
+    looked.put(0)
+    looked.fold()
+    assert len(looked.rows) == 1
+    choose(made, timeline.steps[0].node, 3)
+    for record in made.records[-2:]:
+        timeline.apply(record)
+    looked.look(timeline)
+    assert looked.tip in looked.rows
+
+
+def test_the_cursor_steps_aside_of_what_is_deleted():
+    looked, _, _ = view()
+    for row, beside in ((2, "next"), (3, "before")):
+        looked.put(row)
+        other = looked.rows[5 - row].first
+        looked.step_aside()
+        assert looked.cursor.first == other, beside
+    looked.put(1)
+    looked.step_aside()
+    assert looked.row == 0
+
+
+def test_deep_trees_keep_room_for_text():
+    made = session(1)
+    for _ in range(30):
+        parent = made.timeline().tip
+        made.step()
+        child = made.node
+        choose(made, parent)
+        made.move(child)
+    looked = TreeView()
+    looked.look(made.timeline())
+    guides = looked.guides(looked.tip, 20)
+    assert len(guides) <= 20
+    assert guides.startswith("⋯")
+    assert guides.endswith("─")
+
+
+# ---- numbers --------------------------------------------------------------------------------------
+
+
+def test_columns_give_way_to_the_text():
+    assert fitting(200, 30) == COLUMNS
+    assert [column.head for column in fitting(78, 30)] == ["made", "tokens", "mean", "from start"]
+    assert fitting(30, 30) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (-0.5, "-0.50"), (-1234.5, "-1\u2009234"), (-math.inf, "-∞"), (0.0, "0.00")],
+)
+def test_logprobs_as_text(value: float | None, text: str):
+    assert logprob(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (1.0, "1.00"), (1234.4, "1\u2009234"), (3e9, "3e09")]
+)
+def test_perplexities_as_text(value: float | None, text: str):
+    assert perplexity(value) == text
+
+
+def test_sums_in_words_tell_what_is_known():
+    assert told("branch", Sums(1, 0, 0.0)) == "branch 1 token"
+    assert told("branch", Sums(3, 2, -2.0)) == (
+        "branch 3 tokens, logprob of the 2 known -2.00, mean -1.00, perplexity 2.72"
+    )
+
+
+def test_an_impossible_token_is_told_so():
+    (branch,) = folded([Token(1, 0, "x", b"x", -math.inf)])
+    assert logprob(branch.sums.logprob) == "-∞"
+    assert perplexity(branch.sums.perplexity) == "∞"
+
+
+def test_marks_on_one_line():
+    mark = Marked(1, "a", True, "b", "c")
+    assert written(mark) == "★ a ✎ b ❝ c"
+    assert written(replace(mark, name="", bookmarked=False, caption="")) == "✎ b"

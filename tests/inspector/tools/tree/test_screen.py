@@ -1,0 +1,307 @@
+"""The tree on the main screen: its keys, marks, deletions that wait for the path, and where the panel stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine import commands
+from engine.records import Deleted, Marked, Undeleted
+from inspector.main.keyline import IN_TREE, fitting
+from inspector.main.layout import CANDIDATES, KV, SAMPLER, STEPS, TEXT, TIMING, TREE, Layout, panels_shown
+from inspector.tools.tree.naming import NamingDialog
+from inspector.tools.tree.panel import TreePanel
+from inspector.widgets.safety import Line
+from tests.inspector.rig import Rig, run
+
+
+def shown(rig: Rig) -> list[str]:
+    return [panel.id for panel in rig.app.main.query("#panels > .panel") if panel.display]
+
+
+async def forked(rig: Rig) -> list[int]:
+    """Four steps, and from the second on another branch; returns the last nodes of the four branches."""
+    await rig.ready(steps=4)
+    made, steps = rig.session, rig.timeline.steps
+    tip = made.tips[steps[1].node]
+    other = next(candidate.id for candidate in tip.candidates if candidate.id != tip.picked)
+    await rig.push(made.choose(steps[1].node, other))
+    await rig.push(made.steps(2))
+    await rig.press("t")
+    return [branch.last for branch in rig.timeline.branches]
+
+
+# ---- where it stands --------------------------------------------------------------------------
+
+
+def test_the_tree_takes_the_place_of_the_steps_or_of_the_deck():
+    assert panels_shown(Layout.GRID, TREE, TREE, STEPS, tree=True) == {TEXT, CANDIDATES, TREE, KV, TIMING}
+    assert panels_shown(Layout.GRID, TREE, TREE, STEPS, why=True, tree=True) == {TEXT, TREE, SAMPLER}
+    assert panels_shown(Layout.STACK, TREE, TREE, STEPS, tree=True) == {TEXT, CANDIDATES, TREE}
+    assert panels_shown(Layout.STACK, TEXT, TREE, STEPS, why=True, tree=True) == {TEXT, SAMPLER}
+    assert panels_shown(Layout.SINGLE, TREE, TREE, STEPS, tree=True) == {TREE}
+
+
+@pytest.mark.parametrize(
+    ("size", "without", "with_it"),
+    [
+        (
+            (120, 40),
+            ["text", "candidates", "steps", "kv", "timing"],
+            ["text", "candidates", "tree", "kv", "timing"],
+        ),
+        ((80, 24), ["text", "candidates", "steps"], ["text", "candidates", "tree"]),
+        ((100, 16), ["text", "candidates"], ["text", "tree"]),
+        ((60, 20), ["text"], ["tree"]),
+    ],
+)
+def test_t_and_7_open_the_tree_t_and_escape_close_it(
+    size: tuple[int, int], without: list[str], with_it: list[str]
+):
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        assert shown(rig) == without
+        for opens, closes in (("t", "t"), ("7", "escape")):
+            await rig.press(opens)
+            assert shown(rig) == with_it
+            assert isinstance(rig.app.focused, TreePanel)
+            await rig.press(closes)
+            assert shown(rig) == without
+        assert rig.engine.sent == []
+
+    run(test, size)
+
+
+def test_the_tree_stays_while_others_are_visited_and_goes_for_the_steps():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("t", "2", "4", "1")
+        assert "tree" in shown(rig)
+        await rig.press("w")
+        assert shown(rig) == ["text", "sampler", "tree"]
+        await rig.press("escape", "3")
+        assert shown(rig) == ["text", "candidates", "steps", "kv", "timing"]
+
+    run(test)
+
+
+def test_the_last_line_tells_the_keys_of_the_tree():
+    assert set(IN_TREE.values()) <= set(fitting(200, tree=True))
+
+    async def test(rig: Rig) -> None:
+        await forked(rig)
+        assert "↑↓ branch" in rig.screen_text()
+        assert rig.status == "↑ ↓ to a branch, ⏎ goes to its end, t goes back"
+        await rig.press("1")
+        assert "↑↓ candidate" in rig.screen_text()
+
+    run(test)
+
+
+# ---- going ------------------------------------------------------------------------------------
+
+
+def test_arrows_and_enter_go_to_the_end_of_a_branch():
+    async def test(rig: Rig) -> None:
+        ends = await forked(rig)
+        slot, highlighted = rig.timeline.slot, rig.app.main.candidates.highlighted
+        await rig.press("up")
+        assert (slot, highlighted) == (rig.timeline.slot, rig.app.main.candidates.highlighted)
+        await rig.press("enter")
+        assert rig.engine.sent == [commands.MoveTo(ends[2])]
+        await rig.push([rig.session.move(ends[2])])
+        await rig.end("MoveTo")
+        assert rig.app.main.forest.branch.last == ends[2]
+        await rig.press("enter")
+        assert rig.status == "The path ends here already: space steps on"
+        await rig.press("home", "right", "left", "left")
+        assert rig.app.main.forest.branch.last == ends[0]
+        await rig.press("end")
+        assert rig.app.main.forest.branch.last == ends[2]
+        await rig.press("pageup")
+        assert rig.app.main.forest.branch.last == ends[0]
+        assert len(rig.engine.sent) == 1
+
+    run(test)
+
+
+def test_outside_the_tree_the_arrows_are_what_they_were():
+    async def test(rig: Rig) -> None:
+        await forked(rig)
+        branch = rig.app.main.forest.branch
+        await rig.press("2", "down", "left")
+        assert rig.timeline.slot == len(rig.timeline.items) - 1
+        assert rig.app.main.forest.branch is branch
+
+    run(test)
+
+
+def test_a_click_on_a_row_makes_the_tree_the_current_panel():
+    async def test(rig: Rig) -> None:
+        await forked(rig)
+        await rig.press("1")
+        table = rig.app.main.forest._table
+        await rig.pilot.click(table, offset=(12, 2))
+        await rig.pilot.pause()
+        assert rig.app.main.at_tree
+        assert rig.app.main.forest._view.row == 1
+
+    run(test)
+
+
+# ---- marks ------------------------------------------------------------------------------------
+
+
+def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token():
+    async def test(rig: Rig) -> None:
+        await forked(rig)
+        first = rig.app.main.forest.branch.first
+        await rig.press("asterisk")
+        assert rig.timeline.marks.at(first) == Marked(first, bookmarked=True)
+        assert rig.status.startswith("Bookmarked ")
+        await rig.press("asterisk")
+        assert rig.timeline.marks.of == {}
+        assert rig.status.endswith("is gone.")
+        await rig.press("1", "left", "asterisk", "left", "right")
+        item = rig.timeline.selected
+        assert rig.timeline.marks.at(item.node).bookmarked
+        assert rig.status == f"Looking at step {item.index + 1} ★. Press end for the tip, ⏎ to branch here"
+
+    run(test)
+
+
+def test_one_dialog_asks_for_name_note_and_caption():
+    async def test(rig: Rig) -> None:
+        await forked(rig)
+        first = rig.app.main.forest.branch.first
+        await rig.press("N", *"ab", "tab", *"cd", "tab", *"ef", "enter")
+        assert rig.timeline.marks.at(first) == Marked(first, "ab", False, "cd", "ef")
+        assert rig.status == "Kept: ab ✎ cd ❝ ef"
+        await rig.press("N")
+        assert isinstance(rig.app.screen, NamingDialog)
+        assert rig.app.screen.query_one("#naming-note", Line).value == "cd"
+        await rig.press("backspace", "escape")
+        assert rig.timeline.marks.at(first).name == "ab"
+        await rig.press("N", "backspace", "backspace", "tab", "backspace", "backspace", "tab", "backspace",
+                        "backspace", "ctrl+s")  # fmt: skip
+        assert rig.timeline.marks.of == {}
+        assert rig.status == "Nothing is written here now."
+
+    run(test)
+
+
+def test_marks_come_as_records_that_others_hear():
+    async def test(rig: Rig) -> None:
+        ends = await forked(rig)
+        told: list[object] = []
+        rig.app.controller.listeners.append(told.append)
+        await rig.press("asterisk", "up", "x", "u")
+        assert [type(record) for record in told] == [Marked, Deleted, Undeleted]
+        assert rig.timeline.branches.of(ends[2]) is not None
+
+    run(test)
+
+
+# ---- deletions --------------------------------------------------------------------------------
+
+
+def test_a_branch_beside_the_path_is_deleted_at_once_and_brought_back():
+    async def test(rig: Rig) -> None:
+        ends = await forked(rig)
+        before = [branch.nodes for branch in rig.timeline.branches]
+        await rig.press("up", "x")
+        assert rig.status == "Deleted 2 tokens in 1 branch. u brings them back"
+        assert ends[2] not in rig.timeline.branches
+        assert rig.engine.sent == []
+        await rig.press("u")
+        assert rig.status == "Brought back 2 tokens"
+        assert [branch.nodes for branch in rig.timeline.branches] == before
+        await rig.press("u")
+        assert rig.status.startswith("Nothing is deleted.")
+
+    run(test)
+
+
+def test_several_deletions_are_undone_one_after_another():
+    async def test(rig: Rig) -> None:
+        await forked(rig)
+        made, first = rig.session, rig.timeline.steps[0].node
+        for nth in (2, 3):
+            await rig.push([made.move(first), made.step(made.tips[first].candidates[nth + 3].id, "chosen")])
+        await rig.push([made.move(made.paths[made.node][-2])])
+        count = len(rig.timeline.branches)
+        await rig.press("end", "down", "down", "x", "delete")
+        assert rig.timeline.marks.hidden >= 2
+        await rig.press("u")
+        assert "still deleted: u again" in rig.status
+        await rig.press("u")
+        assert len(rig.timeline.branches) == count
+
+    run(test)
+
+
+def test_what_the_path_runs_through_is_deleted_once_the_path_is_elsewhere():
+    async def test(rig: Rig) -> None:
+        ends = await forked(rig)
+        await rig.press("r", "x", "x")
+        run_command, move = rig.engine.sent
+        assert run_command.cancel.is_set()
+        assert move == commands.MoveTo(ends[1])
+        await rig.push([rig.session.step()])
+        await rig.end("Run", cancelled=True)
+        assert ends[3] in rig.timeline.branches, "not yet"
+        await rig.push([rig.session.move(ends[1])])
+        await rig.end("MoveTo")
+        assert rig.status == "Deleted 4 tokens in 1 branch. u brings them back"
+        assert rig.timeline.tip == ends[1]
+        assert ends[3] not in rig.timeline.branches
+
+    run(test)
+
+
+def test_a_move_that_was_stopped_deletes_nothing():
+    async def test(rig: Rig) -> None:
+        ends = await forked(rig)
+        await rig.press("x", "escape")
+        await rig.end("MoveTo", cancelled=True)
+        assert rig.status.startswith("Not deleted: the path still runs through it")
+        assert ends[3] in rig.timeline.branches
+
+    run(test)
+
+
+def test_a_branch_that_is_being_moved_to_is_left_first():
+    async def test(rig: Rig) -> None:
+        ends = await forked(rig)
+        await rig.press("up", "enter", "x")
+        assert rig.engine.sent == [commands.MoveTo(ends[2]), commands.MoveTo(ends[1])]
+        await rig.push([rig.session.move(ends[2])])
+        await rig.end("MoveTo")
+        assert ends[2] in rig.timeline.branches
+        await rig.push([rig.session.move(ends[1])])
+        await rig.end("MoveTo")
+        assert ends[2] not in rig.timeline.branches
+
+    run(test)
+
+
+def test_a_new_prompt_forgets_the_deletion_that_waits():
+    async def test(rig: Rig) -> None:
+        await forked(rig)
+        await rig.press("x")
+        await rig.push(rig.session.open())
+        await rig.end("MoveTo", cancelled=True)
+        assert rig.timeline.marks.hidden == 0
+
+    run(test)
+
+
+def test_the_prompt_is_not_deleted_and_outside_the_tree_nothing_is():
+    async def test(rig: Rig) -> None:
+        await forked(rig)
+        await rig.press("home", "x")
+        assert rig.status == "The prompt can't be deleted. Press p to begin with another."
+        await rig.press("1", "x")
+        assert rig.status == "Press t for the tree: there x deletes the branch under the cursor."
+        assert rig.timeline.marks.hidden == 0
+
+    run(test)

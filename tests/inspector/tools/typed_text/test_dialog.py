@@ -1,0 +1,306 @@
+"""Typing one's own text into the path: where it goes, what it will be, what the model thought of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Button
+
+from engine import commands
+from engine.records import Ended, Failure, Piece, Tokenized
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.tools.typed_text.dialog import KEYS, OwnArea, OwnTextDialog, spot
+from inspector.tools.typed_text.pieces import PieceList
+from inspector.tools.typed_text.tally import tally
+from tests.inspector.fakes import session as made
+from tests.inspector.main.test_dialogs import HOSTILE, remark
+from tests.inspector.rig import Rig, run
+from tests.inspector.tools.sampler.test_what_if_real import until
+
+
+def pieces(text: str) -> tuple[Piece, ...]:
+    """A text cut before each blank, special tokens whole."""
+    parts = re.findall(r"<\|\w+\|>| ?[^ <]+|\s", text)
+    return tuple(Piece(300 + n, each, each.encode("utf-8", "replace"), each.startswith("<|"))
+                 for n, each in enumerate(parts))  # fmt: skip
+
+
+async def answered(rig: Rig) -> None:
+    """Answer what was asked last."""
+    asked = rig.engine.asked[-1]
+    assert isinstance(asked, commands.Tokenize)
+    await rig.push([Tokenized(asked.text, pieces(asked.text)), Ended("Tokenize")])
+
+
+async def opened(rig: Rig, *keys: str, text: str = "") -> None:
+    await rig.ready(steps=6)
+    await rig.press(*keys, "a")
+    await answered(rig)
+    if text:
+        rig.app.screen.query_one(OwnArea).text = text
+        await rig.pilot.pause()
+        await answered(rig)
+
+
+def said(rig: Rig) -> tuple[str, bool]:
+    return remark(rig, "own-remark")
+
+
+# ---- where it goes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slot", "words"),
+    [
+        (None, "After ‹␣named›, at the end of the text."),
+        (10, "After ‹␣girl›, in the place of ‹␣named›, which keeps its own branch."),
+        (5, "After ‹,›, in the place of ‹␣there›, which keeps its own branch."),
+        (3, "After ‹␣a›, in the place of ‹␣time›: the prompt as it was keeps its own branch."),
+    ],
+)
+def test_it_says_where_the_text_goes(slot, words):
+    timeline = made(6).timeline()
+    timeline.select(slot)
+    found = spot(timeline)
+    assert found.words == words
+    assert (found.node, found.taken, found.window) == (timeline.before, timeline.slot, 512)
+
+
+def test_the_dialog_says_so():
+    async def test(rig: Rig) -> None:
+        await opened(rig, "left")
+        assert remark(rig, "own-spot") == (spot(rig.timeline).words, False)
+
+    run(test)
+
+
+def test_before_the_first_token_nothing_is_offered():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("home", "home", "a")
+        assert rig.app.screen is rig.app.main
+        assert "Nothing can go before the first token" in rig.status
+
+    run(test)
+
+
+# ---- what it will be --------------------------------------------------------------------------
+
+
+def test_the_tokens_are_shown_with_their_ids_and_counted():
+    async def test(rig: Rig) -> None:
+        await opened(rig, text=" a dragon<|im_end|>")
+        assert said(rig) == ("3 tokens, 1 of them special. The context then holds 14 of 512.", False)
+        lines = rig.screen_text().split("\n")
+        row = next(n for n, line in enumerate(lines) if "␣a " in line and "│" in line and "dragon" in line)
+        assert re.search(r"␣a +│␣dragon│<\|im_end\|>│", lines[row])
+        assert re.search(r"300 *│301 +│302 +│", lines[row + 1])
+
+    run(test)
+
+
+def test_the_latest_text_wins():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("h", "e", "y")
+        texts = [each.text for each in rig.engine.asked if isinstance(each, commands.Tokenize)]
+        assert texts == ["", "h"]
+        await rig.push([Tokenized("h", pieces("h")), Ended("Tokenize")])
+        assert said(rig)[0] == KEYS
+        assert rig.engine.asked[-1] == commands.Tokenize("hey")
+        await answered(rig)
+        assert said(rig)[0].startswith("1 token.")
+
+    run(test)
+
+
+def test_what_does_not_fit_is_said_and_cannot_be_inserted():
+    async def test(rig: Rig) -> None:
+        await opened(rig, text=" dog" * 502)
+        assert said(rig) == (
+            "502 tokens: too many. The context window has room for 501 there. Type less.",
+            True,
+        )
+        assert rig.app.screen.query_one("#apply", Button).disabled
+        await rig.press("enter", "ctrl+s")
+        assert isinstance(rig.app.screen, OwnTextDialog)
+        assert rig.engine.sent == []
+        rig.app.screen.query_one(OwnArea).text = " dog" * 501
+        await rig.pilot.pause()
+        await answered(rig)
+        assert not said(rig)[1]
+        await rig.press("enter")
+        assert rig.engine.names == ["Insert"]
+
+    run(test)
+
+
+def test_of_a_long_text_the_end_is_shown_and_the_rest_is_counted():
+    async def test(rig: Rig) -> None:
+        await opened(rig, text=" dog" * 400)
+        text = rig.screen_text()
+        found = re.search(r"… (\d+) tokens before these", text)
+        assert found
+        shown = rig.app.screen.query_one(PieceList)
+        assert str(300 + 399) in text
+        first = 300 + int(found[1])
+        assert f"{first} │" in text
+        assert f"{first - 1} │" not in text
+        assert len(shown.pieces) == 400
+
+    run(test)
+
+
+def test_nothing_typed_is_refused_in_place():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        assert rig.app.screen.query_one("#apply", Button).disabled
+        await rig.press("enter")
+        assert said(rig) == ("Nothing was typed. Type at least one character.", True)
+        assert rig.engine.sent == []
+
+    run(test)
+
+
+def test_a_text_that_cannot_be_cut_says_why():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("x")
+        await rig.push(
+            [Failure("Tokenize", "Token id 9 is outside [/x]\x1b.", "Type less."), Ended("Tokenize")]
+        )
+        assert said(rig) == ("Token id 9 is outside [/x]␛. Type less.", True)
+        assert not rig.app._notifications
+
+    run(test)
+
+
+# ---- inserting --------------------------------------------------------------------------------
+
+
+def test_enter_inserts_and_ctrl_n_begins_a_line():
+    async def test(rig: Rig) -> None:
+        await opened(rig, "left")
+        node = rig.timeline.before
+        await rig.press("space", "a", "ctrl+n", "b", "q", "enter")
+        assert rig.app.screen is rig.app.main
+        assert rig.engine.sent == [commands.Insert(node, " a\nbq")]
+
+    run(test)
+
+
+def test_what_the_model_thought_is_told_when_all_is_taken():
+    async def test(rig: Rig) -> None:
+        await opened(rig, text=" a dragon")
+        await rig.press("ctrl+s")
+        assert rig.status.startswith("Taking what was typed")
+        steps = [rig.session.step(origin="inserted") for _ in range(2)]
+        await rig.push(steps)
+        await rig.push([Ended("Insert")])
+        assert rig.status == tally(steps)
+        assert rig.timeline.following
+        await rig.press("a")
+        assert rig.app.screen.query_one(OwnArea).text == ""
+
+    run(test)
+
+
+def test_the_tip_is_followed_once_the_first_token_is_there():
+    async def test(rig: Rig) -> None:
+        await opened(rig, "left", "left", text=" a")
+        node = rig.timeline.before
+        await rig.press("enter")
+        await rig.push([rig.session.move(node), rig.session.step(origin="inserted"), Ended("Insert")])
+        assert rig.timeline.following
+        assert rig.timeline.items[-1].parent == node
+
+    run(test)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed"])
+def test_what_was_not_taken_is_kept_to_be_typed_again(how):
+    async def test(rig: Rig) -> None:
+        await opened(rig, text=" a dragon")
+        await rig.press("enter")
+        if how == "cancelled":
+            await rig.push([rig.session.step(origin="inserted")])
+            await rig.press("escape")
+            assert rig.engine.last(commands.Insert).cancel.is_set()
+            await rig.push([Ended("Insert", cancelled=True)])
+            assert rig.status.startswith("Stopped: 1 token typed: ‹")
+        else:
+            await rig.push([Failure("Insert", "It doesn't fit.", "Type less."), Ended("Insert")])
+            assert [note.title for note in rig.app._notifications] == ["The insertion failed"]
+        await rig.press("a")
+        assert rig.app.screen.query_one(OwnArea).text == " a dragon"
+
+    run(test)
+
+
+def test_what_was_typed_is_kept_when_the_dialog_is_left():
+    async def test(rig: Rig) -> None:
+        await opened(rig, text=" a dragon")
+        await rig.press("escape")
+        assert rig.engine.sent == []
+        await rig.press("a")
+        assert rig.app.screen.query_one(OwnArea).text == " a dragon"
+
+    run(test)
+
+
+def test_the_sentence_names_the_least_expected_token():
+    steps = made(3).timeline().steps
+    likely, unlikely, other = (
+        replace(steps[0], text=" a", surprisal_bits=0.5, prob=0.7, rank=1),
+        replace(steps[1], text=" toys", surprisal_bits=11.3, prob=0.0004, rank=812),
+        replace(steps[2], text="\n", surprisal_bits=0.5, prob=0.7, rank=1),
+    )
+    assert tally([likely, unlikely, other]) == (
+        "3 tokens typed: 12.30 bits in all; the least expected was ‹␣toys› (0.04 %, rank 812)"
+    )
+    assert tally([unlikely]) == "1 token typed: ‹␣toys› (0.04 %, rank 812), 11.30 bits"
+    assert tally([unlikely, likely], stopped=True).startswith("Stopped: 2 tokens typed: 11.80 bits")
+    assert tally([], stopped=True).startswith("Stopped: none of it was taken")
+    assert tally([]) == ""
+
+
+# ---- hostile text, the real engine ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(120, 40), (40, 12)])
+def test_hostile_text_reaches_no_terminal_and_the_buttons_stay_in_sight(size):
+    async def test(rig: Rig) -> None:
+        await opened(rig, text=HOSTILE)
+        await rig.press("space")
+        text = rig.screen_text()
+        assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\ud83d")
+        assert "esc" in text
+
+    run(test, size)
+
+
+def test_the_end_of_a_prompt_is_edited_on_the_real_engine():
+    app = InspectorApp(LoadSettings(), Settings(max_tokens=3), "Once upon a time", False)
+
+    async def test() -> None:
+        async with app.run_test(size=(120, 40)) as pilot:
+            controller = app.controller
+            await until(lambda: controller.timeline.prefilled)
+            prompt = [item.id for item in controller.timeline.items]
+            await pilot.press("left", "a", "space", *"dragon", "enter")
+            await until(lambda: controller.timeline.steps and not controller.outstanding)
+            await pilot.pause()
+            text = "".join(item.text for item in controller.timeline.items)
+            assert text == "Once upon a dragon"
+            assert all(step.origin == "inserted" for step in controller.timeline.steps)
+            assert "typed" in app.main.status.answer
+            await pilot.press("home", "left_square_bracket")
+            await until(lambda: not controller.outstanding and controller.timeline.phase.value == "ready")
+            await until(lambda: [item.id for item in controller.timeline.items] == prompt)
+
+    asyncio.run(test())
+    assert app.closed_in_time

@@ -1,0 +1,152 @@
+"""Bars, areas and the wrap: pure functions, so properties hold for any numbers and any tokens."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from inspector.widgets.charts import (
+    EIGHTHS,
+    FREE,
+    HEIGHTS,
+    area,
+    axis,
+    bar,
+    sample,
+    shares,
+    sparkline,
+    stairs,
+    window,
+)
+from inspector.widgets.wrap import Wrap
+
+shares_of_one = st.floats(0, 1)
+amounts = st.lists(st.floats(0, 1e9), min_size=1, max_size=30)
+
+
+@given(shares_of_one, st.integers(0, 40))
+def test_a_bar_has_its_length_and_shows_any_share(share: float, cells: int) -> None:
+    drawn = bar(share, cells)
+    assert len(drawn) == cells
+    assert bool(drawn.strip()) == (share > 0 and cells > 0)
+
+
+def test_a_bar_counts_in_eighths() -> None:
+    assert bar(1.0, 3) == "███"
+    assert bar(0.5, 4) == "██  "
+    assert [bar(n / 8, 1) for n in range(9)] == list(EIGHTHS)
+
+
+@given(amounts, st.integers(1, 5))
+def test_an_area_begins_at_zero_and_reaches_the_top(values: list[float], height: int) -> None:
+    rows = area(values, height, max(values))
+    assert [len(row) for row in rows] == [len(values)] * height
+    for column, value in enumerate(values):
+        filled = sum(HEIGHTS.index(row[column]) for row in rows)
+        assert (filled > 0) == (value > 0)
+        assert value < max(values) or filled == 8 * height or value == 0
+
+
+def test_an_unknown_value_leaves_its_column_empty() -> None:
+    assert sparkline([1.0, None, 0.5, 0.0], 1.0) == "█ ▄ "
+
+
+@given(amounts, st.integers(1, 5))
+def test_stairs_are_used_below_and_free_above(used: list[float], height: int) -> None:
+    allocated = [max(used)] * len(used)
+    rows = stairs(used, allocated, height)
+    for column in range(len(used)):
+        glyphs = [row[column] for row in reversed(rows)]
+        assert FREE not in "".join(glyphs).rstrip(FREE)
+        assert max(used) == 0 or " " not in glyphs
+
+
+def test_an_axis_is_as_wide_as_its_chart() -> None:
+    assert axis("1", "105", 20, "tokens") == "1     tokens     105"
+    assert axis("1", "105", 10, "tokens") == "1      105"
+    assert axis("1", "105", 4, "tokens") == ""
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=6), st.integers(0, 60))
+def test_a_divided_bar_is_full(parts: list[float], cells: int) -> None:
+    assert sum(shares(parts, cells)) == (cells if sum(parts) > 0 else 0)
+
+
+@given(st.integers(0, 5000), st.integers(1, 200))
+def test_a_sample_rises_and_ends_with_the_last(length: int, columns: int) -> None:
+    chosen = sample(length, columns)
+    assert len(chosen) == min(length, columns)
+    assert chosen == sorted(set(chosen))
+    assert not chosen or chosen[-1] == length - 1
+
+
+@given(st.integers(0, 5000), st.integers(1, 200), st.integers(-5, 5000))
+def test_a_window_holds_what_is_looked_at(length: int, columns: int, around: int) -> None:
+    shown = window(length, columns, around)
+    assert len(shown) == min(length, columns)
+    assert not 0 <= around < length or around in shown
+
+
+# ---- the wrap -------------------------------------------------------------------------------
+
+tokens = st.lists(
+    st.sampled_from([" a", " the", "ing", " longword", "x", "狐狸", " 狐", "\n", "\n\n", " ", "a\n b",
+                     "supercalifragilistic", " abc def"]),
+    max_size=50,
+)  # fmt: skip
+
+
+def laid(texts: list[str], width: int, boundary: int = -1) -> Wrap:
+    wrap = Wrap(width)
+    for slot, text in enumerate(texts):
+        wrap.append(text.split("\n"), "▏" if slot == boundary else "")
+    return wrap
+
+
+def written(wrap: Wrap) -> list[str]:
+    return ["".join(piece.text for piece in line.pieces) for line in wrap.lines]
+
+
+def test_words_stay_whole_even_when_tokens_cut_them() -> None:
+    wrap = laid([" named", " Li", "ly", ",", " who", " ran"], 10)
+    assert written(wrap) == [" named", "Lily, who", "ran"]
+    assert wrap.line_of == [0, 1, 1, 1, 1, 2]
+
+
+def test_a_newline_is_seen_and_breaks() -> None:
+    assert written(laid(["a", "\n\n", "  b"], 10)) == ["a↵", "↵", "  b"]
+
+
+def test_a_token_wider_than_the_line_is_split() -> None:
+    assert written(laid(["abcdefgh"], 3)) == ["abc", "def", "gh"]
+
+
+def test_the_mark_stays_with_its_token() -> None:
+    assert written(laid(["aaaa", "bbbb"], 6, boundary=1)) == ["aaaa", "▏bbbb"]
+
+
+@given(tokens, st.integers(2, 20), st.integers(0, 50))
+def test_no_line_is_too_long_and_no_text_is_lost(texts: list[str], width: int, boundary: int) -> None:
+    wrap = laid(texts, width, boundary)
+    for line in wrap.lines:
+        assert line.cells == sum(cell_len(piece.text) for piece in line.pieces) <= width + 1
+    lines = (
+        " " * line.gap + "".join(piece.text for piece in line.pieces if not piece.mark) for line in wrap.lines
+    )
+    assert "".join(lines) == "".join(texts).replace("\n", "↵")
+
+
+@given(tokens, st.integers(1, 20), st.integers(0, 50), st.data())
+def test_cutting_and_appending_again_is_the_same_as_laying_out_anew(
+    texts: list[str], width: int, boundary: int, data: st.DataObject
+) -> None:
+    wrap = laid(texts, width, boundary)
+    kept = data.draw(st.integers(0, len(texts)))
+    again = wrap.cut(kept)
+    assert again <= kept
+    for slot in range(again, kept):
+        wrap.append(texts[slot].split("\n"), "▏" if slot == boundary else "")
+    fresh = laid(texts[:kept], width, boundary)
+    assert wrap.lines == fresh.lines
+    assert wrap.line_of == fresh.line_of
