@@ -53,9 +53,9 @@ class Breakpoints:
         return tuple(each for each, value in values if value is not None and value is not False)
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def conditions(self) -> tuple[str, ...]:
         """The conditions that are set, each in few characters: `entropy > 3`. Texts as they were given."""
-        return tuple(each.told(getattr(self, each.name)) for each in self.active)
+        return tuple(each.describe(getattr(self, each.name)) for each in self.active)
 
 
 UNSURE = Breakpoints(prob_below=SURE)
@@ -120,7 +120,7 @@ class Condition:
             return ""
         return f"{value:.12g}" if self.kind in ("bits", "share") else str(value)
 
-    def told(self, value: Any) -> str:
+    def describe(self, value: Any) -> str:
         """The condition with a value, in few characters."""
         return self.short.format(percent(value) if self.kind == "share" else self.format(value))
 

@@ -53,7 +53,7 @@ class Grown:
     parent: int
     id: int
     origin: Origin
-    told: bool
+    has_step: bool
     """Whether its step was told; beams' nodes may not have been stepped."""
 
 
@@ -84,7 +84,7 @@ class GoOnPrefill(Command):
 
 
 @dataclass(slots=True)
-class Step(Command):
+class TakeStep(Command):
     """Take the token that the sampler picked and run it through the model; answered by `Step`."""
 
 

@@ -13,7 +13,7 @@ EVERY = 500
 """Steps between two looks; one takes about 5 ms."""
 
 
-class Collecting:
+class GCPolicy:
     """Counts steps, and tidies up now and then."""
 
     def __init__(self) -> None:

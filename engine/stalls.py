@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 
-class Spent(NamedTuple):
+class StallTimes(NamedTuple):
     """Milliseconds so far in this process, since this module was imported."""
 
     collecting: float
@@ -20,9 +20,9 @@ class Spent(NamedTuple):
     drawing: float
     """In drawing the screen, without collections in it. It shares the interpreter, and where they are few the cores."""
 
-    def since(self, before: Spent) -> Spent:
+    def since(self, before: StallTimes) -> StallTimes:
         """What was added after another reading."""
-        return Spent(self.collecting - before.collecting, self.drawing - before.drawing)
+        return StallTimes(self.collecting - before.collecting, self.drawing - before.drawing)
 
 
 class _Clock:
@@ -52,7 +52,7 @@ class _Clock:
         return 1000 * (ended if begun is None else ended + time.perf_counter() - begun)
 
 
-class _Drawing:
+class _DrawingClock:
     """Says that the screen is drawn inside a `with` block; blocks inside it are part of it."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class _Drawing:
             self.clock.end()
 
 
-drawing = _Drawing()
+drawing = _DrawingClock()
 """To be entered in the screen's thread alone."""
 _collecting, _both = _Clock(), _Clock()
 """`_both`: collections while the screen was being drawn, whichever thread they came in."""
@@ -92,6 +92,6 @@ def _collected(phase: str, info: dict[str, int]) -> None:
 gc.callbacks.append(_collected)
 
 
-def spent() -> Spent:
+def stall_times() -> StallTimes:
     """What garbage collection and drawing took so far."""
-    return Spent(_collecting.ms, drawing.clock.ms - _both.ms)
+    return StallTimes(_collecting.ms, drawing.clock.ms - _both.ms)

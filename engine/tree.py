@@ -34,7 +34,7 @@ class Node:
     """How often the draw of the token after this one was made again."""
     drawn: int = 0
     """The parent's re-roll count when this token was last taken: the draw that it fell to."""
-    told: bool = False
+    has_step: bool = False
     """Whether its step was told: the nodes of a beam search are there before anybody stood on them."""
 
 
@@ -119,11 +119,11 @@ class TokenTree:
                 other = self._nodes[other].parent
         return one
 
-    def untold(self, node: int) -> list[int]:
+    def without_step(self, node: int) -> list[int]:
         """The path's last nodes whose steps were not told, in its order; none of them is a prompt's."""
         found: list[int] = []
         for each in self.up(node):
-            if self._nodes[each].told or self._nodes[each].origin == "prompt":
+            if self._nodes[each].has_step or self._nodes[each].origin == "prompt":
                 break
             found.append(each)
         return found[::-1]

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from engine import commands, records
 from engine.breakpoints import UNSURE, Breakpoints
 from engine.decoding.beam import search
-from engine.decoding.breakpoint_evaluation import Breaking
+from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import steps
 from engine.errors import Cancelled, EngineError, StepError
-from engine.gc_policy import Collecting, free
+from engine.gc_policy import GCPolicy, free
 from engine.inspection.explain import explain, what_if
 from engine.inspection.typed_text import check_room, cut, tokenize
 from engine.inspection.vocabulary import Vocabulary, find
@@ -23,7 +23,7 @@ from engine.model.load import Loaded, load
 from engine.records import Record
 from engine.session.restore import restore
 from engine.session.session import Session
-from engine.session.stops import finish, window_full
+from engine.session.stops import stop_reached, window_full
 from engine.session.uncached import open_session
 from engine.settings import Settings, check
 
@@ -51,12 +51,12 @@ class Worker:
         self._loaded: Loaded | None = None
         self._session: Session | None = None
         self._settings = Settings()
-        self._collecting = Collecting()
+        self._collecting = GCPolicy()
         self._vocabulary: Vocabulary | None = None
         """The model's, for searches: made at the first one."""
         self._beams: Iterator[Record] | None = None
         """A beam search that isn't over: its caches are kept until the next prompt, model or search."""
-        self._breaking: Breaking | None = None
+        self._breaking: BreakpointEvaluator | None = None
         """The breakpoints of the last run, with what they counted."""
 
     def carry_out(self, command: commands.Command) -> None:
@@ -89,7 +89,7 @@ class Worker:
             case commands.Restore():
                 self._breaking = self._beams = None
                 self._emit(restore(self._ready, command, self._emit, stopped))
-            case commands.Step():
+            case commands.TakeStep():
                 self._took(self._ready.step())
             case commands.Run():
                 self._run(command, stopped)
@@ -188,12 +188,12 @@ class Worker:
         elif not ended:
             raise Cancelled
 
-    def _breakpoints(self, command: commands.Run) -> Breaking:
+    def _breakpoints(self, command: commands.Run) -> BreakpointEvaluator:
         """What evaluates a run's breakpoints: that of the run before where it goes on."""
         if command.goes_on and self._breaking is not None and self._breaking.stands_in(self._ready):
             return self._breaking
         sets = (command.until or Breakpoints(), UNSURE if command.over_sure else Breakpoints())
-        return Breaking(self._ready, sets)
+        return BreakpointEvaluator(self._ready, sets)
 
     def _answer_asides(self) -> None:
         while (aside := self._aside()) is not None:
@@ -244,7 +244,7 @@ class Worker:
         """Hand out a step and the stop that it reached; returns whether it reached one."""
         self._emit(step)
         self._collecting.stepped()
-        stop = finish(self._ready, step.node)
+        stop = stop_reached(self._ready, step.node)
         if stop is not None:
             self._emit(stop)
         return stop is not None

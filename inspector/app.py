@@ -17,15 +17,15 @@ from engine.records import LookedAhead, Record
 from engine.settings import LoadSettings, Settings
 from engine.stalls import drawing
 from inspector.cli.flags import version
-from inspector.config.saved_breakpoints import Remembered
+from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
 from inspector.main.notices import notice
 from inspector.main.screen import MainScreen
-from inspector.recordings.recorder import Recording
+from inspector.recordings.recorder import Recorder
 from inspector.session.client import Engine
 from inspector.session.controller import Controller
 from inspector.session.prefill import Prompt
-from inspector.session.replay_backend import RecordedEngine
+from inspector.session.replay_backend import ReplayBackend
 from inspector.state.timeline import Phase
 from inspector.tools.lookahead.actions import tells_ahead
 from inspector.tools.recordings.traces import Opening, Traces
@@ -89,11 +89,11 @@ class InspectorApp(App[int]):
         """Records on their way from the engine's thread to the screen."""
         self.engine = engine
         """The live one; made when it is first wanted."""
-        self.recorded = RecordedEngine(self.emit, self.say)
+        self.recorded = ReplayBackend(self.emit, self.say)
         self.controller = Controller(self.recorded, load, settings, Prompt(prompt, chat, system, echo))
         self.recorded.stage = self.controller
         self._trace = trace
-        self._remembered = Remembered().read()
+        self._remembered = SavedBreakpoints().read()
         self.controller.breaks.points = self._remembered.points if breakpoints is None else breakpoints
         self.recording = self._recording(save)
         self.controller.listeners.append(self.recording.receive)
@@ -117,9 +117,9 @@ class InspectorApp(App[int]):
 
         return EngineThread(self.emit)
 
-    def _recording(self, save: Path | None) -> Recording:
+    def _recording(self, save: Path | None) -> Recorder:
         controller = self.controller
-        return Recording(
+        return Recorder(
             save, PROGRAM, lambda: controller.load, lambda: controller.questions.in_force, self._unsaved
         )
 

@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from engine.cache.live import KV, kind_of
 from engine.cache.parts import Undo, keepable, put, take, take_off
-from engine.cache.store import Branch, KeptKV, TakenOff
+from engine.cache.store import KVStore, Segment, UndoRecord
 from engine.tree import TokenTree
 
 
@@ -43,14 +43,14 @@ class Mover:
     def __init__(self, kv: KV, tree: TokenTree, budget: int) -> None:
         self._kv = kv
         self._tree = tree
-        self.kept = KeptKV(budget)
+        self.kept = KVStore(budget)
         self._bytes = 0
         """Put back in the move under way."""
 
     def stepped(self, node: int, undo: tuple[Undo, ...] | None) -> None:
         """Note what takes a node's token off again, where trimming won't."""
         if undo is not None and self.kept.budget:
-            self.kept.note(node, TakenOff(undo, self._kv.layout))
+            self.kept.note(node, UndoRecord(undo, self._kv.layout))
 
     def leave(self, node: int, shared: int) -> None:
         """Keep the part of the path to `node` that a move to another branch takes out of the cache.
@@ -67,7 +67,7 @@ class Mover:
             self.kept.used(old)
             return
         parts = tuple(take(cache, shared, end) for cache in kv.caches)
-        self.kept.keep(Branch(node, shared, end, kv.cut, kv.layout, self._quantized(), parts))
+        self.kept.keep(Segment(node, shared, end, kv.cut, kv.layout, self._quantized(), parts))
 
     def bring(self, here: int, node: int, want: int) -> Bill:
         """Make the cache hold as much as it can of the first `want` tokens of the path to `node`.
@@ -167,7 +167,7 @@ class Mover:
                 at = reach
         return at
 
-    def _along(self, node: int, at: int, want: int) -> list[Branch]:
+    def _along(self, node: int, at: int, want: int) -> list[Segment]:
         """Branches that end on the path to a node, in its order; then those that end beyond it or beside it."""
         path = self._tree.nodes(node)[at:want]
         on = [branch for each in path if (branch := self.kept.branch(each)) is not None]
@@ -175,7 +175,7 @@ class Mover:
             return on
         return [*on, *(branch for branch in self.kept.branches() if branch not in on)]
 
-    def _put_back(self, branch: Branch, node: int, at: int, reach: int) -> bool:
+    def _put_back(self, branch: Segment, node: int, at: int, reach: int) -> bool:
         """Put a branch back over `at` tokens, and stand at `reach`; where it doesn't fit, touch nothing."""
         kv = self._kv
         fits = (
@@ -196,7 +196,7 @@ class Mover:
         self.kept.used(branch)
         return end == reach or self._take_off(branch.node, reach)
 
-    def _shortens(self, branch: Branch, reach: int) -> bool:
+    def _shortens(self, branch: Segment, reach: int) -> bool:
         """Whether a branch that only comes back whole can be taken off again down to `reach` tokens."""
         if branch.end == reach:
             return True

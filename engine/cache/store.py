@@ -14,7 +14,7 @@ from engine.cache.parts import Part, Undo, arrays_of, nbytes
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class Segment:
     """The end of a path as it stood in the cache when it was left."""
 
     node: int
@@ -33,7 +33,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOff:
+class UndoRecord:
     """What takes one token off the cache again."""
 
     undo: tuple[Undo, ...]
@@ -42,7 +42,7 @@ class TakenOff:
     """`KV.layout` when it was noted: in another layout a ring's columns stand elsewhere."""
 
 
-class KeptKV:
+class KVStore:
     """Branches by their last node and undo records by theirs.
 
     Args:
@@ -52,36 +52,36 @@ class KeptKV:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.nbytes = 0
-        self._entries: OrderedDict[tuple[str, int], tuple[Branch | TakenOff, int]] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, int], tuple[Segment | UndoRecord, int]] = OrderedDict()
 
-    def keep(self, branch: Branch) -> None:
+    def keep(self, branch: Segment) -> None:
         """Keep a branch; one that the budget can't hold is not kept."""
         mx.eval([array for part in branch.parts for array in arrays_of(part)])
         self._put(("branch", branch.node), branch, sum(map(nbytes, branch.parts)))
 
-    def note(self, node: int, token: TakenOff) -> None:
+    def note(self, node: int, token: UndoRecord) -> None:
         """Keep what takes a node's token off again."""
         self._put(("undo", node), token, sum(map(_size, token.undo)))
 
-    def branch(self, node: int) -> Branch | None:
+    def branch(self, node: int) -> Segment | None:
         """The branch that ends at a node, None where it isn't kept."""
         entry, _ = self._entries.get(("branch", node), (None, 0))
-        return entry if isinstance(entry, Branch) else None
+        return entry if isinstance(entry, Segment) else None
 
-    def branches(self) -> list[Branch]:
+    def branches(self) -> list[Segment]:
         """All branches that are kept, the most recently used first."""
-        return [entry for entry, _ in reversed(self._entries.values()) if isinstance(entry, Branch)]
+        return [entry for entry, _ in reversed(self._entries.values()) if isinstance(entry, Segment)]
 
     def undo(self, node: int, layout: int) -> tuple[Undo, ...] | None:
         """What takes a node's token off a cache of that layout again, None where it isn't kept."""
         entry, _ = self._entries.get(("undo", node), (None, 0))
-        return entry.undo if isinstance(entry, TakenOff) and entry.layout == layout else None
+        return entry.undo if isinstance(entry, UndoRecord) and entry.layout == layout else None
 
-    def used(self, branch: Branch) -> None:
+    def used(self, branch: Segment) -> None:
         """Note that a branch was put back."""
         self._entries.move_to_end(("branch", branch.node))
 
-    def _put(self, key: tuple[str, int], entry: Branch | TakenOff, size: int) -> None:
+    def _put(self, key: tuple[str, int], entry: Segment | UndoRecord, size: int) -> None:
         if (old := self._entries.pop(key, None)) is not None:
             self.nbytes -= old[1]
         if size > self.budget:

@@ -61,7 +61,7 @@ def search(
     """
     check_beams(settings)
     session.make_ready()
-    run = Search(session, settings, forwards or rows(session.holding()))
+    run = BeamRun(session, settings, forwards or rows(session.holding()))
     yield run.opened()
     while not run.over:
         yield run.step()
@@ -69,7 +69,7 @@ def search(
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class BeamCandidate:
     """A live beam and a token that it could grow by."""
 
     place: int
@@ -79,7 +79,7 @@ class Candidate:
     total: float
 
 
-def candidates(totals: Sequence[float], logprobs: Sequence[Row], count: int) -> list[Candidate]:
+def candidates(totals: Sequence[float], logprobs: Sequence[Row], count: int) -> list[BeamCandidate]:
     """The extensions of the highest logprob, highest first.
 
     Args:
@@ -88,7 +88,7 @@ def candidates(totals: Sequence[float], logprobs: Sequence[Row], count: int) -> 
         count: How many to return, fewer where there are no more.
     """
     found = [
-        Candidate(place, int(token), float(row[token]), total + float(row[token]))
+        BeamCandidate(place, int(token), float(row[token]), total + float(row[token]))
         for place, (total, row) in enumerate(zip(totals, logprobs, strict=True))
         for token in ranked(row, min(count, row.size))
         if row[token] > -np.inf
@@ -96,7 +96,7 @@ def candidates(totals: Sequence[float], logprobs: Sequence[Row], count: int) -> 
     return sorted(found, key=lambda each: (-each.total, each.place, each.token))[:count]
 
 
-class Search:
+class BeamRun:
     """One beam search on its way; see the module for the algorithm.
 
     Args:
@@ -205,14 +205,14 @@ class Search:
         row = self._logprobs[self._greedy.node]
         token, total = int(row.argmax()), self._greedy.total_logprob
         logprob = float(row[token])
-        self._greedy = grown = self._grow(self._greedy, Candidate(0, token, logprob, total + logprob), -1)
+        self._greedy = grown = self._grow(self._greedy, BeamCandidate(0, token, logprob, total + logprob), -1)
         if token in self._session.tokens.eos_ids or grown.length == self._limit:
             self._greedy_ended = self._hypothesis(grown)
         return next((beam for beam in self._live if beam.node == grown.node), grown)
 
     # ---- tokens and forwards ----------------------------------------------------------------
 
-    def _grow(self, beam: Beam, by: Candidate, place: int) -> Beam:
+    def _grow(self, beam: Beam, by: BeamCandidate, place: int) -> Beam:
         """A beam that is longer by a token, and its node."""
         session, latest = self._session, self._tree[beam.node].latest
         node = session.looker.grow(beam.node, by.token, "beam")

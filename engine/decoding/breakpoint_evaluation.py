@@ -17,7 +17,7 @@ from engine.breakpoints import REACH, Breakpoints, check_breakpoints, percent
 from engine.errors import SettingsError
 from engine.model.tokens import decode
 from engine.sampling.ranking import Row, rank_of
-from engine.session.node_logits import Look
+from engine.session.node_logits import NodeLogits
 from engine.session.readings import entropy_bits
 from engine.session.session import Session
 
@@ -25,7 +25,7 @@ PATIENCE_MS = 50
 """A regular expression that takes longer over one step stops the run: some would take for ever."""
 
 
-class Breaking:
+class BreakpointEvaluator:
     """Evaluates sets of breakpoints over one run.
 
     Args:
@@ -53,7 +53,7 @@ class Breaking:
         """Whether a session stands where these were evaluated last, so that its run goes on from there."""
         return session is self._session and session.node == self._node
 
-    def after(self, look: Look) -> bool:
+    def after(self, look: NodeLogits) -> bool:
         """Take in one step.
 
         Args:
@@ -73,49 +73,49 @@ class Breaking:
         self.held = tuple(dict.fromkeys(found))
         return bool(found)
 
-    def _held(self, points: Breakpoints, look: Look) -> list[str]:
+    def _held(self, points: Breakpoints, look: NodeLogits) -> list[str]:
         """Sentences of the conditions that hold; none where all must and one doesn't."""
         told = [_EVALUATED[each.name](self, getattr(points, each.name), look) for each in points.active]
         return [] if points.all_of and not all(told) else [each for each in told if each]
 
     # ---- the token to come ------------------------------------------------------------------
 
-    def _entropy(self, limit: float, look: Look) -> str:
+    def _entropy(self, limit: float, look: NodeLogits) -> str:
         bits = entropy_bits(look.logprobs)
         return f"entropy {_beside(bits, limit)} bits is above {limit:g}" if bits > limit else ""
 
-    def _prob(self, limit: float, look: Look) -> str:
+    def _prob(self, limit: float, look: NodeLogits) -> str:
         prob = math.exp(float(look.logprobs[look.sampled.picked]))
         return f"probability {_share_beside(prob, limit)} is below {percent(limit)}" if prob < limit else ""
 
-    def _rank(self, limit: int, look: Look) -> str:
+    def _rank(self, limit: int, look: NodeLogits) -> str:
         rank = rank_of(look.logprobs, look.sampled.picked)
         return f"rank {rank:,} is above {limit:,}" if rank > limit else ""
 
-    def _margin(self, limit: float, look: Look) -> str:
+    def _margin(self, limit: float, look: NodeLogits) -> str:
         lead = margin(look.logprobs)
         if lead >= limit:
             return ""
         return f"margin {_share_beside(lead, limit)} between first and second is below {percent(limit)}"
 
-    def _eos(self, _: bool, look: Look) -> str:
+    def _eos(self, _: bool, look: NodeLogits) -> str:
         tokens, picked = self._session.tokens, look.sampled.picked
         return f"end of sequence comes next: {tokens.text(picked)[0]}" if picked in tokens.eos_ids else ""
 
     # ---- the run so far ---------------------------------------------------------------------
 
-    def _tokens(self, limit: int, _: Look) -> str:
+    def _tokens(self, limit: int, _: NodeLogits) -> str:
         if self.taken < limit:
             return ""
         return "1 token was taken" if self.taken == 1 else f"{self.taken:,} tokens were taken"
 
-    def _text(self, wanted: str, _: Look) -> str:
+    def _text(self, wanted: str, _: NodeLogits) -> str:
         assert self._newest is not None
         if wanted not in self._came and self._newest.contains(wanted):
             self._came[wanted] = f"the text came to contain “{wanted}”"
         return self._came.get(wanted, "")
 
-    def _regex(self, pattern: str, _: Look) -> str:
+    def _regex(self, pattern: str, _: NodeLogits) -> str:
         assert self._newest is not None
         key = f"/{pattern}/"
         if key in self._came:
@@ -129,15 +129,15 @@ class Breaking:
         return self._came.get(key, "")
 
 
-_EVALUATED: dict[str, Callable[[Breaking, Any, Look], str]] = {
-    "entropy_above": Breaking._entropy,
-    "prob_below": Breaking._prob,
-    "rank_above": Breaking._rank,
-    "margin_below": Breaking._margin,
-    "tokens": Breaking._tokens,
-    "eos": Breaking._eos,
-    "text": Breaking._text,
-    "regex": Breaking._regex,
+_EVALUATED: dict[str, Callable[[BreakpointEvaluator, Any, NodeLogits], str]] = {
+    "entropy_above": BreakpointEvaluator._entropy,
+    "prob_below": BreakpointEvaluator._prob,
+    "rank_above": BreakpointEvaluator._rank,
+    "margin_below": BreakpointEvaluator._margin,
+    "tokens": BreakpointEvaluator._tokens,
+    "eos": BreakpointEvaluator._eos,
+    "text": BreakpointEvaluator._text,
+    "regex": BreakpointEvaluator._regex,
 }
 """By the condition's name: a sentence where it holds, else nothing."""
 

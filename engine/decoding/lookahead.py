@@ -22,7 +22,7 @@ from engine.model.forward import Stopped, never
 from engine.model.tokens import Tokens
 from engine.records import AheadLine, LookedAhead
 from engine.sampling.ranking import Row, log_softmax
-from engine.session.detached import Beside, stand
+from engine.session.detached import DetachedPath, run_at
 from engine.session.session import Session
 
 
@@ -56,22 +56,22 @@ def look_ahead(
         if stopped():
             raise Cancelled
         look.step()
-        yield look.told(begun)
+        yield look.record(begun)
     if not look.steps:  # every candidate is an end-of-sequence token, or the window ends with it
-        yield look.told(begun)
+        yield look.record(begun)
 
 
-def _begin(session: Session, node: int, ids: Sequence[int], tokens: int, stopped: Stopped) -> Look:
-    there = stand(session, node, stopped)
+def _begin(session: Session, node: int, ids: Sequence[int], tokens: int, stopped: Stopped) -> LookAheadRun:
+    there = run_at(session, node, stopped)
     count, ends = _within_window(session, node, tokens)
     forwards = rows(there.runner)
     notes = (_again(there), forwards.note, ends)
     logprobs, pending = _read(there.row), session.pending.get(node, b"")
-    lines = [Line(session.tokens, each, float(logprobs[each]), pending) for each in ids]
-    return Look(node, lines, forwards, count, " ".join(filter(None, notes)))
+    lines = [GreedyLine(session.tokens, each, float(logprobs[each]), pending) for each in ids]
+    return LookAheadRun(node, lines, forwards, count, " ".join(filter(None, notes)))
 
 
-class Look:
+class LookAheadRun:
     """One look ahead on its way.
 
     Args:
@@ -82,7 +82,7 @@ class Look:
         note: For the records.
     """
 
-    def __init__(self, node: int, lines: list[Line], forwards: Rows, tokens: int, note: str) -> None:
+    def __init__(self, node: int, lines: list[GreedyLine], forwards: Rows, tokens: int, note: str) -> None:
         self._node, self._lines, self._forwards = node, lines, forwards
         self._tokens, self._note = tokens, note
         self.steps = 0
@@ -101,13 +101,13 @@ class Look:
             line.grow(row)
         self.steps += 1
 
-    def told(self, begun: float) -> LookedAhead:
+    def record(self, begun: float) -> LookedAhead:
         """How far it has come."""
-        lines = tuple(line.told() for line in self._lines)
+        lines = tuple(line.record() for line in self._lines)
         ms = (time.perf_counter() - begun) * 1000
         return LookedAhead(self._node, lines, self._tokens, self.over, ms, self._note)
 
-    def _forward(self, live: list[Line]) -> Sequence[Row]:
+    def _forward(self, live: list[GreedyLine]) -> Sequence[Row]:
         try:
             return self._forwards.forward([line.place for line in live], [line.latest for line in live])
         except (MemoryError, RuntimeError) as error:
@@ -119,7 +119,7 @@ class Look:
             raise
 
 
-class Line:
+class GreedyLine:
     """A candidate and what came after it so far.
 
     Args:
@@ -156,7 +156,7 @@ class Line:
             text, self._pending = self._tokens.text(token, self._pending)
             self._text += text
 
-    def told(self) -> AheadLine:
+    def record(self) -> AheadLine:
         """As a record."""
         return AheadLine(self._id, tuple(self._ids), self._text, self._logprob, self.ended)
 
@@ -168,7 +168,7 @@ def _read(row: Row) -> Row:
     return log_softmax(row)
 
 
-def _again(there: Beside) -> str:
+def _again(there: DetachedPath) -> str:
     """That a part of the path was computed again, if so."""
     if not there.recomputed:
         return ""

@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Event
 
-from engine.decoding.breakpoint_evaluation import Breaking
-from engine.model.forward import Ahead, Stopped
+from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
+from engine.model.forward import PipelinedForward, Stopped
 from engine.records import KVReading, Memory, Origin, Step, StepTimes
-from engine.session.node_logits import Look, memory
+from engine.session.node_logits import NodeLogits, memory
 from engine.session.session import Session
-from engine.session.stops import finish
-from engine.stalls import Spent, spent
+from engine.session.stops import stop_reached
+from engine.stalls import StallTimes, stall_times
 
 
 def steps(
-    session: Session, pace: float | None, cancel: Event, stopped: Stopped, breaking: Breaking
+    session: Session, pace: float | None, cancel: Event, stopped: Stopped, breaking: BreakpointEvaluator
 ) -> Iterator[Step]:
     """The steps of a run: at a pace where there is one, else back to back; none where a breakpoint holds already."""
     if breaking.held:
@@ -31,7 +31,11 @@ def steps(
 
 
 def paced(
-    session: Session, pace: float, cancel: Event, stopped: Stopped, breaking: Breaking | None = None
+    session: Session,
+    pace: float,
+    cancel: Event,
+    stopped: Stopped,
+    breaking: BreakpointEvaluator | None = None,
 ) -> Iterator[Step]:
     """Single steps, at most `pace` a second, until a stop or a breakpoint is reached or `stopped` says so.
 
@@ -42,18 +46,18 @@ def paced(
         stopped: Asked before each step.
         breaking: Where to stop besides.
     """
-    due, breaking = time.perf_counter(), breaking or Breaking(session)
+    due, breaking = time.perf_counter(), breaking or BreakpointEvaluator(session)
     while not stopped():
         step = session.step()
         broken = breaking.after(session.here.look)
         yield step
-        if broken or finish(session, step.node) is not None:
+        if broken or stop_reached(session, step.node) is not None:
             return
         due = max(due + 1 / pace, time.perf_counter())
         cancel.wait(due - time.perf_counter())
 
 
-def run(session: Session, stopped: Stopped, breaking: Breaking | None = None) -> Iterator[Step]:
+def run(session: Session, stopped: Stopped, breaking: BreakpointEvaluator | None = None) -> Iterator[Step]:
     """Steps back to back, until a stop or a breakpoint is reached or `stopped` says so.
 
     Args:
@@ -61,7 +65,7 @@ def run(session: Session, stopped: Stopped, breaking: Breaking | None = None) ->
         stopped: Asked once a step; the step under way is still taken.
         breaking: Where to stop besides.
     """
-    breaking = breaking or Breaking(session)
+    breaking = breaking or BreakpointEvaluator(session)
     while not stopped():
         if session.overlaps:
             yield from _back_to_back(session, stopped, breaking)
@@ -69,7 +73,7 @@ def run(session: Session, stopped: Stopped, breaking: Breaking | None = None) ->
             step = session.step()
             breaking.after(session.here.look)
             yield step
-        if breaking.held or finish(session, session.node) is not None:
+        if breaking.held or stop_reached(session, session.node) is not None:
             return
 
 
@@ -82,27 +86,27 @@ class _Flight:
     kv: KVReading
     memory: Memory
     launched: float
-    others: Spent
+    others: StallTimes
     """What collecting and drawing had taken until then."""
 
 
-def _back_to_back(session: Session, stopped: Stopped, breaking: Breaking) -> Iterator[Step]:
+def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvaluator) -> Iterator[Step]:
     """Steps for as long as the caches could take a token that nobody wanted off again."""
     session.make_ready()
-    ahead = Ahead(session.runner)
+    ahead = PipelinedForward(session.runner)
     before = session.here
     try:
         ahead.prepare()
         flight: _Flight | None = _launch(session, ahead, before.look)
         while flight is not None:
-            more = not stopped() and finish(session, flight.node) is None and session.overlaps
+            more = not stopped() and stop_reached(session, flight.node) is None and session.overlaps
             if more:
                 ahead.prepare()
             row = ahead.collect()
             forward_ms = (time.perf_counter() - flight.launched) * 1000
             look = session.looker.look(flight.node, row, session.settings)
             total_ms = (time.perf_counter() - flight.launched) * 1000
-            others = spent().since(flight.others)
+            others = stall_times().since(flight.others)
             broken = breaking.after(look)  # before the launch: a token that isn't wanted is never grown
             following = _launch(session, ahead, look) if more and not broken else None
             begun = time.perf_counter()
@@ -116,9 +120,9 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: Breaking) -> Ite
         ahead.drop(session.tree[session.node].depth)
 
 
-def _launch(session: Session, ahead: Ahead, look: Look) -> _Flight:
+def _launch(session: Session, ahead: PipelinedForward, look: NodeLogits) -> _Flight:
     """Begin the forward of the token that was picked after a node."""
-    others = spent()
+    others = stall_times()
     launched = time.perf_counter()  # before: on the CPU backend the call itself waits for most of the forward
     ahead.launch(look.sampled.picked)
     origin: Origin = "greedy" if look.sampled.draw is None else "sampled"

@@ -115,7 +115,7 @@ def find(
     ids = np.array(vocabulary.matching(read(query), pending), np.intp)
     ids = ids[ids < row.size]
     best = _best(look.logprobs, ids, limit)
-    matches = session.looker.reader.told(look.logprobs, best, pending, look.sampled)
+    matches = session.looker.reader.chosen(look.logprobs, best, pending, look.sampled)
     mass = float(np.exp(look.logprobs[ids], dtype=np.float64).sum())
     return TokensFound(node, query, matches, int(ids.size), min(1.0, mass))
 

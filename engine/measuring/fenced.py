@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import Cancelled, SettingsError
-from engine.measuring.fences import Fences, Place, places
-from engine.measuring.trial import Trial
+from engine.measuring.fences import FencedPlace, Fences, places
+from engine.measuring.trial import RepeatedStep
 from engine.model.forward import Stopped, never
 from engine.records import Measuring, Profiled, ProfilePart
 from engine.session.session import Session
@@ -35,7 +35,7 @@ UNCACHED = " There is no KV cache: the step runs the whole path."
 class _Round:
     """One step, taken apart."""
 
-    parts: dict[Place, float]
+    parts: dict[FencedPlace, float]
     total: float
 
 
@@ -60,7 +60,7 @@ def profile(
     """
     if repeats < 1:
         raise SettingsError("repeats", f"The repeats must be a whole number from 1 up, not {repeats}.")
-    trial = Trial(session)
+    trial = RepeatedStep(session)
     fences = Fences(places(model, session.facts.vocabulary), trial.pending)
     fenced: list[_Round] = []
     plain: list[_Round] = []
@@ -75,7 +75,7 @@ def profile(
     yield _profiled(session, trial, fenced[WARM_UP:], plain[WARM_UP:])
 
 
-def _round(session: Session, trial: Trial, fences: Fences) -> _Round:
+def _round(session: Session, trial: RepeatedStep, fences: Fences) -> _Round:
     """One step: the forward, the draw of the token after it, and that token's text."""
     fences.take()
     begun = time.perf_counter()
@@ -86,13 +86,15 @@ def _round(session: Session, trial: Trial, fences: Fences) -> _Round:
     session.tokens.text(look.sampled.picked, session.pending.get(session.node, b""))
     ended = time.perf_counter()
     parts = fences.take()
-    parts[Place("sampling", "sampling", None)] = (drawn - ran) * 1000
-    parts[Place("detokenizing", "detokenizing", None)] = (ended - drawn) * 1000
+    parts[FencedPlace("sampling", "sampling", None)] = (drawn - ran) * 1000
+    parts[FencedPlace("detokenizing", "detokenizing", None)] = (ended - drawn) * 1000
     trial.back()
     return _Round(parts, (ended - begun) * 1000)
 
 
-def _profiled(session: Session, trial: Trial, fenced: Sequence[_Round], plain: Sequence[_Round]) -> Profiled:
+def _profiled(
+    session: Session, trial: RepeatedStep, fenced: Sequence[_Round], plain: Sequence[_Round]
+) -> Profiled:
     middle, repeats = _middle(fenced), len(fenced)
     parts = [
         ProfilePart(

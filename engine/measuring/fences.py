@@ -36,7 +36,7 @@ NAMES: tuple[tuple[Role, tuple[str, ...]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FencedPlace:
     """Where a part is and what it does."""
 
     name: str
@@ -44,7 +44,7 @@ class Place:
     layer: int | None
 
 
-def places(model: Any, vocabulary: int) -> dict[int, Place]:
+def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
     """The parts of a model, by the `id()` of their modules.
 
     Args:
@@ -52,18 +52,18 @@ def places(model: Any, vocabulary: int) -> dict[int, Place]:
         vocabulary: Rows of its embedding: a projection to so many numbers is the head.
     """
     names = {id(module): name for name, module in model.named_modules()}
-    found: dict[int, Place] = {}
+    found: dict[int, FencedPlace] = {}
     inside: set[int] = set()
     for index, layer in enumerate(layers(model)):
         inside |= {id(module) for _, module in layer.named_modules()}
         path = names.get(id(layer), f"layers.{index}")
-        found[id(layer)] = Place(path, "residual", index)
+        found[id(layer)] = FencedPlace(path, "residual", index)
         for attribute, child in layer.children().items():
             if isinstance(child, nn.Module):
-                found[id(child)] = Place(f"{path}.{attribute}", _role(child, attribute), index)
+                found[id(child)] = FencedPlace(f"{path}.{attribute}", _role(child, attribute), index)
     for name, module in model.named_modules():
         if name and id(module) not in inside and not _has_modules(module):
-            found[id(module)] = Place(name, _outer_role(module, name.split(".")[-1], vocabulary), None)
+            found[id(module)] = FencedPlace(name, _outer_role(module, name.split(".")[-1], vocabulary), None)
     return found
 
 
@@ -119,13 +119,13 @@ class Fences:
         pending: Arrays that belong to a part though its result doesn't depend on them: recurrent states.
     """
 
-    places: Mapping[int, Place]
+    places: Mapping[int, FencedPlace]
     pending: Callable[[], list[mx.array]]
-    found: dict[Place, float] = field(default_factory=dict)
+    found: dict[FencedPlace, float] = field(default_factory=dict)
     """Milliseconds of each part without the parts inside it, in the order in which they ended."""
     _open: list[_Open] = field(default_factory=list)
 
-    def take(self) -> dict[Place, float]:
+    def take(self) -> dict[FencedPlace, float]:
         """What was measured since the last time."""
         found, self.found = self.found, {}
         return found
@@ -158,12 +158,12 @@ class Fences:
             ):  # a call of the class above it
                 return original(module, *given, **named)
             if method == "as_linear":  # tied weights: the embedding is the head too
-                place = Place(f"{place.name}.as_linear", "head", None)
+                place = FencedPlace(f"{place.name}.as_linear", "head", None)
             return self._timed(place, module, lambda: original(module, *given, **named), (given, named))
 
         return call
 
-    def _timed(self, place: Place, module: Any, run: Callable[[], Any], given: Any) -> Any:
+    def _timed(self, place: FencedPlace, module: Any, run: Callable[[], Any], given: Any) -> Any:
         mx.eval(list(_arrays(given)))
         self._open.append(_Open(module, time.perf_counter()))
         result = run()

@@ -60,12 +60,12 @@ def compare(
     """
     _check(bits, group_size)
     session.here  # noqa: B018 - raises where there is no prompt
-    run = Comparison(loaded, session, stopped)
+    run = PrecisionComparison(loaded, session, stopped)
     yield from run.own()
-    yield run.told(last=not bits)
+    yield run.record(last=not bits)
     for each in bits:
         yield from run.quantized(each, group_size)
-        yield run.told(last=each == bits[-1])
+        yield run.record(last=each == bits[-1])
 
 
 def _check(bits: Sequence[int], group_size: int | None) -> None:
@@ -94,7 +94,7 @@ class _Base:
     """Bytes of the caches that can't."""
 
 
-class Comparison:
+class PrecisionComparison:
     """One path in several precisions; see `compare`."""
 
     def __init__(self, loaded: Loaded, session: Session, stopped: Stopped) -> None:
@@ -107,7 +107,7 @@ class Comparison:
         self._costs: list[KVCost] = []
         self._base: _Base | None = None
 
-    def told(self, last: bool) -> KVCompared:
+    def record(self, last: bool) -> KVCompared:
         """What is known so far."""
         return KVCompared(self._node, len(self._ids), tuple(self._costs), FORMULA, last)
 

@@ -16,7 +16,7 @@ from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
 from engine.records import Measuring, RaceEnded, RaceOpened, RaceStep
 from engine.sampling.ranking import Row, change
-from engine.session.node_logits import Looker
+from engine.session.node_logits import NodeReader
 from engine.session.session import Session
 from engine.tree import ROOT, TokenTree
 
@@ -50,7 +50,7 @@ def race(
         Cancelled: `stopped` said so.
     """
     _check(session, first, last)
-    run = Race(loaded, session, first, last, stopped)
+    run = RaceRun(loaded, session, first, last, stopped)
     yield run.opened()
     yield from run.get_there()
     while run.tokens < last:
@@ -83,7 +83,7 @@ class _Sums:
     largest: float = 0.0
 
 
-class Race:
+class RaceRun:
     """One race on its way; see `race`."""
 
     def __init__(self, loaded: Loaded, session: Session, first: int, last: int, stopped: Stopped) -> None:
@@ -96,7 +96,7 @@ class Race:
         self._uncached = Runner(loaded.model, plain)
         self._tree = TokenTree()
         self._pending: dict[int, bytes] = {}
-        self._looker = Looker(session.tokens, self._tree, self._pending)
+        self._looker = NodeReader(session.tokens, self._tree, self._pending)
         self._sums = _Sums()
         self._differences: list[int] = []
         self._next = -1

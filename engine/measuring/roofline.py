@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from engine.errors import Cancelled
 from engine.measuring import machine_rates, work
-from engine.measuring.trial import Trial
+from engine.measuring.trial import RepeatedStep
 from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
 from engine.records import Measuring, RooflineMeasured, Work
@@ -90,7 +90,7 @@ class Roofline:
 
     def decode(self) -> Work:
         """The step that would be taken next; without a KV cache that is a pass over the whole path."""
-        session, trial = self._session, Trial(self._session)
+        session, trial = self._session, RepeatedStep(self._session)
         times: list[float] = []
         for _ in range(REPEATS + 1):
             times.append(self._ms(trial.forward))

@@ -7,11 +7,11 @@ import mlx.core as mx
 from engine.cache.parts import keepable, take_off
 from engine.model.forward import Runner
 from engine.sampling.ranking import Row
-from engine.session.detached import copied
+from engine.session.detached import copy_of
 from engine.session.session import Session
 
 
-class Trial:
+class RepeatedStep:
     """One step on a copy of the live cache; the live one is only read.
 
     MLX copies the arrays when the first step writes them, so that the copy takes as much memory as the cache has
@@ -30,7 +30,7 @@ class Trial:
         self.token = session.next.picked
         """The token that goes through."""
         self._path = session.tree.tokens(session.node)
-        self._runner: Runner = copied(session.runner)
+        self._runner: Runner = copy_of(session.runner)
         self.copies = session.cached and not all(map(keepable, session.kv.caches))
         """Whether every step copies the cache, which takes time of its own."""
 
@@ -59,7 +59,7 @@ class Trial:
         if (
             self.copies or runner.kv.offset != offset
         ):  # where mlx_lm quantized at this token, nothing leads back
-            self._runner = copied(self._session.runner)
+            self._runner = copy_of(self._session.runner)
 
     def _take_off(self, runner: Runner, offset: int) -> None:
         if runner.undo is None:

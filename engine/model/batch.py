@@ -41,10 +41,10 @@ class Rows(Protocol):
 def rows(runner: Runner) -> Rows:
     """Continuations of the path that a runner's live cache holds."""
     odd = [cache for cache in runner.kv.caches if not keepable(cache)]
-    return OneByOne(runner, odd[0]) if odd else Together(runner)
+    return SequentialRows(runner, odd[0]) if odd else BatchedRows(runner)
 
 
-class Together:
+class BatchedRows:
     """All sequences in one forward.
 
     Args:
@@ -82,7 +82,7 @@ class Together:
                 array[..., self._since : cache.offset, :] = column
 
 
-class OneByOne:
+class SequentialRows:
     """One sequence after another, each with caches of its own: for caches of a kind that this program doesn't know.
 
     Args:

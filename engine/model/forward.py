@@ -212,7 +212,7 @@ class Runner:
             raise Cancelled
 
 
-class Ahead:
+class PipelinedForward:
     """Builds the graph of the next forward before its token is known.
 
     Building costs Python time (half a millisecond for eight small layers) that mlx_lm hides by feeding the sampled

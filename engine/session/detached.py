@@ -14,7 +14,7 @@ from engine.tree import ROOT
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class DetachedPath:
     """A path in a cache, and the logits after it."""
 
     runner: Runner
@@ -26,7 +26,7 @@ class Beside:
     """Why tokens that the live cache holds could not be used, if so."""
 
 
-def stand(session: Session, node: int, stopped: Stopped = never) -> Beside:
+def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPath:
     """Have the path to a node in a cache.
 
     Where the session stands elsewhere, its cache is copied (MLX copies an array only once it is written), and the copy
@@ -45,12 +45,12 @@ def stand(session: Session, node: int, stopped: Stopped = never) -> Beside:
         raise StepError(f"There is no token number {node} to go on from.", "Begin with a prompt.")
     depth = session.tree[node].depth
     if node == session.node and session.kv.offset == depth:
-        return Beside(session.runner, session.logits, 0, "")
+        return DetachedPath(session.runner, session.logits, 0, "")
     if not session.cached:
         runner = session.runner.fresh()
         after = runner.path(session.tree.tokens(node), session.tree[node].start, stopped)
-        return Beside(runner, after, depth, "the session keeps no KV cache")
-    row, runner = session.kept.get(node), copied(session.runner)
+        return DetachedPath(runner, after, depth, "the session keeps no KV cache")
+    row, runner = session.kept.get(node), copy_of(session.runner)
     mover = Mover(runner.kv, session.tree, 0)
     mover.kept = session.mover.kept
     bill = mover.bring(session.node, node, depth if row is not None else depth - 1)
@@ -58,10 +58,10 @@ def stand(session: Session, node: int, stopped: Stopped = never) -> Beside:
     if recomputed:
         row = runner.path(session.tree.tokens(node), session.tree[node].start, stopped)
     assert row is not None  # nothing was missing only where it was kept
-    return Beside(runner, row, recomputed, bill.note)
+    return DetachedPath(runner, row, recomputed, bill.note)
 
 
-def copied(runner: Runner) -> Runner:
+def copy_of(runner: Runner) -> Runner:
     """A runner whose caches hold what another's hold, and can be written without it."""
     found, kv = runner.fresh(), runner.kv
     found.kv.caches = copy.deepcopy(kv.caches)

@@ -15,7 +15,7 @@ from engine.records import Distribution, KVReading, Memory, Origin, Step, StepTi
 from engine.sampling.pipeline import Sampled, Watch, sample, uniform
 from engine.sampling.ranking import Row, log_softmax, rank_of
 from engine.sampling.stages import Context
-from engine.session.readings import Reader
+from engine.session.readings import RowReader
 from engine.session.rss import resident
 from engine.settings import Settings
 from engine.tree import TokenTree
@@ -29,7 +29,7 @@ def memory() -> Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class NodeLogits:
     """A node's row and what the sampler makes of it: enough to go on, not yet to show."""
 
     node: int
@@ -42,14 +42,14 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class Position:
     """A node that was looked at, and the distribution as it is shown."""
 
-    look: Look
+    look: NodeLogits
     next: Distribution
 
 
-class Looker:
+class NodeReader:
     """Looks at the nodes of one tree.
 
     Args:
@@ -62,11 +62,11 @@ class Looker:
         self._tokens = tokens
         self._tree = tree
         self._pending = pending
-        self.reader = Reader(tokens)
+        self.reader = RowReader(tokens)
 
     def look(
         self, node: int, row: Row, settings: Settings, watch: Watch | None = None, reroll: int | None = None
-    ) -> Look:
+    ) -> NodeLogits:
         """Sample what follows a node.
 
         Args:
@@ -89,7 +89,7 @@ class Looker:
         turn = at.reroll if reroll is None else reroll
         draw = uniform(settings.seed, at.depth, turn)
         sampled = sample(row, logprobs, settings, draw, self.context(node, settings, turn), watch)
-        return Look(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000, turn)
+        return NodeLogits(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000, turn)
 
     def context(self, node: int, settings: Settings, reroll: int) -> Context:
         """What the sampler's stages look at beside the row after a node."""
@@ -101,21 +101,21 @@ class Looker:
             chance=uniform(settings.seed, at.depth, reroll, "xtc") if settings.xtc_probability else 1.0,
         )
 
-    def show(self, look: Look, candidates: int) -> Here:
+    def show(self, look: NodeLogits, candidates: int) -> Position:
         """Read candidates, entropies and ranks off a row."""
         at = self._tree[look.node]
         pending = self._pending.get(look.node, b"")
         following = self.reader.distribution(
             look.node, at.depth, look.logprobs, look.sampled, candidates, pending, look.reroll
         )
-        return Here(look, following)
+        return Position(look, following)
 
     def tell(
-        self, before: Here, here: Here, origin: Origin, kv: KVReading, ms: StepTimes, used: Memory
+        self, before: Position, here: Position, origin: Origin, kv: KVReading, ms: StepTimes, used: Memory
     ) -> Step:
         """The record of the token that led from one node to the next."""
         node = self._tree[here.look.node]
-        node.told = True
+        node.has_step = True
         token, looked = node.token, before.look
         text, pending = self._tokens.text(token, self._pending.get(looked.node, b""))
         logprob = float(looked.logprobs[token])

@@ -17,7 +17,7 @@ from engine.model.forward import FIXED_CHUNK, Chunks, Runner, Stopped
 from engine.model.tokens import Tokens
 from engine.records import PrefillChunk, PromptToken
 from engine.sampling.ranking import Row, log_softmax
-from engine.session.readings import Reader
+from engine.session.readings import RowReader
 
 ECHO_TOKENS = 2048
 """Prompt logprobs are computed unasked up to so many tokens."""
@@ -29,7 +29,7 @@ ECHO_ROWS = 64
 """Rows of a chunk's logits that are in float32 at a time."""
 
 
-class Prefill:
+class PrefillRun:
     """One prompt on its way.
 
     Args:
@@ -45,7 +45,7 @@ class Prefill:
     def __init__(
         self,
         runner: Runner,
-        reader: Reader,
+        reader: RowReader,
         tokens: Tokens,
         candidates: int,
         ids: Sequence[int],

@@ -40,7 +40,7 @@ def _ranks(values: list[float]) -> list[int]:
     return ranks
 
 
-class Reader:
+class RowReader:
     """Turns rows into records with the text of one model's tokens.
 
     Args:
@@ -72,7 +72,7 @@ class Reader:
         final, cuts = _after(sampled, listed, values)
         return tuple(map(self._candidate, listed, values, ranks, final, cuts, [pending] * len(listed)))
 
-    def told(
+    def chosen(
         self, logprobs: Row, ids: npt.NDArray[np.intp], pending: bytes, sampled: Sampled
     ) -> tuple[Candidate, ...]:
         """Some tokens of one's own choice, in the order in which they are given.

@@ -77,7 +77,7 @@ def _build(session: Session, asked: Restore) -> None:
                 f"The recorded tree doesn't hold together at node {each.node}.",
                 "It can be looked at, but not gone on with.",
             )
-        tree[each.node].told = each.told
+        tree[each.node].has_step = each.has_step
     for node, count in asked.rerolls:
         if node in tree:
             tree[node].reroll = count

@@ -17,13 +17,13 @@ from engine.model.forward import Runner, Stopped, never
 from engine.records import Moved, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, ranked
 from engine.session.node_logits import memory
-from engine.session.prefill import Prefill
-from engine.session.state import Standing
-from engine.stalls import spent
+from engine.session.prefill import PrefillRun
+from engine.session.state import SessionState
+from engine.stalls import stall_times
 from engine.tree import ROOT
 
 
-class Session(Standing):
+class Session(SessionState):
     """Prefill, step, choose, insert, move and verify on one loaded model, in the thread that loaded it.
 
     Args:
@@ -67,7 +67,9 @@ class Session(Standing):
         self._check_prompt(ids)
         self.forget()
         self.tree.extend(ROOT, ids, "prompt")
-        run = Prefill(self.runner, self.looker.reader, self.tokens, self.settings.candidates, ids, echo, text)
+        run = PrefillRun(
+            self.runner, self.looker.reader, self.tokens, self.settings.candidates, ids, echo, text
+        )
         self.pending.update(run.pending)
         self._reading = run
         yield records.PromptOpened(text, chat, tuple(run.read), run.echo, notes)
@@ -163,7 +165,7 @@ class Session(Standing):
             yield self._take(token, origin)
 
     def _take(self, token: int, origin: Origin) -> Step:
-        before, others = self.here, spent()
+        before, others = self.here, stall_times()
         begun = time.perf_counter()
         self.make_ready()
         forward_begun = time.perf_counter()
@@ -184,7 +186,7 @@ class Session(Standing):
             forward=(forward_ended - forward_begun) * 1000,
             sample=sample_ms,
             inspect=(ended - forward_ended) * 1000 - sample_ms,
-            **spent().since(others)._asdict(),
+            **stall_times().since(others)._asdict(),
         )
         return self.looker.tell(before, self.here, origin, kv, ms, used)
 
@@ -253,7 +255,7 @@ class Session(Standing):
             StepError: As `move` and `step`.
             Cancelled: `stopped` said so; the session stands at the last that was yielded.
         """
-        if node not in self.tree or not (rest := self.tree.untold(node)):
+        if node not in self.tree or not (rest := self.tree.without_step(node)):
             yield self.move(node, stopped)
             return
         yield self.move(self.tree[rest[0]].parent, stopped)

@@ -10,13 +10,13 @@ from engine.model.load import Loaded
 from engine.records import Distribution, KVReading
 from engine.sampling.ranking import Row
 from engine.session.kept_logits import KeptLogits
-from engine.session.node_logits import Here, Looker
-from engine.session.prefill import Prefill
+from engine.session.node_logits import NodeReader, Position
+from engine.session.prefill import PrefillRun
 from engine.settings import Settings, check
 from engine.tree import ROOT, TokenTree
 
 
-class Standing:
+class SessionState:
     """One model, one token tree and one live KV cache, standing at one node.
 
     Args:
@@ -45,9 +45,9 @@ class Standing:
         self.pending: dict[int, bytes] = {}
         self.used: dict[int, Settings] = {}
         """The settings with which each node's distribution was last made."""
-        self.looker = Looker(self.tokens, self.tree, self.pending)
-        self._here: Here | None = None
-        self._reading: Prefill | None = None
+        self.looker = NodeReader(self.tokens, self.tree, self.pending)
+        self._here: Position | None = None
+        self._reading: PrefillRun | None = None
         """A prompt that is on its way."""
 
     @property
@@ -80,7 +80,7 @@ class Standing:
         return self.here.look.row
 
     @property
-    def here(self) -> Here:
+    def here(self) -> Position:
         """All that is known at the node where the session stands.
 
         Raises:
@@ -90,7 +90,7 @@ class Standing:
             raise StepError("There is no prompt to go on from.", "Give a prompt first.")
         return self._here
 
-    def stand(self, here: Here) -> None:
+    def stand(self, here: Position) -> None:
         """Stand at a node whose path the cache holds."""
         self.node, self._here = here.look.node, here
         self.used[self.node] = self.settings

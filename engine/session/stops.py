@@ -7,7 +7,7 @@ from engine.records import Finished
 from engine.session.session import Session
 
 
-def finish(session: Session, node: int) -> Finished | None:
+def stop_reached(session: Session, node: int) -> Finished | None:
     """The stop that the token of a node reached, None where generation goes on.
 
     Args:

@@ -15,11 +15,11 @@ from engine.errors import TraceError
 from engine.records import Loading, LookedAhead, ModelFacts, PromptOpened, Restoring
 from engine.trace.bounds import LINES_LIMIT, TOTAL_LIMIT
 from engine.trace.entry import VERSION, Entry, Header, Unknown
-from engine.trace.file import Reader, uncollected
+from engine.trace.file import TraceReader, uncollected
 from engine.trace.journal import Journal, in_use
-from engine.trace.said import said
 from engine.trace.save import save_as
 from engine.trace.shapes import Kept
+from engine.trace.user_message import user_message
 
 __all__ = [
     "LINES_LIMIT",
@@ -30,9 +30,9 @@ __all__ = [
     "Journal",
     "Kept",
     "Peek",
-    "Reader",
     "Trace",
     "TraceError",
+    "TraceReader",
     "Unknown",
     "in_use",
     "load",
@@ -55,7 +55,7 @@ class Trace:
 
 
 def load(path: Path | str, torn_ok: bool = False) -> Trace:
-    """Read a whole trace. `Reader` gives the same one entry at a time, so that a screen need not wait.
+    """Read a whole trace. `TraceReader` gives the same one entry at a time, so that a screen need not wait.
 
     Args:
         path: The file.
@@ -64,7 +64,7 @@ def load(path: Path | str, torn_ok: bool = False) -> Trace:
     Raises:
         TraceError: With the line, where it is about one.
     """
-    reader = Reader(path, torn_ok)
+    reader = TraceReader(path, torn_ok)
     with uncollected():
         entries = list(reader)
     return Trace(reader.header, entries, reader.torn, reader.problems)
@@ -83,7 +83,7 @@ class Peek:
     size: int
     """Bytes of the file."""
     in_use: bool
-    said: str = ""
+    user_message: str = ""
     """What a person said in that prompt: without what the chat template put around it."""
 
 
@@ -98,12 +98,12 @@ def peek(path: Path | str, lines: int = 50) -> Peek:
         TraceError: It can't be read.
     """
     model = prompt = words = ""
-    with Reader(path, torn_ok=True) as reader:
+    with TraceReader(path, torn_ok=True) as reader:
         for _, entry in zip(range(lines), reader, strict=False):
             if isinstance(entry.value, ModelFacts):
                 model = entry.value.name
             if isinstance(entry.value, PromptOpened):
-                prompt, words = entry.value.text, said(entry.value)
+                prompt, words = entry.value.text, user_message(entry.value)
                 break
         size = reader.path.stat().st_size
     return Peek(reader.path, reader.header.created, model, prompt, size, in_use(path), words)

@@ -9,7 +9,7 @@ from engine.errors import TraceError
 from engine.records import Candidate
 from engine.trace.encode import FIELDS
 from engine.trace.entry import Entry, Header, Unknown
-from engine.trace.fields import Rows, in_range
+from engine.trace.fields import FieldRows, in_range
 from engine.trace.lines import Rest, split, unsealed, whole
 from engine.trace.shapes import KINDS, Misfit, blank
 from engine.trace.values import brief, read_float, read_list
@@ -29,8 +29,8 @@ class Decoder:
     def __init__(self, header: Header, report: Callable[[TraceError], None]) -> None:
         self._fields = header.fields
         self._report = report
-        self._rows = Rows(header.fields)
-        self._later = Rows(header.fields)
+        self._rows = FieldRows(header.fields)
+        self._later = FieldRows(header.fields)
         """Read what waited, at any time: the others may be at another line then."""
         self._may_wait = all(set(header.fields.get(name, ())) <= set(own) for name, own in FIELDS.items())
         """What this version doesn't know must be found when the line is read."""

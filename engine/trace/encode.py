@@ -16,7 +16,7 @@ from engine.trace.entry import END, MAGIC, VERSION, Entry, Fields, Unknown
 from engine.trace.lazy import PRESENT
 from engine.trace.lines import sealed
 from engine.trace.numbers import named
-from engine.trace.shapes import CLASSES, KINDS, Column, Kept, columns, items, optional
+from engine.trace.shapes import CLASSES, KINDS, FieldColumn, Kept, columns, items, optional
 from engine.trace.values import write_bytes, write_text
 
 Write = Callable[[Any], Any]
@@ -163,12 +163,12 @@ class Encoder:
 
         return refer
 
-    def _column(self, cls: type, column: Column) -> Write | None:
+    def _column(self, cls: type, column: FieldColumn) -> Write | None:
         if (cls, column.name) == (KVGroup, "layers"):
             return layers.write
         return self._writer(column.hint, column)
 
-    def _writer(self, hint: Any, column: Column) -> Write | None:
+    def _writer(self, hint: Any, column: FieldColumn) -> Write | None:
         """What turns a value into JSON, None where it is JSON already."""
         hint, may_lack = optional(hint)
         if hint == tuple[Candidate, ...]:
@@ -178,7 +178,7 @@ class Encoder:
             return write
         return lambda value: None if value is None else write(value)
 
-    def _inner(self, hint: Any, column: Column) -> Write | None:
+    def _inner(self, hint: Any, column: FieldColumn) -> Write | None:
         if (parts := items(hint)) is not None:
             return self._items(parts, column)
         if hint in CLASSES.values():
@@ -190,7 +190,7 @@ class Encoder:
         }
         return plain.get(hint)
 
-    def _items(self, parts: tuple[Any, ...], column: Column) -> Write | None:
+    def _items(self, parts: tuple[Any, ...], column: FieldColumn) -> Write | None:
         writes = [self._writer(part, column) for part in parts if part is not ...]
         if not any(writes):
             return None

@@ -14,7 +14,7 @@ from engine.trace.entry import Fields
 from engine.trace.lazy import PRESENT, WITHOUT_CANDIDATES, waiting, waiting_candidates
 from engine.trace.lines import Rest
 from engine.trace.rows import ABSENT, Read, absent, builder
-from engine.trace.shapes import CLASSES, Column, Misfit, columns, items, optional, words
+from engine.trace.shapes import CLASSES, FieldColumn, Misfit, columns, items, optional, words
 from engine.trace.values import (
     brief,
     read_bool,
@@ -35,7 +35,7 @@ _SCALARS: dict[Any, Read] = {
 }
 
 
-class Rows:
+class FieldRows:
     """Reads rows of one file's classes.
 
     Args:
@@ -172,7 +172,7 @@ class Rows:
 
     # ---- fields -----------------------------------------------------------------------------
 
-    def _reader(self, hint: Any, column: Column, cls: type) -> Read:
+    def _reader(self, hint: Any, column: FieldColumn, cls: type) -> Read:
         if (cls, column.name) == (KVGroup, "layers"):
             return layers.read
         hint, may_lack = optional(hint)
@@ -181,7 +181,7 @@ class Rows:
         read = self._inner(hint, column, cls)
         return _or_none(read) if may_lack else read
 
-    def _inner(self, hint: Any, column: Column, cls: type) -> Read:
+    def _inner(self, hint: Any, column: FieldColumn, cls: type) -> Read:
         if hint is float and column.endless:
             return read_endless
         if (parts := items(hint)) is not None:
@@ -192,7 +192,7 @@ class Rows:
             return self.row(hint)
         return _SCALARS[hint]
 
-    def _items(self, parts: tuple[Any, ...], column: Column, cls: type) -> Read:
+    def _items(self, parts: tuple[Any, ...], column: FieldColumn, cls: type) -> Read:
         reads = [self._reader(part, column, cls) for part in parts if part is not ...]
         if parts[-1] is ...:
             each = reads[0]

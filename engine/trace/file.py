@@ -31,7 +31,7 @@ _END = b'{"%b":' % END.encode()
 _MEND = "The file was damaged or edited; take another copy of it."
 
 
-class Reader(Iterator[Entry]):
+class TraceReader(Iterator[Entry]):
     """The entries of a trace, one after another. Closes the file at the end, or as a context manager.
 
     Args:

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from engine.errors import TraceError
 from engine.trace.encode import Encoder, kept
 from engine.trace.entry import Entry
-from engine.trace.file import Reader
+from engine.trace.file import TraceReader
 from engine.trace.save import unwritable
 from engine.trace.shapes import Kept
 
@@ -65,7 +65,7 @@ class Journal:
         return cls._begun(path, descriptor, encoder, b"", 0.0)
 
     @classmethod
-    def resume(cls, path: Path | str, program: str) -> tuple[list[Entry], Reader, Journal]:
+    def resume(cls, path: Path | str, program: str) -> tuple[list[Entry], TraceReader, Journal]:
         """Go on with a file, whose incomplete last line, if there is one, is torn off.
 
         Returns:
@@ -81,7 +81,7 @@ class Journal:
             raise unwritable(path, error) from error
         try:
             _lock(path, descriptor)
-            reader = Reader(path, torn_ok=True)
+            reader = TraceReader(path, torn_ok=True)
             entries = list(reader)
             if reader.compressed:
                 raise TraceError(f"{path} is compressed: it can't be gone on with.", "Save it without.")

@@ -7,14 +7,14 @@ from dataclasses import MISSING
 from typing import Any
 
 from engine.trace.lazy import WITHOUT_CANDIDATES, Held
-from engine.trace.shapes import Column, Misfit, columns
+from engine.trace.shapes import FieldColumn, Misfit, columns
 
 Read = Callable[[Any], Any]
 ABSENT = object()
 """Stands in a row for a field that the file doesn't have."""
 
 
-def absent(column: Column) -> Read:
+def absent(column: FieldColumn) -> Read:
     """What reads a field that the file doesn't have: its default, if it has one."""
 
     def read(_: Any) -> Any:

@@ -30,7 +30,7 @@ class Misfit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FieldColumn:
     """One field of a class."""
 
     name: str
@@ -45,10 +45,10 @@ class Column:
 
 
 @cache
-def columns(cls: type) -> tuple[Column, ...]:
+def columns(cls: type) -> tuple[FieldColumn, ...]:
     """The fields of a dataclass in their order, with their types resolved."""
     hints = typing.get_type_hints(cls)
-    return tuple(Column(field.name, hints[field.name], _default(field)) for field in fields(cls))
+    return tuple(FieldColumn(field.name, hints[field.name], _default(field)) for field in fields(cls))
 
 
 def _default(field: Any) -> Any:

@@ -30,7 +30,7 @@ def command(settings: BeamSettings) -> Command:
 
 def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request asks for."""
-    return BeamLines(out, request) if request.jsonl else BeamTable(out, err, request)
+    return BeamLines(out, request) if request.jsonl else BeamReport(out, err, request)
 
 
 class Found:
@@ -116,7 +116,7 @@ def ending(found: Found) -> Json:
 # ---- the table --------------------------------------------------------------------------------
 
 
-class BeamTable(PlainText):
+class BeamReport(PlainText):
     """Writes the final ranking, and what it took to standard error."""
 
     def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:

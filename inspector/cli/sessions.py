@@ -79,4 +79,4 @@ def _about(each: Listed) -> str:
     if each.peek is None:
         return visible(each.problem)
     runs = "(runs) " if each.peek.in_use else ""
-    return runs + truncate(visible(each.peek.said), _PROMPT)
+    return runs + truncate(visible(each.peek.user_message), _PROMPT)

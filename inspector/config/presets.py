@@ -38,7 +38,7 @@ def folder() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredPresets:
     """The file as it was read."""
 
     content: Mapping[str, Any]
@@ -144,29 +144,29 @@ class Presets:
         found = self._stored.content.get("presets")
         return found if isinstance(found, dict) else {}
 
-    def _read(self) -> Stored:
+    def _read(self) -> StoredPresets:
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            return Stored({}, {})
+            return StoredPresets({}, {})
         except (OSError, ValueError, RecursionError) as error:
             return self._damaged(str(getattr(error, "strerror", None) or error))
         if not isinstance(content, dict) or not isinstance(content.get("presets", {}), dict):
             return self._damaged('it is not {"presets": {NAME: {SETTING: VALUE}}}')
         return self._understood(content)
 
-    def _damaged(self, why: str) -> Stored:
+    def _damaged(self, why: str) -> StoredPresets:
         told = f"The presets in {self.path} can't be read: {why}. Mend the file; saving sets it aside first."
-        return Stored({}, {}, (told,), damaged=True)
+        return StoredPresets({}, {}, (told,), damaged=True)
 
-    def _understood(self, content: Mapping[str, Any]) -> Stored:
+    def _understood(self, content: Mapping[str, Any]) -> StoredPresets:
         values, problems = {}, []
         for name, given in content.get("presets", {}).items():
             try:
                 values[checked_name(name)] = read(given)
             except EngineError as error:
                 problems.append(f"Preset {name!r} in {self.path} is not used: {error}")
-        return Stored(content, values, tuple(problems))
+        return StoredPresets(content, values, tuple(problems))
 
     def _write(self, own: Mapping[str, Any]) -> None:
         """Replace the file as a whole: whoever reads it finds the old one or the new one."""

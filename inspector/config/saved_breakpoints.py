@@ -21,7 +21,7 @@ NAMES = frozenset(field.name for field in fields(Breakpoints))
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredBreakpoints:
     """The file as it was read."""
 
     content: Mapping[str, Any]
@@ -34,7 +34,7 @@ class Stored:
     """Nothing of the file could be read."""
 
 
-class Remembered:
+class SavedBreakpoints:
     """Keeps breakpoints from one start to the next.
 
     Args:
@@ -44,25 +44,25 @@ class Remembered:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or presets.folder() / "breakpoints.json"
 
-    def read(self) -> Stored:
+    def read(self) -> StoredBreakpoints:
         """Read the file; whatever is wrong with it is told, and what holds of it is used."""
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            return Stored({}, Breakpoints())
+            return StoredBreakpoints({}, Breakpoints())
         except (OSError, ValueError, RecursionError) as error:
             return self._damaged(str(getattr(error, "strerror", None) or error))
         if not isinstance(content, dict) or not isinstance(content.get("breakpoints", {}), dict):
             return self._damaged('it is not {"breakpoints": {CONDITION: VALUE}}')
         return self._understood(content)
 
-    def _damaged(self, why: str) -> Stored:
+    def _damaged(self, why: str) -> StoredBreakpoints:
         told = (
             f"The breakpoints in {self.path} can't be read: {why}. Mend the file; saving sets it aside first."
         )
-        return Stored({}, Breakpoints(), (told,), damaged=True)
+        return StoredBreakpoints({}, Breakpoints(), (told,), damaged=True)
 
-    def _understood(self, content: Mapping[str, Any]) -> Stored:
+    def _understood(self, content: Mapping[str, Any]) -> StoredBreakpoints:
         values: dict[str, Any] = {}
         problems = []
         for name, value in content.get("breakpoints", {}).items():
@@ -70,7 +70,7 @@ class Remembered:
                 values |= {name: _checked(name, value)} if name in NAMES else {}
             except SettingsError as error:
                 problems.append(f"A breakpoint in {self.path} is not used: {error}")
-        return Stored(content, Breakpoints(**values), tuple(problems))
+        return StoredBreakpoints(content, Breakpoints(**values), tuple(problems))
 
     def save(self, points: Breakpoints) -> str:
         """Keep breakpoints in the place of those before.

@@ -91,7 +91,7 @@ class Recorder:
         found = []
         for _ in range(times):
             time.sleep(PACE)
-            found.append(first(self.do(commands.Step()), records.Step))
+            found.append(first(self.do(commands.TakeStep()), records.Step))
         return found
 
     def caption(self, node: int, caption: str, **more: Any) -> None:

@@ -19,7 +19,7 @@ from inspector.tools.sampler.panel import SamplerPanel
 from inspector.tools.tree.panel import TreePanel
 
 
-class Acting(Screen[None]):
+class PanelScreen(Screen[None]):
     """A screen of panels around one timeline.
 
     Args:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from textual import on
 
-from inspector.main.acting import Acting
+from inspector.main.acting import PanelScreen
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.tools.sampler.panel import SamplerPanel
 
 
-class Branching(Acting):
+class Branching(PanelScreen):
     """Takes other tokens."""
 
     def action_choose(self) -> None:

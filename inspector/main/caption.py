@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from inspector.display import visible
-from inspector.session.player import Replay
+from inspector.session.player import Player
 from inspector.state.timeline import Timeline
 
 
@@ -17,7 +17,7 @@ class CaptionLine(Static):
         super().__init__(id=id, markup=False)
         self._shown = ""
 
-    def show(self, replay: Replay | None, timeline: Timeline) -> None:
+    def show(self, replay: Player | None, timeline: Timeline) -> None:
         """Show the caption of the token that is looked at, or of the last one while the tip is followed."""
         item = timeline.selected or (timeline.items[-1] if timeline.items else None)
         text = visible(_caption(replay, timeline, item.node)) if item is not None else ""
@@ -28,7 +28,7 @@ class CaptionLine(Static):
             self.update(Content.assemble(("▌ ", "bold $primary"), text) if text else "")
 
 
-def _caption(replay: Replay | None, timeline: Timeline, node: int) -> str:
+def _caption(replay: Player | None, timeline: Timeline, node: int) -> str:
     """What the author wrote there; a picture of a recording has it among its marks."""
     if replay is not None:
         return replay.caption(node)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from textual import on
 
-from inspector.main.acting import Acting
+from inspector.main.acting import PanelScreen
 from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.scales import METRICS
 
 
-class Looking(Acting):
+class Looking(PanelScreen):
     """Looks at what is there."""
 
     def action_walk(self, by: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from inspector.display import visible
-from inspector.session.player import Replay
+from inspector.session.player import Player
 from inspector.state.timeline import Timeline
 
 LIVE = "G goes on live"
@@ -22,7 +22,7 @@ def picture_words(timeline: Timeline) -> str:
     return f"A picture of a recording{steps}; `inspector replay` shows it token by token"
 
 
-def replay_words(replay: Replay) -> str:
+def replay_words(replay: Player) -> str:
     """How far the recording is, and the keys that matter now; printable."""
     if replay.failure is not None:
         return f"Cut off: {visible(str(replay.failure))}"

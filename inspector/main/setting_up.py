@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from engine.settings import LoadSettings
-from inspector.main.acting import Acting
+from inspector.main.acting import PanelScreen
 from inspector.main.dialogs.facts import FactsDialog
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import Draft, PromptDialog
 from inspector.session.controller import Controller
 from inspector.session.prefill import Prompt
-from inspector.tools.sampler.what_if import Attempt
+from inspector.tools.sampler.what_if import WhatIfFlow
 
 
-class SettingUp(Acting):
+class SettingUp(PanelScreen):
     """Asks for what the engine works on."""
 
     def __init__(self, controller: Controller) -> None:
         super().__init__(controller)
         self.draft = controller.prompt
         """What stands in the prompt dialog when it is opened."""
-        self.attempt = Attempt(controller, self.answer)
+        self.attempt = WhatIfFlow(controller, self.answer)
         """Sampling settings that are tried in a dialog beside the sampler."""
 
     def action_prompt(self) -> None:

@@ -86,7 +86,7 @@ def _ready(controller: Controller, tree: bool) -> str:
         return _looking_back(timeline)
     if (finished := timeline.finished.get(timeline.tip)) is not None:
         return f"Finished: {finished.reason} ({visible(finished.detail)}). Space or r goes on past it"
-    if stopped := controller.breaks.told(timeline.next):
+    if stopped := controller.breaks.stop_sentence(timeline.next):
         return stopped
     return _tip(timeline)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from inspector.main.acting import Acting
+from inspector.main.acting import PanelScreen
 from inspector.main.status import pace_text
 from inspector.state.timeline import Phase
 
 
-class Stepping(Acting):
+class Stepping(PanelScreen):
     """Takes steps."""
 
     def action_step(self) -> None:

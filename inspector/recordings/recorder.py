@@ -23,7 +23,7 @@ PATIENCE = 2.0
 """Seconds that leaving waits for a file which is being taken over."""
 
 
-class Recording:
+class Recorder:
     """Keeps one session.
 
     Args:

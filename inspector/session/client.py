@@ -18,19 +18,19 @@ from engine.commands import (
     Recall,
     Reroll,
     Run,
-    Step,
+    TakeStep,
     Verify,
 )
 from engine.settings import LoadSettings, Settings
-from inspector.session.player import Replay
+from inspector.session.player import Player
 from inspector.session.prefill import Prefilling, Prompt
-from inspector.session.sampler_queries import Questions
-from inspector.state.breakpoints import Breaks
+from inspector.session.sampler_queries import SamplerQueries
+from inspector.state.breakpoints import BreakpointState
 from inspector.state.timeline import Phase, Timeline
 
 _STOPPABLE: tuple[type[Command], ...] = (
     Run,
-    Step,
+    TakeStep,
     Prefill,
     GoOnPrefill,
     Verify,
@@ -54,7 +54,7 @@ class Engine(Protocol):
     def close(self, timeout: float = 2.0) -> bool: ...
 
 
-class Commanding:
+class EngineClient:
     """Sends commands, knows which of them are out, and keeps the timeline.
 
     Args:
@@ -74,15 +74,15 @@ class Commanding:
         """Sent and not ended, in the order in which the engine does them."""
         self.pace: float | None = None
         self.prefilling = Prefilling(self._send, lambda: list(self.outstanding))
-        self.questions = Questions(engine.send, settings)
-        self.replay: Replay | None = None
+        self.questions = SamplerQueries(engine.send, settings)
+        self.replay: Player | None = None
         """The recording that is on show, None while a session is lived through."""
         self.takes: Callable[[records.Record], bool] = lambda record: False
         """Asked about each record of the engine first; what it takes goes no further."""
-        self.breaks = Breaks()
+        self.breaks = BreakpointState()
         self.listeners: list[Callable[[records.Record], None]] = [self.breaks.receive]
         """Called with every record, after the timeline took it in and what ended is no longer outstanding."""
-        self._again: Step | None = None
+        self._again: TakeStep | None = None
         """The step that was asked for by drawing again at an older token."""
         self._refused = False
 
@@ -172,7 +172,7 @@ class Commanding:
 
     def pause(self) -> None:
         """Stop the run and the steps that were queued, at the next step."""
-        self._cancel(Run, Step)
+        self._cancel(Run, TakeStep)
 
     def stop(self) -> bool:
         """Stop whatever can be stopped.

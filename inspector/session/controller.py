@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from engine import records
 from engine.breakpoints import Breakpoints
-from engine.commands import Configure, Load, MoveTo, Recall, Run, Step
+from engine.commands import Configure, Load, MoveTo, Recall, Run, TakeStep
 from engine.settings import LoadSettings, Settings
-from inspector.session.navigation import Walking
+from inspector.session.navigation import Navigation
 from inspector.session.prefill import Prompt
 
 PACES: tuple[float | None, ...] = (1, 2, 5, 10, 20, None)
@@ -15,7 +15,7 @@ MAX_QUEUED_STEPS = 8
 """A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
 
 
-class Controller(Walking):
+class Controller(Navigation):
     """Gives models, prompts and settings, steps and runs.
 
     Every method that a key calls returns what to tell the person.
@@ -86,8 +86,8 @@ class Controller(Walking):
             self.prefilling.go_on()
         elif not self.timeline.following:
             self.walk(1)
-        elif len(self._out(Step)) < MAX_QUEUED_STEPS:
-            self._send(Step())
+        elif len(self._out(TakeStep)) < MAX_QUEUED_STEPS:
+            self._send(TakeStep())
         return ""
 
     def run(self, over_sure: bool = False) -> str:

@@ -10,7 +10,7 @@ from engine.records import Failure, ModelFacts, Record, Restored
 from engine.settings import LoadSettings
 from inspector.display import visible
 from inspector.session.controller import Controller
-from inspector.session.replay_backend import Engine, RecordedEngine
+from inspector.session.replay_backend import Engine, ReplayBackend
 from inspector.session.restore import differs, largest_difference, restore_of
 
 NOTICEABLE = 0.01
@@ -32,7 +32,7 @@ class GoingLive:
     def __init__(
         self,
         controller: Controller,
-        recorded: RecordedEngine,
+        recorded: ReplayBackend,
         make: Callable[[], Engine],
         answer: Callable[[str], None],
         arrived: Callable[[], None],

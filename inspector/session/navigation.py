@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from engine import records
-from engine.commands import Choose, MoveTo, Reroll, Step, Verify
-from inspector.session.client import Commanding
+from engine.commands import Choose, MoveTo, Reroll, TakeStep, Verify
+from inspector.session.client import EngineClient
 
 
-class Walking(Commanding):
+class Navigation(EngineClient):
     """Looks around and branches; every method that a key calls returns what to tell the person."""
 
     # ---- look around ------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Walking(Commanding):
     def _draw_again(self, node: int) -> None:
         self._send(MoveTo(node))
         self._send(Reroll())
-        self._again = Step()
+        self._again = TakeStep()
         self._send(self._again)
 
     def differing(self, by: int) -> str:

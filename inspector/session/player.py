@@ -26,7 +26,7 @@ from engine.records import (
     Resampled,
     Step,
 )
-from engine.trace import Entry, Kept, Reader, Unknown
+from engine.trace import Entry, Kept, TraceReader, Unknown
 from engine.trace.file import uncollected
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
@@ -44,7 +44,7 @@ _STOPS = (PrefillChunk, Prefilled, Step, Moved, Resampled, BeamStep, BeamEnded)
 """Entries that change the picture: where a step forward or back ends."""
 
 
-class Replay:
+class Player:
     """One recording, shown up to a place in it.
 
     Args:
@@ -77,7 +77,12 @@ class Replay:
         """Why the rest can't be read, if so; what was read before it stands."""
         self.rerolls: dict[int, int] = {}
         """How often was drawn again after the nodes of the tree on show."""
-        self._reader, self._show, self._begin, self._clock = Reader(path, torn_ok=True), show, begin, clock
+        self._reader, self._show, self._begin, self._clock = (
+            TraceReader(path, torn_ok=True),
+            show,
+            begin,
+            clock,
+        )
         self._read_whole = False
         self._stops: list[int] = []
         """Places after the entries that change the picture."""

@@ -45,7 +45,7 @@ class Stage(Protocol):
     def tell(self, record: Record) -> None: ...
 
 
-class RecordedEngine:
+class ReplayBackend:
     """Takes commands as an engine does. Without a live one behind it it answers from the record, or says that it can't.
 
     Args:

@@ -31,10 +31,10 @@ def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
 def _grown(timeline: Timeline) -> Iterator[Grown]:
     for item in timeline.nodes.values():
         if isinstance(item, Step):
-            yield Grown(item.node, item.parent, item.id, item.origin, told=True)
+            yield Grown(item.node, item.parent, item.id, item.origin, has_step=True)
     for beam in timeline.beams.nodes.values():
         if beam.node not in timeline.nodes:
-            yield Grown(beam.node, beam.parent, beam.id, "beam", told=False)
+            yield Grown(beam.node, beam.parent, beam.id, "beam", has_step=False)
 
 
 def differs(recorded: ModelFacts, loaded: ModelFacts) -> str:

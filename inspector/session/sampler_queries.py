@@ -14,7 +14,7 @@ from engine import records
 from engine.commands import Command, Explain, WhatIf
 from engine.records import Distribution
 from engine.settings import Settings
-from inspector.state.timeline import Phase, Telling, Timeline, Trial
+from inspector.state.timeline import Phase, StageExplanation, Timeline, Trial
 
 PATIENCE = 0.25
 """Seconds between two questions while steps are under way, so that they cost little of their speed."""
@@ -29,7 +29,7 @@ class _Out(Generic[Asked]):
     about: Asked
 
 
-class Questions:
+class SamplerQueries:
     """Asks about what is on show, and keeps the answers in the timeline.
 
     Args:
@@ -82,7 +82,7 @@ class Questions:
         if distribution is None:
             return
         settings = timeline.trial.settings if timeline.trial else self.used(timeline)
-        told = timeline.told()
+        told = timeline.explanation()
         if told is not None and told.settings == settings:
             return
         if self._explain is not None:
@@ -143,7 +143,7 @@ class Questions:
     def _forget(self, timeline: Timeline) -> None:
         """Another tree: what was told of the old one is of no more use."""
         self._made, self.recalled = {}, frozenset()
-        timeline.telling = None
+        timeline.last_explanation = None
         if timeline.trial is not None:
             timeline.trial = Trial(timeline.trial.settings)
             timeline.trials += 1
@@ -154,11 +154,11 @@ class Questions:
         if self._explain is None:
             return
         distribution, settings = self._explain.about
-        telling = Telling(distribution, settings, explained, failure)
+        telling = StageExplanation(distribution, settings, explained, failure)
         if timeline.trial is None:
-            timeline.telling = telling
+            timeline.last_explanation = telling
         elif timeline.trial.settings == settings:
-            timeline.trial.telling = telling
+            timeline.trial.last_explanation = telling
 
     def _answered(self, timeline: Timeline, record: records.WhatIfAnswered) -> None:
         trial = timeline.trial
@@ -177,11 +177,14 @@ class Questions:
 
     def _ask_again(self, timeline: Timeline) -> None:
         """Dropped logits are back: ask what failed for want of them."""
-        if timeline.telling is not None and timeline.telling.failure is not None:
-            timeline.telling = None
+        if timeline.last_explanation is not None and timeline.last_explanation.failure is not None:
+            timeline.last_explanation = None
         if timeline.trial is not None:
-            if timeline.trial.telling is not None and timeline.trial.telling.failure is not None:
-                timeline.trial.telling = None
+            if (
+                timeline.trial.last_explanation is not None
+                and timeline.trial.last_explanation.failure is not None
+            ):
+                timeline.trial.last_explanation = None
             if timeline.trial.answered is not None and timeline.trial.dropped:
                 timeline.trial.answered = -1  # asked again; what is known stays
 
@@ -189,7 +192,7 @@ class Questions:
 
     def dropped(self, timeline: Timeline) -> tuple[int, ...]:
         """Nodes whose logits are wanted and were dropped, in the order of the path."""
-        told = timeline.told()
+        told = timeline.explanation()
         wanted = [] if told is None or told.failure is None else [timeline.before]
         if timeline.trial is not None:
             wanted += [timeline.parent[node] for node in timeline.trial.dropped if node in timeline.parent]

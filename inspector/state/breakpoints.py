@@ -13,7 +13,7 @@ LONGEST_TEXT = 24
 """Cells of a text or a pattern in the line that tells what is set."""
 
 
-class Breaks:
+class BreakpointState:
     """The breakpoints of runs.
 
     Args:
@@ -46,7 +46,7 @@ class Breaks:
             case _:
                 pass
 
-    def told(self, coming: records.Distribution | None) -> str:
+    def stop_sentence(self, coming: records.Distribution | None) -> str:
         """Why the last run stopped, and what to press; printable.
 
         Args:
@@ -74,7 +74,7 @@ class Breaks:
 
 def conditions(points: Breakpoints) -> str:
     """The conditions that are set, on one line; printable, empty for none."""
-    return (" and " if points.all_of else ", ").join(_short(each) for each in points.told)
+    return (" and " if points.all_of else ", ").join(_short(each) for each in points.conditions)
 
 
 def _short(told: str) -> str:

@@ -21,7 +21,7 @@ NODES = 256
 NOTHING: Mapping[int, AheadLine] = {}
 
 
-class Ahead:
+class LookAheadLines:
     """Whether what might come is shown, and all that was told of it.
 
     Args:

@@ -39,7 +39,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class StageExplanation:
     """What the engine told of the sampler's work on one distribution."""
 
     of: Distribution
@@ -57,7 +57,7 @@ class Trial:
     """Settings that are tried, and what the same draws make of them."""
 
     settings: Settings
-    telling: Telling | None = None
+    last_explanation: StageExplanation | None = None
     """The one that came last."""
     answers: dict[int, WhatIfStep] = field(default_factory=dict)
     """By the step's node."""
@@ -86,7 +86,7 @@ class Timeline:
     """What is on show was recorded: no engine stands behind it."""
     returning: str = ""
     """How far the way from a recording to a live session is; empty where nobody is on it."""
-    telling: Telling | None = None
+    last_explanation: StageExplanation | None = None
     """How the sampler came to what is on show, or was a moment ago."""
     trial: Trial | None = None
     """Settings that are tried, None while there are none."""
@@ -215,9 +215,9 @@ class Timeline:
         """Time per output token over the steps of the current path."""
         return tpot([step.ms.total for step in self.steps])
 
-    def told(self) -> Telling | None:
+    def explanation(self) -> StageExplanation | None:
         """What is known of the sampler's work at the selected slot, under the settings tried if there are any."""
-        telling = self.trial.telling if self.trial else self.telling
+        telling = self.trial.last_explanation if self.trial else self.last_explanation
         return telling if telling is not None and telling.of is self.distribution else None
 
     def other(self, item: Item) -> WhatIfStep | None:

@@ -14,7 +14,7 @@ from inspector import scales
 from inspector.display import hex_bytes
 from inspector.state.timeline import Item
 from inspector.widgets.canvas import rgb_style
-from inspector.widgets.wrap import Piece
+from inspector.widgets.wrap import TextPiece
 
 _UNDERLINED = 4
 """The heat step from which a token is underlined too: colour is never the only carrier."""
@@ -64,7 +64,7 @@ class Brush:
         self._heat = [heat_style(step, dark, colourful) for step in range(scales.STEPS + 1)]
 
     def segments(
-        self, piece: Piece, item: Item, selected: bool, ahead: bool, other: bool = False
+        self, piece: TextPiece, item: Item, selected: bool, ahead: bool, other: bool = False
     ) -> list[Segment]:
         """One piece of a token.
 
@@ -88,7 +88,7 @@ class Brush:
             return [Segment(piece.text, hot)]
         return [Segment(piece.text[: -len(core)], style), Segment(core, hot)]
 
-    def _base(self, piece: Piece, item: Item, ahead: bool) -> Style:
+    def _base(self, piece: TextPiece, item: Item, ahead: bool) -> Style:
         if ahead:
             return self.inks["faint"]
         if item.special:

@@ -58,7 +58,7 @@ class _Editable(Highlighter):
         text.plain = editable(text.plain)
 
 
-class Line(Input, Inked, inherit_css=False):
+class SafeInput(Input, Inked, inherit_css=False):
     """One line to type in; control characters that were pasted are shown, not obeyed."""
 
     DEFAULT_CSS = """
@@ -77,7 +77,7 @@ class Line(Input, Inked, inherit_css=False):
         return self.ink(_INKS[names[0]])
 
 
-class Area(TextArea):
+class SafeTextArea(TextArea):
     """Several lines to type in; control characters that were pasted are shown, not obeyed."""
 
     def get_line(self, line_index: int) -> Text:

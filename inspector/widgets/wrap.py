@@ -16,7 +16,7 @@ NEWLINE = "↵"
 _NOWHERE = -1
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """What of a token stands in one line."""
 
     slot: int
@@ -29,19 +29,19 @@ class Piece(NamedTuple):
 
 
 @dataclass(slots=True)
-class Line:
+class WrappedLine:
     """One line on the screen."""
 
     soft: bool = False
     """It goes on with the paragraph of the line above."""
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[TextPiece] = field(default_factory=list)
     cells: int = 0
     hard: bool = False
     """A newline of the text ends it."""
     gap: bool = False
     """The space before its first word stands in no column: a soft line doesn't begin with it."""
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: TextPiece) -> None:
         self.pieces.append(piece if self.pieces else piece._replace(opens=True))
         self.cells += piece.cells
 
@@ -55,7 +55,7 @@ class Wrap:
 
     def __init__(self, width: int) -> None:
         self.width = max(1, width)
-        self.lines: list[Line] = [Line()]
+        self.lines: list[WrappedLine] = [WrappedLine()]
         self.line_of: list[int] = []
         """The line in which each slot begins."""
 
@@ -90,7 +90,7 @@ class Wrap:
         first = self.lines[index].pieces[0].slot if self.lines[index].pieces else 0
         soft = self.lines[index].soft
         del self.lines[index:], self.line_of[first:]
-        self.lines.append(Line(soft))
+        self.lines.append(WrappedLine(soft))
         return first
 
     def _begins_clean(self, index: int) -> bool:
@@ -99,9 +99,9 @@ class Wrap:
         return bool(pieces) and self.line_of[pieces[0].slot] == index
 
     def _break(self, slot: int) -> None:
-        self._add(Piece(slot, NEWLINE, 1, False))
+        self._add(TextPiece(slot, NEWLINE, 1, False))
         self.lines[-1].hard = True
-        self.lines.append(Line())
+        self.lines.append(WrappedLine())
 
     def _place(self, slot: int, text: str, mark: bool = False) -> None:
         opens = mark or self._opens(text)
@@ -112,10 +112,10 @@ class Wrap:
             text, line.gap = text[1:], True
         for number, part in enumerate(self._split(text)):
             if number:
-                self.lines.append(Line(soft=True))
-            self._add(Piece(slot, part, cell_len(part), opens and not number, mark))
+                self.lines.append(WrappedLine(soft=True))
+            self._add(TextPiece(slot, part, cell_len(part), opens and not number, mark))
 
-    def _add(self, piece: Piece) -> None:
+    def _add(self, piece: TextPiece) -> None:
         self.lines[-1].add(piece)
         if self.line_of[piece.slot] == _NOWHERE:
             self.line_of[piece.slot] = len(self.lines) - 1
@@ -141,10 +141,10 @@ class Wrap:
         moved = pieces[start:]
         del pieces[start:]
         self.lines[-1].cells = sum(piece.cells for piece in pieces)
-        self.lines.append(Line(soft=True))
+        self.lines.append(WrappedLine(soft=True))
         self._carry(moved, index)
 
-    def _carry(self, moved: Sequence[Piece], index: int) -> None:
+    def _carry(self, moved: Sequence[TextPiece], index: int) -> None:
         """Put the beginning of a word into the line that was begun for it."""
         line = self.lines[-1]
         for piece in moved:

@@ -18,7 +18,7 @@ from engine.model.load import load as load_model
 from engine.records import Distribution, Prefilled, PromptOpened, Record, Step
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, Journal, Reader, load, save_as
+from engine.trace import Entry, Journal, TraceReader, load, save_as
 from engine.trace.encode import Encoder
 from inspector.state.timeline import Timeline
 
@@ -85,7 +85,7 @@ def show(name: str, seconds: float, count: int = 0) -> None:
 def opening(path: Path) -> None:
     """Read a long trace as the screen does: in slices of 10 ms between its frames."""
     begun = time.process_time()
-    reader, timeline, count = Reader(path), Timeline(), 0
+    reader, timeline, count = TraceReader(path), Timeline(), 0
     while entries := reader.slice(0.01):
         for entry in entries:
             timeline.apply(entry.value)  # type: ignore[arg-type]

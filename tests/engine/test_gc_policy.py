@@ -6,7 +6,7 @@ import gc
 import weakref
 from typing import Any
 
-from engine.gc_policy import EVERY, Collecting, free, tidy
+from engine.gc_policy import EVERY, GCPolicy, free, tidy
 
 
 class Knot:
@@ -22,7 +22,7 @@ def test_looks_see_only_what_came_since() -> None:
         before = len(gc.get_objects())
         kept = [(object(), [n]) for n in range(1000)]
         assert len(gc.get_objects()) >= before + 1000
-        collecting = Collecting()
+        collecting = GCPolicy()
         for _ in range(EVERY):
             collecting.stepped()
         assert len(gc.get_objects()) < before + 1000

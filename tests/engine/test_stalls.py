@@ -12,27 +12,27 @@ from engine.decoding.run import run
 from engine.model.forward import never
 from engine.session.session import Session
 from engine.settings import Settings
-from engine.stalls import drawing, spent
+from engine.stalls import drawing, stall_times
 from tests.zoo import Zoo
 
 
 def test_collections_are_timed():
-    before = spent()
+    before = stall_times()
     gc.collect()
-    assert spent().since(before).collecting > 0
+    assert stall_times().since(before).collecting > 0
 
 
 def test_drawing_is_timed_while_it_goes_on_and_once_however_deep():
-    before = spent()
+    before = stall_times()
     with drawing, drawing:
         time.sleep(0.01)
-        inside = spent().since(before).drawing
+        inside = stall_times().since(before).drawing
         time.sleep(0.01)
-    after = spent().since(before).drawing
+    after = stall_times().since(before).drawing
     assert 10 <= inside < after
     assert after >= 20
     time.sleep(0.01)
-    assert spent().since(before).drawing == after
+    assert stall_times().since(before).drawing == after
 
 
 def test_a_collection_while_the_screen_is_drawn_is_told_once():
@@ -40,15 +40,15 @@ def test_a_collection_while_the_screen_is_drawn_is_told_once():
     for knot in knots:
         knot.append(knot)
     del knots, knot
-    before, begun = spent(), time.perf_counter()
+    before, begun = stall_times(), time.perf_counter()
     with drawing:
         gc.collect()
-    told, took = spent().since(before), (time.perf_counter() - begun) * 1000
+    told, took = stall_times().since(before), (time.perf_counter() - begun) * 1000
     assert told.collecting > 0.5 * took
     assert told.collecting + told.drawing <= took
-    before = spent()
+    before = stall_times()
     gc.collect()
-    assert spent().since(before).drawing == pytest.approx(0.0, abs=1e-6)
+    assert stall_times().since(before).drawing == pytest.approx(0.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("steps", ["single", "back to back"])

@@ -69,7 +69,7 @@ def test_tpot_of_single_steps(stopwatch: Stopwatch) -> None:
     def measure() -> tuple[float, float]:
         told, outside = [], []
         for _ in range(12):
-            found, took = stopwatch(commands.Step())
+            found, took = stopwatch(commands.TakeStep())
             told.append(next(each.ms.total for each in found if isinstance(each, records.Step)))
             outside.append(took)
         return statistics.median(told), statistics.median(outside)

@@ -66,7 +66,7 @@ def test_a_session_from_load_to_step(engine: Engine) -> None:
     assert kinds(engine.do(commands.Prefill("Once upon a time", chat=False))) == [
         "PromptOpened", "PrefillChunk", "Prefilled", "Ended",
     ]  # fmt: skip
-    assert kinds(engine.do(commands.Step())) == ["Step", "Ended"]
+    assert kinds(engine.do(commands.TakeStep())) == ["Step", "Ended"]
     assert kinds(engine.do(commands.Configure(Settings(temp=1.0)))) == ["Resampled", "Ended"]
     assert kinds(engine.do(commands.Reroll())) == ["Resampled", "Ended"]
     assert kinds(engine.do(commands.Choose(2, 300))) == ["Moved", "Step", "Ended"]
@@ -98,7 +98,7 @@ def test_a_failure_is_a_record_and_the_session_stands_where_it_stood(
     assert failure.message.startswith(message)
     assert failure.expected
     assert isinstance(ended, records.Ended)
-    after = ready.do(commands.Step())[0]
+    after = ready.do(commands.TakeStep())[0]
     if isinstance(command, commands.Load):
         assert isinstance(after, records.Failure)  # the old model is gone before the new one takes memory
     else:
@@ -106,7 +106,7 @@ def test_a_failure_is_a_record_and_the_session_stands_where_it_stood(
 
 
 def test_commands_without_a_model_or_a_prompt_are_refused(engine: Engine) -> None:
-    refused = engine.do(commands.Step())
+    refused = engine.do(commands.TakeStep())
     assert kinds(refused)[-2:] == ["Failure", "Ended"]
     engine.do(commands.Load(LoadSettings()))
     refused = engine.do(commands.Run())
@@ -124,21 +124,21 @@ def test_a_run_stops_soon_after_a_cancel_and_can_go_on(ready: Engine) -> None:
     assert time.perf_counter() - cancelled < 5
     assert rest[-1] == records.Ended("Run", cancelled=True)
     steps = [record for record in rest if isinstance(record, records.Step)]
-    following = ready.do(commands.Step())[0]
+    following = ready.do(commands.TakeStep())[0]
     assert isinstance(following, records.Step)
     if steps:
         assert following.parent == steps[-1].node
 
 
 def test_a_late_cancel_hits_nobody_else(ready: Engine) -> None:
-    step = commands.Step()
+    step = commands.TakeStep()
     ready.do(step)
     step.cancel.set()
-    assert kinds(ready.do(commands.Step())) == ["Step", "Ended"]
+    assert kinds(ready.do(commands.TakeStep())) == ["Step", "Ended"]
 
 
 def test_a_cancelled_command_that_waits_is_not_begun(ready: Engine) -> None:
-    step = commands.Step()
+    step = commands.TakeStep()
     step.cancel.set()
     assert ready.do(step) == [records.Ended("Step", cancelled=True)]
 
@@ -241,5 +241,5 @@ def test_a_process_that_closes_in_any_phase_exits_cleanly(phase: str) -> None:
 
 
 def test_an_event_of_its_own_for_every_command() -> None:
-    assert isinstance(commands.Step().cancel, Event)
-    assert commands.Step().cancel is not commands.Step().cancel
+    assert isinstance(commands.TakeStep().cancel, Event)
+    assert commands.TakeStep().cancel is not commands.TakeStep().cancel

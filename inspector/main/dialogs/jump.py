@@ -11,7 +11,7 @@ from textual.widgets import Button, Input
 
 from inspector.display import visible
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 
 
 class JumpDialog(Dialog[int]):
@@ -31,12 +31,12 @@ class JumpDialog(Dialog[int]):
         self.step: int | None = None
 
     def body(self) -> Iterable[Widget]:
-        yield Line("", f"{self.first} to {self.last}", id="jump-step")
+        yield SafeInput("", f"{self.first} to {self.last}", id="jump-step")
         yield Remark(self._range(), id="jump-remark")
 
     def on_mount(self) -> None:
         """Begin in the field."""
-        self.query_one("#jump-step", Line).focus()
+        self.query_one("#jump-step", SafeInput).focus()
         self.query_one("#apply", Button).disabled = True
 
     def _range(self) -> str:
@@ -44,7 +44,7 @@ class JumpDialog(Dialog[int]):
 
     @on(Input.Changed, "#jump-step")
     def _typed(self) -> None:
-        text = self.query_one("#jump-step", Line).value.strip()
+        text = self.query_one("#jump-step", SafeInput).value.strip()
         number = int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else -1
         self.step = number if self.first <= number <= self.last else None
         wrong = bool(text) and self.step is None

@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from engine.settings import LoadSettings
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 
 HELP = "A directory with config.json and weights, a hub id such as mlx-community/SmolLM-135M-4bit, or pocket."
 
@@ -32,12 +32,12 @@ class ModelDialog(Dialog[LoadSettings]):
         self.load = load
 
     def body(self) -> Iterable[Widget]:
-        yield Line(self.load.model, "pocket", id="model-name")
+        yield SafeInput(self.load.model, "pocket", id="model-name")
         yield Remark(HELP, id="model-remark")
 
     def on_mount(self) -> None:
         """Begin in the field."""
-        self.query_one("#model-name", Line).focus()
+        self.query_one("#model-name", SafeInput).focus()
 
     @on(Input.Submitted, "#model-name")
     def _submitted(self) -> None:
@@ -45,7 +45,7 @@ class ModelDialog(Dialog[LoadSettings]):
 
     def action_apply(self) -> None:
         """Open what was typed; an adapter belongs to its model and is left behind with it."""
-        name = self.query_one("#model-name", Line).value.strip()
+        name = self.query_one("#model-name", SafeInput).value.strip()
         if not name:
             self.query_one("#model-remark", Remark).say(f"No model was named. {HELP}", wrong=True)
             return

@@ -14,7 +14,7 @@ from engine.records import ModelFacts, PromptOpened
 from inspector.session.prefill import Prompt
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import Area, Line
+from inspector.widgets.safety import SafeInput, SafeTextArea
 
 MODES = ("raw", "through the chat template")
 ECHOES: tuple[tuple[str, bool | None], ...] = (
@@ -54,12 +54,12 @@ class PromptDialog(Dialog[Draft]):
         return self.facts is None or self.facts.has_chat_template
 
     def body(self) -> Iterable[Widget]:
-        yield Area(self.prompt.text, id="prompt-text", soft_wrap=True, tab_behavior="focus")
+        yield SafeTextArea(self.prompt.text, id="prompt-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(self._hint(), id="prompt-remark")
         yield Label("mode", classes="field-label", markup=False)
         yield Choice(MODES if self.templated else MODES[:1], int(self._chat), id="prompt-mode")
         yield Label("system prompt", classes="field-label", id="system-label", markup=False)
-        yield Line(self.prompt.system or "", "none", id="prompt-system")
+        yield SafeInput(self.prompt.system or "", "none", id="prompt-system")
         yield Label(
             "prompt logprobs: what the model thought of each token", classes="field-label", markup=False
         )
@@ -75,7 +75,7 @@ class PromptDialog(Dialog[Draft]):
 
     def on_mount(self) -> None:
         """Begin in the text, all of it selected: typing replaces it, an arrow key goes on at its end."""
-        area = self.query_one("#prompt-text", Area)
+        area = self.query_one("#prompt-text", SafeTextArea)
         area.focus()
         area.select_all()
         self._show_system()
@@ -103,9 +103,9 @@ class PromptDialog(Dialog[Draft]):
     def typed(self) -> Prompt:
         """The prompt as it stands in the fields."""
         return Prompt(
-            self.query_one("#prompt-text", Area).text,
+            self.query_one("#prompt-text", SafeTextArea).text,
             bool(self.query_one("#prompt-mode", Choice).chosen),
-            self.query_one("#prompt-system", Line).value or None,
+            self.query_one("#prompt-system", SafeInput).value or None,
             ECHOES[self.query_one("#prompt-echo", Choice).chosen][1],
         )
 
@@ -122,4 +122,4 @@ class PromptDialog(Dialog[Draft]):
             self.query_one("#prompt-remark", Remark).say(
                 "The prompt is empty. Type at least one character.", True
             )
-            self.query_one("#prompt-text", Area).focus()
+            self.query_one("#prompt-text", SafeTextArea).focus()

@@ -13,7 +13,7 @@ WORDS = 22
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class CandidateColumns:
     """Which columns fit, and how wide those are that give way."""
 
     token: int
@@ -25,7 +25,7 @@ class Columns:
     """The probability of a look ahead."""
 
 
-def columns(width: int, sampler: bool) -> Columns:
+def columns(width: int, sampler: bool) -> CandidateColumns:
     """The columns for a width: the id goes first, then the rank, then what the sampler made of it.
 
     Args:
@@ -39,12 +39,12 @@ def columns(width: int, sampler: bool) -> Columns:
         if free >= 20:
             break
     token = max(6, min(WORDS, free // 2))
-    return Columns(
+    return CandidateColumns(
         token, max(0, free - token - 1), sampler and "sampler" in extra, "rank" in extra, "id" in extra
     )
 
 
-def columns_behind(width: int, sampler: bool) -> Columns:
+def columns_behind(width: int, sampler: bool) -> CandidateColumns:
     """The columns where look-ahead stands behind the tokens: its text has room first, then the numbers that are there.
 
     Args:
@@ -59,4 +59,4 @@ def columns_behind(width: int, sampler: bool) -> Columns:
         fits[name] = free - cells >= least and (name != "sampler" or sampler)
         free -= cells if fits[name] else 0
     token = min(MOST, free - 1)
-    return Columns(token, max(0, free - token - 1), **fits)
+    return CandidateColumns(token, max(0, free - token - 1), **fits)

@@ -19,12 +19,12 @@ from inspector.main.panels.candidate_columns import (
     PERCENT,
     RANK,
     SAMPLER,
-    Columns,
+    CandidateColumns,
     columns,
     columns_behind,
 )
 from inspector.main.panels.draw import draw_line
-from inspector.state.lookahead import Ahead, wanted
+from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.timeline import Item, Phase, Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, waiting
 from inspector.widgets.charts import bar
@@ -55,7 +55,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 
     highlighted: int = 0
     """Row that Enter takes; it begins at the token that stands there."""
-    ahead: Ahead | None = None
+    ahead: LookAheadLines | None = None
     """What is known of what might come."""
 
     class CandidateChosen(Message):
@@ -182,7 +182,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         ids = {*self.wanted, *known}
         return frozenset(n for n, candidate in enumerate(self._rows) if candidate.id in ids)
 
-    def _candidates(self, kind: Form, fit: Columns, width: int, timeline: Timeline) -> list[Row]:
+    def _candidates(self, kind: Form, fit: CandidateColumns, width: int, timeline: Timeline) -> list[Row]:
         """The rows of the candidates, and of their lines where those stand under them."""
         rows: list[Row] = []
         for place, index in enumerate(self._places):
@@ -201,7 +201,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         node = timeline.before
         return ghost(self.ahead.lines(node).get(candidate.id), candidate.id in self.ahead.waited_for(node))
 
-    def _head(self, fit: Columns) -> Row:
+    def _head(self, fit: CandidateColumns) -> Row:
         long, short = "token, and what greedy decoding would bring", "token, greedy after it"
         token = (long if len(long) <= fit.token else short) if fit.joint else "token"
         text = " " * MARK + pad(token, fit.token + 1 + fit.bar) + pad("model", PERCENT, right=True)
@@ -217,7 +217,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             return self.rich_style
         return self.ink("muted" if index == self.highlighted or candidate.id == taken else "faint")
 
-    def _row(self, index: int, fit: Columns, taken: int | None, line: Ghost) -> Row:
+    def _row(self, index: int, fit: CandidateColumns, taken: int | None, line: Ghost) -> Row:
         candidate, ink = self._rows[index], self._ink(index, taken)
         cut = candidate.cut_by is not None
         return [
@@ -255,7 +255,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         ground, bold = Style(bgcolor=self.ink("row").bgcolor), Style(bold=True)
         return [Segment(text, bold + (style or Style()) + ground) for text, style, _ in _filled(row, width)]
 
-    def _numbers(self, candidate: Candidate, fit: Columns, ink: Style, joint: str) -> Row:
+    def _numbers(self, candidate: Candidate, fit: CandidateColumns, ink: Style, joint: str) -> Row:
         row: Row = []
         if fit.sampler:
             after = visible(candidate.cut_by) if candidate.cut_by else scales.percent(candidate.sampler_prob)
@@ -269,7 +269,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             row.append(Segment(pad(joint, JOINT, right=True), muted))
         return row
 
-    def _others(self, fit: Columns, distribution: Distribution | None, item: Item | None) -> Row:
+    def _others(self, fit: CandidateColumns, distribution: Distribution | None, item: Item | None) -> Row:
         """The rest of the vocabulary in one row."""
         muted = self.ink("muted")
         mass = distribution.others_prob if distribution else max(0.0, 1 - sum(c.prob for c in self._rows))

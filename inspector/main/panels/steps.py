@@ -38,7 +38,7 @@ _CACHED_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class StepColumn:
     """One column of numbers."""
 
     head: str
@@ -49,18 +49,18 @@ class Column:
 
 
 COLUMNS = (
-    Column("p", 9, lambda step: scales.percent(step.prob), "probability"),
-    Column("bits", 7, lambda step: scales.bits(step.surprisal_bits), "surprisal"),
-    Column("entropy", 9, lambda step: scales.bits(step.choice.entropy_bits), "entropy"),
-    Column("rank", 7, lambda step: scales.count(step.rank), "rank"),
-    Column("ms", 7, lambda step: scales.ms(step.ms.total)),
-    Column("KV", 10, lambda step: scales.size(step.kv.used_bytes)),
+    StepColumn("p", 9, lambda step: scales.percent(step.prob), "probability"),
+    StepColumn("bits", 7, lambda step: scales.bits(step.surprisal_bits), "surprisal"),
+    StepColumn("entropy", 9, lambda step: scales.bits(step.choice.entropy_bits), "entropy"),
+    StepColumn("rank", 7, lambda step: scales.count(step.rank), "rank"),
+    StepColumn("ms", 7, lambda step: scales.ms(step.ms.total)),
+    StepColumn("KV", 10, lambda step: scales.size(step.kv.used_bytes)),
 )
 _DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
 """The order in which columns give way to a narrow panel."""
 
 
-def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[Column, ...]:
+def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[StepColumn, ...]:
     """The columns that leave room for the token, so many cells at least; that of the metric goes last."""
     kept = list(COLUMNS)
     order = sorted(_DROPPED, key=lambda head: next(c.metric for c in COLUMNS if c.head == head) == metric)
@@ -96,7 +96,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
         self._shown = (-1, 0, -1)
         self._trials = 0
-        self._columns: tuple[Column, ...] = COLUMNS
+        self._columns: tuple[StepColumn, ...] = COLUMNS
 
     def show(self, timeline: Timeline) -> None:
         """Show the steps of the path, and mark the one looked at."""
@@ -223,7 +223,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             Segment(pad(f" ≠ {token_label(other.text)}", cells - cell_len(half)), warn),
         ]
 
-    def _number(self, column: Column, step: Step) -> Row:
+    def _number(self, column: StepColumn, step: Step) -> Row:
         text = column.text(step)
         if column.metric != self.metric:
             return [Segment(pad(text, column.cells, right=True))]

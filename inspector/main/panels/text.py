@@ -29,7 +29,7 @@ from inspector.widgets.brush import Brush, legend
 from inspector.widgets.canvas import Row, centred, colourful, is_dark, lay, same, waiting
 from inspector.widgets.growing import hold
 from inspector.widgets.inks import Inked, panel_css
-from inspector.widgets.wrap import NEWLINE, Line, Wrap
+from inspector.widgets.wrap import NEWLINE, Wrap, WrappedLine
 
 _GUTTER = 2
 """Cells at the left that tell the prompt from the completion."""
@@ -355,7 +355,7 @@ def _parts(item: Item) -> list[str]:
     return [visible(line) for line in lines]
 
 
-def _copied(line: Line, start: int, end: int | None) -> str:
+def _copied(line: WrappedLine, start: int, end: int | None) -> str:
     """What a copy takes of a line: its text between two columns, marks left out."""
     parts, at = [" "] if line.gap and start <= 0 else [], 0
     for piece in line.pieces:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from inspector.main.acting import Acting
+from inspector.main.acting import PanelScreen
 from inspector.session.controller import Controller
 from inspector.tools.beams.control import BeamControl
 from inspector.tools.beams.screen import BeamScreen
 
 
-class BeamActions(Acting):
+class BeamActions(PanelScreen):
     """Searches with beams."""
 
     def __init__(self, controller: Controller) -> None:

@@ -19,7 +19,7 @@ from engine.errors import SettingsError
 from inspector.display import visible
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 
 LABELS = {
     "width": "width",
@@ -102,7 +102,9 @@ class BeamForm(Container):
     def compose(self) -> ComposeResult:
         with HorizontalGroup(id="beam-fields"):
             for name in READERS:
-                yield from self._field(name, Line(f"{getattr(self.settings, name):g}", id=f"beam-{name}"))
+                yield from self._field(
+                    name, SafeInput(f"{getattr(self.settings, name):g}", id=f"beam-{name}")
+                )
             early = Switch(("off", "on"), int(self.settings.early_stopping), id="beam-early_stopping")
             yield from self._field("early_stopping", early)
         yield Remark(HELPS["width"], id="beam-remark")
@@ -114,7 +116,7 @@ class BeamForm(Container):
 
     def begin(self) -> None:
         """Put the cursor into the first field."""
-        self.query_one("#beam-width", Line).focus()
+        self.query_one("#beam-width", SafeInput).focus()
 
     # ---- what is typed ----------------------------------------------------------------------
 
@@ -123,7 +125,7 @@ class BeamForm(Container):
         values: dict[str, Any] = {}
         self._wrong = {}
         for name in READERS:
-            field = self.query_one(f"#beam-{name}", Line)
+            field = self.query_one(f"#beam-{name}", SafeInput)
             try:
                 values[name] = parsed(name, field.value)
             except SettingsError as error:
@@ -161,5 +163,5 @@ class BeamForm(Container):
         if settings is not None:
             self.post_message(self.Submitted(settings))
             return
-        self.query_one(f"#beam-{next(iter(self._wrong))}", Line).focus()
+        self.query_one(f"#beam-{next(iter(self._wrong))}", SafeInput).focus()
         self._explain()

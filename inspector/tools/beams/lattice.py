@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from inspector.display import SPACE, truncate, visible
 from inspector.state.beams import Beaming, BeamNode
 from inspector.tools.beams.text import number
-from inspector.tools.beams.view import Entry
+from inspector.tools.beams.view import BeamEntry
 
 Ink = str
 """Name of an ink of the panels."""
@@ -35,7 +35,7 @@ class Bit:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LatticeLine:
     """One row: a beam's end, or the head of the columns."""
 
     bits: tuple[Bit, ...]
@@ -47,7 +47,7 @@ class Line:
 class Leaf:
     """The end of a row, and what tells its rank among the rows."""
 
-    entry: Entry
+    entry: BeamEntry
     order: tuple[int, float]
 
     @property
@@ -55,7 +55,9 @@ class Leaf:
         return self.entry.path
 
 
-def lattice(beams: Beaming, found: Sequence[Entry], at: int, rows: int, cells: int, node: int) -> list[Line]:
+def lattice(
+    beams: Beaming, found: Sequence[BeamEntry], at: int, rows: int, cells: int, node: int
+) -> list[LatticeLine]:
     """The lines of the tree as far as there is room: the last steps, and of what fell out the latest.
 
     Args:
@@ -75,7 +77,7 @@ def lattice(beams: Beaming, found: Sequence[Entry], at: int, rows: int, cells: i
     return [drawing.head(), *drawing.lines()]
 
 
-def _leaves(beams: Beaming, found: Sequence[Entry], at: int, rows: int) -> list[Leaf]:
+def _leaves(beams: Beaming, found: Sequence[BeamEntry], at: int, rows: int) -> list[Leaf]:
     """Beams that are listed, then those that fell out before them, as many as there are rows."""
     leaves = [_leaf(entry) for entry in found]
     listed = {entry.node for entry in found}
@@ -84,14 +86,14 @@ def _leaves(beams: Beaming, found: Sequence[Entry], at: int, rows: int) -> list[
             break
         fell = beams.nodes[last].fell
         if fell is not None and fell <= at and last not in listed:
-            leaves.append(_leaf(Entry("fell", None, tuple(beams.path(last)))))
+            leaves.append(_leaf(BeamEntry("fell", None, tuple(beams.path(last)))))
     on = {each.node for leaf in leaves for each in leaf.path[:-1]}
     return [leaf for leaf in leaves if leaf.entry.node not in on][
         :rows
     ]  # greedy decoding may go on from one that fell
 
 
-def _leaf(entry: Entry) -> Leaf:
+def _leaf(entry: BeamEntry) -> Leaf:
     if entry.kind == "fell":
         return Leaf(entry, (1, -float(entry.fell or 0)))
     return Leaf(entry, (0, -entry.last.score))
@@ -217,15 +219,15 @@ class _Drawing:
 
     # ---- lines ------------------------------------------------------------------------------
 
-    def head(self) -> Line:
+    def head(self) -> LatticeLine:
         """The numbers of the steps."""
         bits = [Bit("  ", "muted")]
         for step in sorted(self._widths):
             label = f" {step}" if JOIN + self._widths[step] > len(str(step)) + 1 else ""
             bits.append(Bit((" " * JOIN + label).ljust(JOIN + self._widths[step]), "muted"))
-        return Line(tuple(bits))
+        return LatticeLine(tuple(bits))
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[LatticeLine]:
         """A line for each beam's end, the best of each fork first."""
         begin = {self._rows[node] for node, token in self._tokens.items() if token.length == self._first}
         for row, node in enumerate(self._order):
@@ -239,7 +241,7 @@ class _Drawing:
             for step in range(self._first, leaf.entry.length + 1):
                 column = self._columns[step]
                 bits += column[2 * row : 2 * row + 2]
-            yield Line((*bits, *_end(leaf.entry)), node)
+            yield LatticeLine((*bits, *_end(leaf.entry)), node)
 
 
 def _join(row: int, rows: Sequence[int]) -> str:
@@ -252,7 +254,7 @@ def _join(row: int, rows: Sequence[int]) -> str:
     return "├─" if row in rows else "│ "
 
 
-def _end(entry: Entry) -> Iterator[Bit]:
+def _end(entry: BeamEntry) -> Iterator[Bit]:
     """What stands behind a beam's last token."""
     if entry.kind == "fell":
         yield Bit(f"{FELL} {entry.fell}", "faint")

@@ -20,7 +20,7 @@ from inspector.tools.beams.reading import BeamReading
 from inspector.tools.beams.table import BeamTable
 from inspector.tools.beams.text import asked, beside_greedy, called, counts
 from inspector.tools.beams.tree import BeamTree
-from inspector.tools.beams.view import Entry, against, entries, passing
+from inspector.tools.beams.view import BeamEntry, against, entries, passing
 from inspector.tools.beams.window import pieces
 from inspector.tools.beams.words import begun_after, hints, situation
 from inspector.tools.compare.screen import keys
@@ -77,7 +77,7 @@ class BeamScreen(Screen[int]):
         """The step that is looked at, None for the last one."""
         self.node: int | None = None
         """Of the highlighted beam, None for the best one, whichever that is."""
-        self.listed: list[Entry] = []
+        self.listed: list[BeamEntry] = []
         self.answer = ""
         self._place = 0
         self._view = 0
@@ -192,7 +192,7 @@ class BeamScreen(Screen[int]):
         return (place for place, entry in enumerate(self.listed) if entry.node in before)
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> BeamEntry | None:
         """The highlighted beam."""
         return self.listed[self._place] if self.listed else None
 

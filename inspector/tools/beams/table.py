@@ -16,7 +16,7 @@ from textual.message import Message
 
 from inspector.display import pad
 from inspector.tools.beams.text import number, standing
-from inspector.tools.beams.view import Entry, passing
+from inspector.tools.beams.view import BeamEntry, passing
 from inspector.tools.beams.window import pieces, window
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
@@ -62,14 +62,14 @@ class BeamTable(Canvas):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.entries: Sequence[Entry] = ()
+        self.entries: Sequence[BeamEntry] = ()
         self.place = 0
         self._passing: Counter[int] = Counter()
         self._best = 0.0
         self._top = 0
         self._empty: Sequence[str] = ()
 
-    def put(self, entries: Sequence[Entry], place: int, title: str, note: str) -> None:
+    def put(self, entries: Sequence[BeamEntry], place: int, title: str, note: str) -> None:
         """Show what is listed.
 
         Args:
@@ -116,7 +116,7 @@ class BeamTable(Canvas):
         words = "".join(pad(name, room, right=True) for name, room in zip(names, cells, strict=True) if room)
         return [Segment(words + "  " + pad("", columns.standing) + "text", self.ink("muted"))]
 
-    def _row(self, entry: Entry, columns: _Columns, width: int) -> Row:
+    def _row(self, entry: BeamEntry, columns: _Columns, width: int) -> Row:
         chosen, out = entry is self.entries[self.place], entry.kind == "fell"
         row = [Segment("▶ " if chosen else "  ", self.ink("accent"))]
         row += self._figures(entry, columns)
@@ -130,7 +130,7 @@ class BeamTable(Canvas):
         ground = Style(bgcolor=self.ink("row").bgcolor)
         return list(Segment.apply_style([*row, rest], post_style=ground))
 
-    def _figures(self, entry: Entry, columns: _Columns) -> Iterator[Segment]:
+    def _figures(self, entry: BeamEntry, columns: _Columns) -> Iterator[Segment]:
         out = self.ink("faint") if entry.kind == "fell" else Style()
         yield Segment(pad(self._numbered(entry), columns.place, right=True), out or self.ink("strong"))
         yield Segment(pad(number(entry.last.score, 4), columns.score, right=True), out)
@@ -142,14 +142,14 @@ class BeamTable(Canvas):
         if columns.tokens:
             yield Segment(pad(str(entry.length), columns.tokens, right=True), out)
 
-    def _numbered(self, entry: Entry) -> str:
+    def _numbered(self, entry: BeamEntry) -> str:
         """Its place; a hypothesis is marked while it stands below beams that have places of their own."""
         if entry.place is None:
             return "✗" if entry.kind == "fell" else "·"
         mixed = entry.kind == "finished" and self.entries[0].kind == "live"
         return f"■{entry.place}" if mixed else str(entry.place)
 
-    def _text(self, entry: Entry, room: int) -> Iterator[Segment]:
+    def _text(self, entry: BeamEntry, room: int) -> Iterator[Segment]:
         out = entry.kind == "fell"
         for text, own in window(pieces(entry, self._passing), room):
             yield Segment(text, self.ink("faint" if out else "strong" if own else "muted"))
@@ -167,7 +167,7 @@ def _cells(row: Row) -> int:
     return sum(segment.cell_length for segment in row)
 
 
-def likelihood(entry: Entry, best: float) -> float:
+def likelihood(entry: BeamEntry, best: float) -> float:
     """The probability of a beam, set against one as long with the best score there is: 0 to 1.
 
     Of beams of one length it is the ratio of their probabilities; of others those of a lower score have less.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from inspector.display import token_label
 from inspector.state.beams import BeamNode, BeamSearch
-from inspector.tools.beams.view import Against, Entry
+from inspector.tools.beams.view import Against, BeamEntry
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -15,7 +15,7 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}f}".replace("-", "−")
 
 
-def standing(entry: Entry, short: bool = False) -> str:
+def standing(entry: BeamEntry, short: bool = False) -> str:
     """How a beam stands, in a few words."""
     match entry.kind:
         case "fell":
@@ -31,7 +31,7 @@ def standing(entry: Entry, short: bool = False) -> str:
     return "greedy" if short else f"greedy, {word}"
 
 
-def counts(found: Sequence[Entry]) -> str:
+def counts(found: Sequence[BeamEntry]) -> str:
     """How many of a kind there are."""
     numbers = Counter(entry.kind for entry in found)
     words = {"live": "live", "finished": "finished", "left": "not finished"}
@@ -50,14 +50,14 @@ def asked(search: BeamSearch, short: bool = False) -> str:
     )
 
 
-def called(entry: Entry) -> str:
+def called(entry: BeamEntry) -> str:
     """What a beam is called."""
     if entry.place is None:
         return "greedy decoding" if entry.kind == "greedy" else "this beam"
     return f"{'beam' if entry.kind == 'live' else 'hypothesis'} {entry.place}"
 
 
-def beside_greedy(entry: Entry, against: Against | None) -> str:
+def beside_greedy(entry: BeamEntry, against: Against | None) -> str:
     """Where a beam parts from greedy decoding, and by how much logprob."""
     if against is None:
         return ""
@@ -67,7 +67,7 @@ def beside_greedy(entry: Entry, against: Against | None) -> str:
     return f"{name} parts from greedy at token {against.shared + 1}: {_parting(against)}; {_gap(against)}"
 
 
-def _alike(entry: Entry, name: str, against: Against) -> str:
+def _alike(entry: BeamEntry, name: str, against: Against) -> str:
     if entry.kind == "greedy":
         return "This is greedy decoding: always the most probable token"
     if against.longer == 0:

@@ -10,9 +10,9 @@ from textual import events
 from textual.content import Content
 
 from inspector.state.beams import Beaming
-from inspector.tools.beams.lattice import Line, lattice
+from inspector.tools.beams.lattice import LatticeLine, lattice
 from inspector.tools.beams.table import BeamTable
-from inspector.tools.beams.view import Entry
+from inspector.tools.beams.view import BeamEntry
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.inks import panel_css
 
@@ -25,11 +25,11 @@ class BeamTree(Canvas):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.beams: Beaming | None = None
-        self.entries: Sequence[Entry] = ()
+        self.entries: Sequence[BeamEntry] = ()
         self.at, self.place = 0, 0
-        self._lines: list[Line] = []
+        self._lines: list[LatticeLine] = []
 
-    def put(self, beams: Beaming, entries: Sequence[Entry], at: int, place: int) -> None:
+    def put(self, beams: Beaming, entries: Sequence[BeamEntry], at: int, place: int) -> None:
         """Show the search after a step, with one beam highlighted."""
         self.beams, self.entries, self.at, self.place = beams, entries, at, place
         self.title(Content("Tree of the search"), Content("■ end token · ✗ fell out") if entries else None)
@@ -42,7 +42,7 @@ class BeamTree(Canvas):
         self._lines = lattice(self.beams, self.entries, self.at, height, width, node)
         return [self._row(line) for line in self._lines]
 
-    def _row(self, line: Line) -> Row:
+    def _row(self, line: LatticeLine) -> Row:
         return [Segment(bit.text, self.ink(bit.ink) if bit.ink else Style()) for bit in line.bits]
 
     def on_click(self, event: events.Click) -> None:

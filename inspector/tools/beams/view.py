@@ -16,7 +16,7 @@ Kind = Literal["live", "fell", "finished", "left", "greedy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BeamEntry:
     """One beam or hypothesis, as it stood after a step."""
 
     kind: Kind
@@ -49,7 +49,7 @@ class Entry:
         return self.last.fell if self.kind == "fell" else None
 
 
-def entries(beams: Beaming, at: int) -> list[Entry]:
+def entries(beams: Beaming, at: int) -> list[BeamEntry]:
     """Everything that is to be listed after a step, best first, as far as it is known.
 
     Args:
@@ -67,7 +67,7 @@ def entries(beams: Beaming, at: int) -> list[Entry]:
     return [*_under_way(beams, search, at), *_fallen(beams, at, search.opened.width)]
 
 
-def _final(beams: Beaming, end: BeamEnded) -> Iterator[Entry]:
+def _final(beams: Beaming, end: BeamEnded) -> Iterator[BeamEntry]:
     ranked = any(each.node == end.greedy.node for each in end.ranking)
     listed = [*_finished(beams, end.ranking if ranked else (*end.ranking, end.greedy), end.greedy.node)]
     yield from listed if ranked else listed[:-1]
@@ -77,7 +77,7 @@ def _final(beams: Beaming, end: BeamEnded) -> Iterator[Entry]:
         yield _beam(beams, beam, "left")
 
 
-def _under_way(beams: Beaming, search: BeamSearch, at: int) -> Iterator[Entry]:
+def _under_way(beams: Beaming, search: BeamSearch, at: int) -> Iterator[BeamEntry]:
     step = search.steps[at - 1]
     greedy = _greedy(search.steps[:at])
     for beam in step.live:
@@ -93,14 +93,14 @@ def _greedy(steps: Sequence[BeamStep]) -> Beam | None:
     return next((step.greedy for step in reversed(steps) if step.greedy is not None), None)
 
 
-def _beam(beams: Beaming, beam: Beam, kind: Kind) -> Entry:
-    return Entry(kind, beam.place + 1 if kind == "live" else None, tuple(beams.path(beam.node)))
+def _beam(beams: Beaming, beam: Beam, kind: Kind) -> BeamEntry:
+    return BeamEntry(kind, beam.place + 1 if kind == "live" else None, tuple(beams.path(beam.node)))
 
 
-def _finished(beams: Beaming, found: Sequence[Hypothesis], greedy: int) -> Iterator[Entry]:
+def _finished(beams: Beaming, found: Sequence[Hypothesis], greedy: int) -> Iterator[BeamEntry]:
     ends = endings(found)
     for place, (each, end) in enumerate(zip(found, ends, strict=True), 1):
-        yield Entry("finished", place, tuple(beams.path(each.node)), each.node == greedy, end)
+        yield BeamEntry("finished", place, tuple(beams.path(each.node)), each.node == greedy, end)
 
 
 def endings(found: Sequence[Hypothesis]) -> list[str]:
@@ -112,7 +112,7 @@ def endings(found: Sequence[Hypothesis]) -> list[str]:
     ]
 
 
-def _fallen(beams: Beaming, at: int, count: int) -> Iterator[Entry]:
+def _fallen(beams: Beaming, at: int, count: int) -> Iterator[BeamEntry]:
     """Those that fell out last, the latest first; of one step the better ones first."""
     latest: list[BeamNode] = []
     for node in reversed(beams.fallen):
@@ -123,13 +123,13 @@ def _fallen(beams: Beaming, at: int, count: int) -> Iterator[Entry]:
             latest.append(each)
     latest.sort(key=lambda each: (-(each.fell or 0), -each.score))
     for each in latest[:count]:
-        yield Entry("fell", None, tuple(beams.path(each.node)))
+        yield BeamEntry("fell", None, tuple(beams.path(each.node)))
 
 
 # ---- what they share ----------------------------------------------------------------------------
 
 
-def shared(found: Sequence[Entry]) -> int:
+def shared(found: Sequence[BeamEntry]) -> int:
     """How many tokens all of these begin with."""
     paths = [each.path for each in found]
     if not paths:
@@ -138,7 +138,7 @@ def shared(found: Sequence[Entry]) -> int:
     return sum(1 for _ in same)
 
 
-def passing(found: Sequence[Entry]) -> Counter[int]:
+def passing(found: Sequence[BeamEntry]) -> Counter[int]:
     """How many go through each node, of those that are in the search or came of it; all through where it began."""
     those = [entry.path for entry in found if entry.kind not in ("fell", "greedy")]
     return Counter(node for path in those for node in (path[0].parent, *(each.node for each in path)))
@@ -165,7 +165,7 @@ class Against:
     """How many tokens longer it is, below 0 for shorter."""
 
 
-def against(beams: Beaming, entry: Entry, at: int) -> Against | None:
+def against(beams: Beaming, entry: BeamEntry, at: int) -> Against | None:
     """Set a beam beside greedy decoding after a step; None where that isn't known."""
     search = beams.search
     found = _greedy(search.steps[:at]) if search is not None else None

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from inspector.display import truncate, visible
-from inspector.tools.beams.view import Entry
+from inspector.tools.beams.view import BeamEntry
 
 Piece = tuple[str, bool]
 """Text, and whether it tells this beam from the others."""
 GAP = "…"
 
 
-def pieces(entry: Entry, passing: Counter[int]) -> list[Piece]:
+def pieces(entry: BeamEntry, passing: Counter[int]) -> list[Piece]:
     """The text of a beam, token by token, printable.
 
     Args:

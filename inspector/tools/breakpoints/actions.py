@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from inspector.config.saved_breakpoints import Remembered
+from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
-from inspector.main.acting import Acting
+from inspector.main.acting import PanelScreen
 from inspector.state.breakpoints import conditions
 from inspector.tools.breakpoints.dialog import BreakpointsDialog
 from inspector.tools.breakpoints.landmarks import FORK, SURPRISE, go
 
 
-class BreakActions(Acting):
+class BreakActions(PanelScreen):
     """Sets where runs stop, and goes to where the model was unsure."""
 
     def action_breakpoints(self) -> None:
         """Ask for breakpoints."""
-        points, problems = self.controller.breaks.points, Remembered().read().problems
+        points, problems = self.controller.breaks.points, SavedBreakpoints().read().problems
         self.app.push_screen(BreakpointsDialog(points, problems), self._break_at)
 
     def _break_at(self, points: Breakpoints | None) -> None:
@@ -47,6 +47,6 @@ def _told(points: Breakpoints) -> str:
 def _kept(points: Breakpoints) -> str:
     """Keep the breakpoints for the next start; returns what went wrong, or became of a damaged file."""
     try:
-        return visible(Remembered().save(points))
+        return visible(SavedBreakpoints().save(points))
     except EngineError as error:
         return f". Not remembered: {visible(str(error))}"

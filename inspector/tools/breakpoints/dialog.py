@@ -20,7 +20,7 @@ from inspector.display import visible
 from inspector.tools.sampler.dialog import escaped, unescaped
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "eos")),
@@ -92,7 +92,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         if condition.kind == "switch":
             field: Widget = Choice(("off", "on"), int(value), id=f"break-{name}")
         else:
-            field = Line(_typed(condition, value), "off", id=f"break-{name}")
+            field = SafeInput(_typed(condition, value), "off", id=f"break-{name}")
         return ConditionRow(
             name, condition.label, field, _help(condition), condition.kind in ("text", "regex")
         )
@@ -102,7 +102,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
 
     def on_mount(self) -> None:
         """Begin in the first field."""
-        self.query_one(f"#break-{GROUPS[0][1][0]}", Line).focus()
+        self.query_one(f"#break-{GROUPS[0][1][0]}", SafeInput).focus()
         if self._problems:
             self.query_one("#breaks-remark", Remark).say(visible(self._problems), wrong=True)
 
@@ -150,7 +150,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         field = self.query_one(f"#break-{condition.name}")
         if isinstance(field, Choice):
             return bool(field.chosen)
-        assert isinstance(field, Line)
+        assert isinstance(field, SafeInput)
         return condition.parse(unescaped(field.value) if condition.kind == "text" else field.value)
 
     def action_clear(self) -> None:
@@ -159,7 +159,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
             field = self.query_one(f"#break-{condition.name}")
             if isinstance(field, Choice):
                 field.chosen = 0
-            elif isinstance(field, Line):
+            elif isinstance(field, SafeInput):
                 field.value = ""
         self.query_one("#breaks-remark", Remark).say(
             "All are off now. Apply keeps it so, esc leaves them as they were."

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from engine.commands import MoveTo
-from inspector.main.acting import Acting
+from inspector.main.acting import PanelScreen
 from inspector.tools.compare.comparison import nearest
-from inspector.tools.compare.screen import ALONE, CompareScreen, Place
+from inspector.tools.compare.screen import ALONE, ComparedPlace, CompareScreen
 
 
-class Comparing(Acting):
+class Comparing(PanelScreen):
     """Compares branches."""
 
     def action_compare(self) -> None:
@@ -20,7 +20,7 @@ class Comparing(Acting):
             self.answer()
             self.app.push_screen(CompareScreen(self.controller, other), self._compared)
 
-    def _compared(self, place: Place | None) -> None:
+    def _compared(self, place: ComparedPlace | None) -> None:
         """Look at the token that was chosen, on its branch."""
         if place is None:
             return

@@ -154,7 +154,7 @@ def axis(values: Sequence[float], parts: Halves) -> dict[int, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ComparedFigure:
     """One line of the totals."""
 
     name: str
@@ -173,12 +173,12 @@ def _plain(value: float) -> str:
 
 
 FIGURES = (
-    Figure("tokens", "", lambda of: of.tokens, lambda value: scales.count(int(value)), 0, 6),
-    Figure("logprob", "", lambda of: of.logprob if of.mean is not None else None, _plain, 2, 7),
-    Figure("mean", "a token", lambda of: of.mean, _plain, 2, 3),
-    Figure("perplexity", "", lambda of: of.perplexity, _plain, 2, 5),
-    Figure("entropy", "bits", lambda of: of.entropy_bits, _plain, 2, 2),
-    Figure("ms a token", "", lambda of: of.ms, scales.ms, 2, 4),
+    ComparedFigure("tokens", "", lambda of: of.tokens, lambda value: scales.count(int(value)), 0, 6),
+    ComparedFigure("logprob", "", lambda of: of.logprob if of.mean is not None else None, _plain, 2, 7),
+    ComparedFigure("mean", "a token", lambda of: of.mean, _plain, 2, 3),
+    ComparedFigure("perplexity", "", lambda of: of.perplexity, _plain, 2, 5),
+    ComparedFigure("entropy", "bits", lambda of: of.entropy_bits, _plain, 2, 2),
+    ComparedFigure("ms a token", "", lambda of: of.ms, scales.ms, 2, 4),
 )
 
 
@@ -214,7 +214,7 @@ class TotalsPanel(Canvas):
         text = " " * named + "".join(pad(head, cells, True) for head in heads)
         return [Segment(text, self.ink("muted"))]
 
-    def _row(self, figure: Figure, left: Totals, right: Totals, named: int, cells: int) -> Row:
+    def _row(self, figure: ComparedFigure, left: Totals, right: Totals, named: int, cells: int) -> Row:
         one, other = figure.value(left), figure.value(right)
         numbers = "".join(
             pad("–" if value is None else figure.format(value), cells, True) for value in (one, other)

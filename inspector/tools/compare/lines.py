@@ -27,7 +27,7 @@ Line = Pair | Rule
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PairColumn:
     """One number of a token."""
 
     head: str
@@ -48,8 +48,8 @@ def _rank(item: Item) -> str:
     return "" if item.rank is None else scales.count(item.rank)
 
 
-PROB, BITS = Column("p", 9, _prob), Column("bits", 7, _bits)
-RANK = Column("rank", 7, _rank)
+PROB, BITS = PairColumn("p", 9, _prob), PairColumn("bits", 7, _bits)
+RANK = PairColumn("rank", 7, _rank)
 SUM_CELLS = 10
 """Of the cumulative logprob, which is no figure of the token alone."""
 POSITION_CELLS = 6
@@ -58,11 +58,11 @@ TOKEN_CELLS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class PairColumns:
     """What a half has room for."""
 
     position: bool
-    numbers: tuple[Column, ...]
+    numbers: tuple[PairColumn, ...]
     sum: bool
 
     @property
@@ -73,16 +73,16 @@ class Columns:
 
 
 FORMS = (
-    Columns(True, (PROB, BITS, RANK), True),
-    Columns(True, (PROB, BITS, RANK), False),
-    Columns(True, (PROB, BITS), False),
-    Columns(True, (PROB,), False),
-    Columns(False, (PROB,), False),
+    PairColumns(True, (PROB, BITS, RANK), True),
+    PairColumns(True, (PROB, BITS, RANK), False),
+    PairColumns(True, (PROB, BITS), False),
+    PairColumns(True, (PROB,), False),
+    PairColumns(False, (PROB,), False),
 )
 """From the roomiest to the narrowest."""
 
 
-def fitting(width: int) -> Columns:
+def fitting(width: int) -> PairColumns:
     """The most columns that leave room for the token in a half of so many cells."""
     return next((form for form in FORMS if width - form.cells >= TOKEN_CELLS), FORMS[-1])
 

@@ -35,7 +35,7 @@ ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second b
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ComparedPlace:
     """Where the person wants to go."""
 
     tip: int | None
@@ -44,7 +44,7 @@ class Place:
     """The token to look at."""
 
 
-class CompareScreen(Screen[Place]):
+class CompareScreen(Screen[ComparedPlace]):
     """Compares the current path, on the left, with one other branch.
 
     Args:
@@ -244,7 +244,7 @@ class CompareScreen(Screen[Place]):
         if comparison is None or slot is None:
             self._say("There is no token on this side here. tab goes to the other one", answer=True)
         else:
-            self.dismiss(Place(None if side == LEFT else self.other, slot))
+            self.dismiss(ComparedPlace(None if side == LEFT else self.other, slot))
 
     def action_leave(self) -> None:
         """Go back."""

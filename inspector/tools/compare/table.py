@@ -26,9 +26,9 @@ from inspector.tools.compare.lines import (
     PROB,
     RIGHT,
     SUM_CELLS,
-    Column,
-    Columns,
     Line,
+    PairColumn,
+    PairColumns,
     Rule,
     fitting,
     lines,
@@ -87,7 +87,7 @@ Both branches, token for token: what they share first, then where they part.
         self.cursor, self.side = 0, RIGHT
         self.lines: list[Line] = []
         self._places: list[int] = []
-        self._columns: Columns = fitting(0)
+        self._columns: PairColumns = fitting(0)
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED)
 
     # ---- what is shown ----------------------------------------------------------------------
@@ -262,7 +262,7 @@ Both branches, token for token: what they share first, then where they part.
             Segment(text, Style(color=self.ink("muted").color) + inks.ground if inks.heat else inks.numbers)
         ]
 
-    def _number(self, column: Column, item: Item, inks: _Inks) -> Row:
+    def _number(self, column: PairColumn, item: Item, inks: _Inks) -> Row:
         text = column.text(item)
         hot = BITS if BITS in self._columns.numbers else PROB
         if not inks.heat or column is not hot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.main.acting import Acting
+from inspector.main.acting import PanelScreen
 from inspector.session.controller import Controller
 from inspector.tools.costs.control import CostControl
 from inspector.tools.costs.screen import BITS, PARTS, ProfileScreen
@@ -12,7 +12,7 @@ from inspector.tools.sweeps.control import SweepControl
 from inspector.tools.sweeps.screen import SweepScreen
 
 
-class CostActions(Acting):
+class CostActions(PanelScreen):
     """Measures what tokens cost."""
 
     def __init__(self, controller: Controller) -> None:

@@ -9,7 +9,7 @@ from textual import work
 from engine.errors import EngineError
 from inspector.cli.flags import version
 from inspector.display import visible
-from inspector.main.acting import Acting
+from inspector.main.acting import PanelScreen
 from inspector.scales import size
 from inspector.session.controller import Controller
 from inspector.tools.export import FORMATS, Recording, figures
@@ -19,7 +19,7 @@ from inspector.tools.export.recording import line, snapshot
 from inspector.tools.export.svg import alone
 
 
-class Exporting(Acting):
+class Exporting(PanelScreen):
     """Makes a document of what is on show."""
 
     def __init__(self, controller: Controller) -> None:

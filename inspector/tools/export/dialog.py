@@ -19,7 +19,7 @@ from inspector.tools.export import FORMATS
 from inspector.tools.export.place import free
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 
 PICTURE = "svg"
 NAMES = (*FORMATS, PICTURE)
@@ -66,7 +66,7 @@ class ExportDialog(Dialog[Wanted]):
         yield Choice(LABELS, NAMES.index(self._name), id="export-what")
         yield Remark(PURPOSES[NAMES.index(self._name)], id="export-purpose")
         yield Label("file", classes="field-label", markup=False)
-        yield Line(f"{self._stem}.{self._name}", f"session.{self._name}", id="export-path")
+        yield SafeInput(f"{self._stem}.{self._name}", f"session.{self._name}", id="export-path")
         yield Remark(_where(), id="export-remark")
 
     def on_mount(self) -> None:
@@ -78,7 +78,7 @@ class ExportDialog(Dialog[Wanted]):
         """Say what that is, and let the file's name end so, if it ended in a name of these before."""
         name = NAMES[message.choice.chosen]
         self.query_one("#export-purpose", Remark).say(PURPOSES[message.choice.chosen])
-        field = self.query_one("#export-path", Line)
+        field = self.query_one("#export-path", SafeInput)
         before, dot, end = field.value.rpartition(".")
         if dot and end in NAMES:
             field.value = f"{before}.{name}"
@@ -93,7 +93,7 @@ class ExportDialog(Dialog[Wanted]):
 
     def action_apply(self) -> None:
         """Ask for the document, unless something is wrong with the name."""
-        typed = self.query_one("#export-path", Line).value.strip()
+        typed = self.query_one("#export-path", SafeInput).value.strip()
         name = NAMES[self.query_one("#export-what", Choice).chosen]
         if wrong := self._wrong(typed):
             self.query_one("#export-remark", Remark).say(visible(wrong), wrong=True)

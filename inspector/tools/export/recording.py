@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
-from engine.trace import Reader, Unknown
+from engine.trace import TraceReader, Unknown
 from inspector.state.branches import ROOT
 from inspector.state.timeline import Item, Timeline
 
@@ -48,7 +48,7 @@ def read(path: Path | str) -> Recording:
         EngineError: There is no prompt in it.
     """
     recording = Recording(Timeline(recorded=True))
-    with Reader(path, torn_ok=True) as reader:
+    with TraceReader(path, torn_ok=True) as reader:
         recording.program, recording.created = reader.header.program, reader.header.created
         for entry in reader:
             _take(recording, entry.value)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from engine import records
 from engine.commands import FindTokens, Insert, Recall, Tokenize
 from engine.records import Ended, Failure, Record, Step, TokensFound
-from inspector.main.acting import Acting
+from inspector.main.acting import PanelScreen
 from inspector.session.controller import Controller
 from inspector.session.lookup import Lookup
-from inspector.tools.find.dialog import FindDialog, Place, Search
+from inspector.tools.find.dialog import FindDialog, FindPlace, VocabularySearch
 from inspector.tools.typed_text.dialog import OwnText, OwnTextDialog, spot
 from inspector.tools.typed_text.tally import tally
 
 
-class Finding(Acting):
+class Finding(PanelScreen):
     """Searches the vocabulary at the token that is looked at, and takes what was found or typed."""
 
     def __init__(self, controller: Controller) -> None:
@@ -45,7 +45,7 @@ class Finding(Acting):
         self.app.push_screen(dialog, self._token_found)
         self.answer()
 
-    def _asked_place(self) -> Place:
+    def _asked_place(self) -> FindPlace:
         timeline = self.controller.timeline
         item = timeline.selected
         name = "the token to come"
@@ -53,12 +53,12 @@ class Finding(Acting):
             name = f"step {item.index + 1}"
         elif item is not None:
             name = f"prompt token {timeline.slot + 1}"
-        return Place(timeline.before, name, timeline.taken)
+        return FindPlace(timeline.before, name, timeline.taken)
 
     def _compute_logits(self, node: int) -> None:
         self.controller.do(Recall((node,)))
 
-    def _token_found(self, search: Search | None) -> None:
+    def _token_found(self, search: VocabularySearch | None) -> None:
         if search is not None:
             self.query_text = search.query
             self.answer("" if search.chosen is None else self.controller.choose(search.chosen))

@@ -21,7 +21,7 @@ from inspector.display import hex_bytes, token_label, truncate, visible
 from inspector.session.lookup import Lookup
 from inspector.tools.find.matches import MatchList
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 
 LIMIT = 100
 """Matches that are shown at most."""
@@ -34,7 +34,7 @@ FRAME = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FindPlace:
     """Where the search looks."""
 
     node: int
@@ -46,7 +46,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class VocabularySearch:
     """What was looked for, and what was chosen of it."""
 
     query: str
@@ -54,7 +54,7 @@ class Search:
     """Token id, None where the dialog was left."""
 
 
-class FindDialog(Dialog[Search]):
+class FindDialog(Dialog[VocabularySearch]):
     """Looks tokens up.
 
     Args:
@@ -79,7 +79,7 @@ class FindDialog(Dialog[Search]):
         self,
         query: str,
         lookup: Lookup[TokensFound],
-        place: Callable[[], Place],
+        place: Callable[[], FindPlace],
         vocabulary: int,
         recall: Callable[[int], None],
     ) -> None:
@@ -95,14 +95,14 @@ class FindDialog(Dialog[Search]):
         """Node whose logits were computed again last."""
 
     def body(self) -> Iterable[Widget]:
-        yield Line(self.query_text, "part of a token, #id or 0x bytes", id="find-query")
+        yield SafeInput(self.query_text, "part of a token, #id or 0x bytes", id="find-query")
         yield Remark(WAYS, id="find-remark")
         yield MatchList(id="find-matches")
 
     def on_mount(self) -> None:
         """Begin in the field, and look up what stands there."""
         self.lookup.tell = self._answered
-        self.query_one("#find-query", Line).focus()
+        self.query_one("#find-query", SafeInput).focus()
         self.query_one("#apply", Button).disabled = True
         self._ask()
         self.set_interval(FRAME, self._follow)
@@ -116,7 +116,7 @@ class FindDialog(Dialog[Search]):
     @property
     def typed(self) -> str:
         """The query as it stands in the field."""
-        return self.query_one("#find-query", Line).value
+        return self.query_one("#find-query", SafeInput).value
 
     @on(Input.Changed, "#find-query")
     def _typed(self) -> None:
@@ -210,11 +210,11 @@ class FindDialog(Dialog[Search]):
         if self._waiting:
             self._hasty = True
         elif match is not None:
-            self.dismiss(Search(self.typed, match.id))
+            self.dismiss(VocabularySearch(self.typed, match.id))
 
     def action_leave(self) -> None:
         """Leave; what was looked for is remembered."""
-        self.dismiss(Search(self.typed, None))
+        self.dismiss(VocabularySearch(self.typed, None))
 
 
 def told(found: TokensFound, vocabulary: int) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from engine import records
 from engine.commands import LookAhead, Take
-from inspector.main.acting import Acting
+from inspector.main.acting import PanelScreen
 from inspector.session.controller import Controller
-from inspector.state.lookahead import Ahead
+from inspector.state.lookahead import LookAheadLines
 from inspector.state.timeline import Phase
 
 ON = "Look-ahead on: L takes it, l hides it. Dim is what greedy decoding would bring"
@@ -31,7 +31,7 @@ class Asker:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        self.ahead = Ahead()
+        self.ahead = LookAheadLines()
         controller.listeners.append(self.ahead.receive)
 
     def ask(self, ids: Sequence[int]) -> bool:
@@ -80,7 +80,7 @@ class Asker:
         return ""
 
 
-class LookingAhead(Acting):
+class LookingAhead(PanelScreen):
     """Shows what might come, and takes it."""
 
     def __init__(self, controller: Controller) -> None:

@@ -12,7 +12,7 @@ from inspector.main.replay_words import speed_text
 from inspector.main.setting_up import SettingUp
 from inspector.main.stepping import Stepping
 from inspector.session.controller import Controller
-from inspector.session.player import Replay
+from inspector.session.player import Player
 from inspector.session.replay_backend import REFUSED
 from inspector.tools.breakpoints.actions import BreakActions
 from inspector.tools.find.actions import Finding
@@ -48,7 +48,7 @@ class TraceActions(Branching, Stepping, BreakActions, Finding, SettingUp):
         """Set by the application."""
 
     @property
-    def replay(self) -> Replay | None:
+    def replay(self) -> Player | None:
         """The recording on show."""
         return self.controller.replay
 
@@ -58,7 +58,7 @@ class TraceActions(Branching, Stepping, BreakActions, Finding, SettingUp):
             self.answer(REFUSED)
         return self.replay is not None
 
-    def _on_replay(self, what: Callable[[Replay], None]) -> bool:
+    def _on_replay(self, what: Callable[[Player], None]) -> bool:
         """Do something with the recording on show; returns whether there is one."""
         if self.replay is None or (self.live is not None and self.live.under_way):
             return self.replay is not None
@@ -74,7 +74,7 @@ class TraceActions(Branching, Stepping, BreakActions, Finding, SettingUp):
         if not self._on_replay(self._next):
             super().action_step()
 
-    def _next(self, replay: Replay) -> None:
+    def _next(self, replay: Player) -> None:
         if replay.playing:
             replay.pause()
         elif self.controller.timeline.following or not self.controller.timeline.items:
@@ -87,7 +87,7 @@ class TraceActions(Branching, Stepping, BreakActions, Finding, SettingUp):
         if not self._on_replay(self._play):
             super().action_run()
 
-    def _play(self, replay: Replay) -> None:
+    def _play(self, replay: Player) -> None:
         if replay.playing:
             replay.pause()
         else:
@@ -107,7 +107,7 @@ class TraceActions(Branching, Stepping, BreakActions, Finding, SettingUp):
         if not self._on_replay(self._back):
             super().action_take_back()
 
-    def _back(self, replay: Replay) -> None:
+    def _back(self, replay: Player) -> None:
         self.controller.timeline.select(None)
         replay.back()
 
@@ -116,7 +116,7 @@ class TraceActions(Branching, Stepping, BreakActions, Finding, SettingUp):
         if self.live is not None and self.live.under_way:
             return self.live.stop()
         playing = self.replay is not None and self.replay.playing
-        return playing and self._on_replay(Replay.pause)
+        return playing and self._on_replay(Player.pause)
 
     # ---- live -------------------------------------------------------------------------------
 

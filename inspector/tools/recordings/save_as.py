@@ -17,7 +17,7 @@ from engine.trace import Entry, save_as
 from inspector.display import visible
 from inspector.scales import size
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 
 HELP = "A name that ends in .gz or .zst compresses it. `inspector replay FILE` shows it again, here or elsewhere."
 _TOLD_EVERY = 500
@@ -59,12 +59,12 @@ class SaveAsDialog(Dialog[Saved]):
 
     def body(self) -> Iterable[Widget]:
         yield Label("file", classes="field-label", markup=False)
-        yield Line(self.proposal, "session.jsonl.gz", id="save-path")
+        yield SafeInput(self.proposal, "session.jsonl.gz", id="save-path")
         yield Remark(HELP, id="save-remark")
 
     def on_mount(self) -> None:
         """Begin in the field."""
-        self.query_one("#save-path", Line).focus()
+        self.query_one("#save-path", SafeInput).focus()
 
     def _say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#save-remark", Remark).say(visible(text), wrong)
@@ -86,7 +86,7 @@ class SaveAsDialog(Dialog[Saved]):
 
     def action_apply(self) -> None:
         """Write, unless something is wrong with the name."""
-        name = self.query_one("#save-path", Line).value.strip()
+        name = self.query_one("#save-path", SafeInput).value.strip()
         if self._stop is not None:
             return
         if wrong := self._wrong(name):

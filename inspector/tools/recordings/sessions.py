@@ -65,5 +65,5 @@ def line(each: Listed, width: int) -> Content:
     tokens = f"{each.tokens:,} tokens" + (" · runs" if each.peek.in_use else "")
     columns = (when, pad(visible(each.peek.model), 14), pad(tokens, 15, True), pad(size(each.size), 8, True))
     left = "  ".join((*columns, ""))
-    prompt = truncate(visible(each.peek.said), max(0, width - len(left)))
+    prompt = truncate(visible(each.peek.user_message), max(0, width - len(left)))
     return Content(truncate(left, width)) + Content.styled(prompt, "dim")

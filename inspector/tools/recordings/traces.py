@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import TraceError
-from engine.trace import Entry, Reader
+from engine.trace import Entry, TraceReader
 from inspector.display import visible
-from inspector.recordings.recorder import Recording
+from inspector.recordings.recorder import Recorder
 from inspector.session.controller import Controller
 from inspector.session.going_live import GoingLive
-from inspector.session.player import Replay
-from inspector.session.replay_backend import Engine, RecordedEngine
+from inspector.session.player import Player
+from inspector.session.replay_backend import Engine, ReplayBackend
 from inspector.tools.recordings.save_as import SaveAsDialog, Saved, told
 from inspector.tools.recordings.sessions import SessionsDialog
 
@@ -52,8 +52,8 @@ class Traces:
         self,
         app: InspectorApp,
         controller: Controller,
-        recorded: RecordedEngine,
-        recording: Recording,
+        recorded: ReplayBackend,
+        recording: Recorder,
         make: Callable[[], Engine],
         program: str,
     ) -> None:
@@ -89,7 +89,7 @@ class Traces:
 
     def _begin(self, opening: Opening) -> None:
         try:
-            replay = Replay(opening.path, self._recorded.show, self._recorded.begin, opening.play)
+            replay = Player(opening.path, self._recorded.show, self._recorded.begin, opening.play)
         except TraceError as error:
             self._app.notify(visible(str(error)), title="Not opened", severity="error", markup=False)
             return
@@ -105,7 +105,7 @@ class Traces:
 
     # ---- going live -------------------------------------------------------------------------
 
-    def _resume(self, opening: Opening, replay: Replay) -> None:
+    def _resume(self, opening: Opening, replay: Player) -> None:
         """Go on with the session as soon as all of it is on show."""
         self._shown = replace(opening, live=False)
         if replay.torn:
@@ -168,5 +168,5 @@ def checked(path: Path) -> Path:
     Raises:
         TraceError: It isn't, or can't be read.
     """
-    with Reader(path, torn_ok=True):
+    with TraceReader(path, torn_ok=True):
         return path

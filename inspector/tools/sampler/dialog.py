@@ -19,7 +19,7 @@ from inspector.config.presets import Presets
 from inspector.display import visible
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Draw", ("temp", "top_p", "min_p", "top_k", "seed")),
@@ -84,7 +84,7 @@ class FieldBox(Container):
     def __init__(self, field: Field, text: str) -> None:
         super().__init__(
             Label(field.label, classes="field-label", markup=False),
-            Line(text, id=f"field-{field.name}"),
+            SafeInput(text, id=f"field-{field.name}"),
             id=f"box-{field.name}",
             classes="field-box" + (" -wide-field" if field.name in WIDE else ""),
         )
@@ -156,11 +156,11 @@ class SamplingDialog(Dialog[Settings]):
         yield Remark(GREEDY, id="greedy")
         with HorizontalGroup(classes="preset-row"):
             yield Label("save as preset", classes="field-label", markup=False)
-            yield Line("", "a name, then ⏎", id="preset-name")
+            yield SafeInput("", "a name, then ⏎", id="preset-name")
 
     def on_mount(self) -> None:
         """Begin in the first field."""
-        self.query_one(f"#field-{FIELDS[0].name}", Line).focus()
+        self.query_one(f"#field-{FIELDS[0].name}", SafeInput).focus()
         if self.presets.problems:
             self._say(" ".join(self.presets.problems), wrong=True)
         self.read()
@@ -219,7 +219,7 @@ class SamplingDialog(Dialog[Settings]):
     def _value(self, field: Field) -> Any:
         box = self.query_one(f"#box-{field.name}", FieldBox)
         try:
-            value = self._parsed(field, self.query_one(f"#field-{field.name}", Line).value)
+            value = self._parsed(field, self.query_one(f"#field-{field.name}", SafeInput).value)
         except SettingsError as error:
             box.blame(visible(str(error)))
             return None
@@ -268,7 +268,7 @@ class SamplingDialog(Dialog[Settings]):
     def _fill(self, settings: Settings) -> None:
         with self.prevent(Input.Changed):
             for field in FIELDS:
-                self.query_one(f"#field-{field.name}", Line).value = self._text(field, settings)
+                self.query_one(f"#field-{field.name}", SafeInput).value = self._text(field, settings)
         self.read()
 
     def _say(self, text: str, wrong: bool = False) -> None:

@@ -15,9 +15,9 @@ from engine.records import Candidate, Distribution
 from engine.settings import BY_NAME, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, visible
-from inspector.state.timeline import Phase, Telling, Timeline
+from inspector.state.timeline import Phase, StageExplanation, Timeline
 from inspector.tools.sampler.reason import Reason, label_of, penalised, xtc
-from inspector.tools.sampler.stage_table import CELLS, FINAL, MODEL, NOW, Column, columns, fitting
+from inspector.tools.sampler.stage_table import CELLS, FINAL, MODEL, NOW, TableColumn, columns, fitting
 from inspector.widgets.canvas import Canvas, Row, centred, waiting, wrapped
 from inspector.widgets.inks import panel_css
 from inspector.widgets.ruler import ruler
@@ -37,7 +37,7 @@ class View:
     """That was, or would be, drawn from."""
     now: Distribution | None
     """The one that stands, where settings are tried."""
-    told: Telling | None
+    told: StageExplanation | None
     settings: Settings | None
     taken: int | None
     """Token id that stands there."""
@@ -58,7 +58,7 @@ def view_of(timeline: Timeline, used: Settings | None = None) -> View | None:
         timeline: What is known.
         used: The settings that the slot was, or will be, picked with.
     """
-    shown, told = timeline.distribution, timeline.told()
+    shown, told = timeline.distribution, timeline.explanation()
     if shown is None:
         return None
     explained = told.explained if told else None
@@ -174,7 +174,9 @@ How the sampler came from the model's logits to the token: each **column** is a 
 
     # ---- the table --------------------------------------------------------------------------
 
-    def _table(self, view: View, found: Sequence[Column], width: int, height: int, first: int) -> list[Row]:
+    def _table(
+        self, view: View, found: Sequence[TableColumn], width: int, height: int, first: int
+    ) -> list[Row]:
         kept, missing = fitting(found, width - _MARK - _LEAST_TOKEN)
         token = min(_MOST_TOKEN, width - _MARK - CELLS * len(kept))
         head = self._head(kept, token, missing)[: 2 if height < 9 else 3 if height < 13 else 4]
@@ -200,7 +202,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
                 shown.append(place)
         return sorted(shown)
 
-    def _head(self, kept: Sequence[Column], token: int, missing: int) -> list[Row]:
+    def _head(self, kept: Sequence[TableColumn], token: int, missing: int) -> list[Row]:
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
         label = f"+{missing} stages: f" if missing else ""
@@ -218,7 +220,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
             rows[-1] += [Segment(pad(column.setting, CELLS, right=True), muted) for column in kept]
         return rows
 
-    def _row(self, view: View, kept: Sequence[Column], place: int, token: int, width: int) -> Row:
+    def _row(self, view: View, kept: Sequence[TableColumn], place: int, token: int, width: int) -> Row:
         candidate = view.distribution.candidates[place]
         cut, here = candidate.cut_by is not None, candidate.id == view.taken
         looked_at = here or candidate.id in (self._highlighted, view.distribution.picked)
@@ -243,7 +245,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
             return Segment("≠ ", self.ink("warn") + Style(bold=True))
         return Segment("▶ " if candidate.id == view.taken else "  ", self.ink("accent"))
 
-    def _cells(self, candidate: Candidate, kept: Sequence[Column], place: int, ink: Style) -> Row:
+    def _cells(self, candidate: Candidate, kept: Sequence[TableColumn], place: int, ink: Style) -> Row:
         """The numbers; from where it fell out on, the name of the stage."""
         row: Row = []
         for at, column in enumerate(kept):
@@ -261,7 +263,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
             stage.name in ("repetition", "presence", "frequency") for stage in view.distribution.stages
         )
 
-    def _others(self, view: View, kept: Sequence[Column], token: int) -> Row:
+    def _others(self, view: View, kept: Sequence[TableColumn], token: int) -> Row:
         """The rest of the vocabulary in one row."""
         distribution, muted = view.distribution, self.ink("muted")
         label = f"{scales.count(distribution.others)} others"

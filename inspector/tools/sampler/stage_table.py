@@ -25,7 +25,7 @@ UNKNOWN = "·"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column: what it is, what the stage did, and a text for each candidate."""
 
     name: str
@@ -44,7 +44,7 @@ def columns(
     explained: Explained | None,
     settings: Settings | None,
     now: Distribution | None = None,
-) -> tuple[Column, ...]:
+) -> tuple[TableColumn, ...]:
     """All columns, in the order in which the stages ran.
 
     Args:
@@ -56,14 +56,14 @@ def columns(
     candidates = distribution.candidates
     vocabulary = distribution.others + len(candidates)
     found = [
-        Column(LOGIT, "logit", "", None, 0.0, _logits(explained, candidates)),
-        Column(MODEL, "model %", "", vocabulary, 0.0, tuple(number(c.prob) for c in candidates)),
+        TableColumn(LOGIT, "logit", "", None, 0.0, _logits(explained, candidates)),
+        TableColumn(MODEL, "model %", "", vocabulary, 0.0, tuple(number(c.prob) for c in candidates)),
     ]
     found += _stages(distribution, explained, settings)
     if now is not None:
         finals = {candidate.id: candidate.sampler_prob for candidate in now.candidates}
         cells = tuple(number(finals[c.id]) if c.id in finals else UNKNOWN for c in candidates)
-        found.append(Column(NOW, "now %", "", None, 0.0, cells))
+        found.append(TableColumn(NOW, "now %", "", None, 0.0, cells))
     return (*found, _final(distribution))
 
 
@@ -85,7 +85,7 @@ def _logit(value: float | None) -> str:
 
 def _stages(
     distribution: Distribution, explained: Explained | None, settings: Settings | None
-) -> list[Column]:
+) -> list[TableColumn]:
     names = [stage.name for stage in distribution.stages]
     found = []
     for place, stage in enumerate(distribution.stages):
@@ -94,7 +94,9 @@ def _stages(
         percent, cells = _values(stage.name, distribution.candidates, names[: place + 1], explained)
         head = _SHORT.get(stage.name, stage.name) + (" %" if percent else "")
         found.append(
-            Column(stage.name, head, _setting(stage.name, settings), stage.kept, stage.removed_mass, cells)
+            TableColumn(
+                stage.name, head, _setting(stage.name, settings), stage.kept, stage.removed_mass, cells
+            )
         )
     return found
 
@@ -125,19 +127,19 @@ def _setting(name: str, settings: Settings | None) -> str:
     return f"{getattr(settings, _SETTING[name]):g}" if name in _SETTING else ""
 
 
-def _final(distribution: Distribution) -> Column:
+def _final(distribution: Distribution) -> TableColumn:
     drawable = distribution.stages[-1].kept if distribution.stages else None
     greedy = distribution.draw is None
     cells = tuple(
         "" if c.cut_by not in (None, "greedy") else number(c.sampler_prob) for c in distribution.candidates
     )
-    return Column(FINAL, "taken %" if greedy else "final %", "", drawable, 0.0, cells)
+    return TableColumn(FINAL, "taken %" if greedy else "final %", "", drawable, 0.0, cells)
 
 
 # ---- what fits --------------------------------------------------------------------------------
 
 
-def fitting(found: Sequence[Column], room: int) -> tuple[tuple[Column, ...], int]:
+def fitting(found: Sequence[TableColumn], room: int) -> tuple[tuple[TableColumn, ...], int]:
     """The columns that fit into so many cells, and how many stages are left out.
 
     The raw logits go first, then stages that left every number as it was, then those in the middle.
@@ -150,7 +152,7 @@ def fitting(found: Sequence[Column], room: int) -> tuple[tuple[Column, ...], int
     return tuple(kept), sum(1 for column in found if column not in kept and column.name != LOGIT)
 
 
-def _dispensable(found: Sequence[Column]) -> list[Column]:
+def _dispensable(found: Sequence[TableColumn]) -> list[TableColumn]:
     logits = [column for column in found if column.name == LOGIT]
     middle = [column for column in found[:-1] if column.name not in (LOGIT, MODEL, NOW)]
     idle = [b for a, b in pairwise(found[1:-1]) if b in middle and a.cells == b.cells]

@@ -9,7 +9,7 @@ from inspector.session.controller import Controller
 from inspector.tools.sampler.dialog import SamplingDialog
 
 
-class Attempt:
+class WhatIfFlow:
     """One dialog after the other.
 
     Args:

@@ -13,7 +13,7 @@ NONE = "–"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class BranchColumn:
     """One column."""
 
     head: str
@@ -45,19 +45,19 @@ def _completion(branches: Branches, branch: Branch) -> str:
 
 
 COLUMNS = (
-    Column("made", 10, Branches.made),
-    Column("tokens", 8, lambda _, branch: scales.count(branch.sums.tokens)),
-    Column("logprob", 9, lambda _, branch: logprob(branch.sums.logprob if branch.sums.known else None)),
-    Column("mean", 8, lambda _, branch: logprob(branch.sums.mean)),
-    Column("perplexity", 12, lambda _, branch: perplexity(branch.sums.perplexity)),
-    Column("from start", 12, _completion),
+    BranchColumn("made", 10, Branches.made),
+    BranchColumn("tokens", 8, lambda _, branch: scales.count(branch.sums.tokens)),
+    BranchColumn("logprob", 9, lambda _, branch: logprob(branch.sums.logprob if branch.sums.known else None)),
+    BranchColumn("mean", 8, lambda _, branch: logprob(branch.sums.mean)),
+    BranchColumn("perplexity", 12, lambda _, branch: perplexity(branch.sums.perplexity)),
+    BranchColumn("from start", 12, _completion),
 )
 """Of the branch's own tokens, but for the last: that is the logprob of the completion up to the branch's end."""
 _DROPPED = ("logprob", "perplexity", "mean", "made", "from start", "tokens")
 """The order in which columns give way to a narrow panel."""
 
 
-def fitting(width: int, least: int) -> tuple[Column, ...]:
+def fitting(width: int, least: int) -> tuple[BranchColumn, ...]:
     """The columns that leave so many cells of a width for tree and text."""
     kept = list(COLUMNS)
     for head in _DROPPED:

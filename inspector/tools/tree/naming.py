@@ -13,7 +13,7 @@ from textual.widgets import Input, Label, Static
 
 from engine.records import Marked
 from inspector.widgets.dialog import Dialog
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 
 FIELDS = (
     ("name", "name: shown in the tree"),
@@ -41,11 +41,11 @@ class NamingDialog(Dialog[Marked]):
         yield Static(Content.styled(self.what, "bold"), id="naming-what")
         for name, label in FIELDS:
             yield Label(label, classes="field-label", markup=False)
-            yield Line(getattr(self.mark, name), "none", id=f"naming-{name}")
+            yield SafeInput(getattr(self.mark, name), "none", id=f"naming-{name}")
 
     def on_mount(self) -> None:
         """Begin in the name."""
-        self.query_one("#naming-name", Line).focus()
+        self.query_one("#naming-name", SafeInput).focus()
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
@@ -53,5 +53,7 @@ class NamingDialog(Dialog[Marked]):
 
     def action_apply(self) -> None:
         """Keep what was typed."""
-        name, note, caption = (self.query_one(f"#naming-{each}", Line).value.strip() for each, _ in FIELDS)
+        name, note, caption = (
+            self.query_one(f"#naming-{each}", SafeInput).value.strip() for each, _ in FIELDS
+        )
         self.dismiss(replace(self.mark, name=name, note=note, caption=caption))

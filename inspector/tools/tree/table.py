@@ -17,7 +17,7 @@ from engine.records import Marked
 from inspector.display import pad, token_label, truncate, visible
 from inspector.state.branches import Branch
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.columns import COLUMNS, Column, fitting
+from inspector.tools.tree.columns import COLUMNS, BranchColumn, fitting
 from inspector.tools.tree.notes import beam_note, inner_note, signs_of
 from inspector.tools.tree.view import TreeView
 from inspector.widgets.canvas import Row, centred, lay, waiting
@@ -30,7 +30,7 @@ TIP, ON_PATH, OFF_PATH = "◆", "●", "○"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TreeRowState:
     """All that makes a row look as it does, but for width and theme."""
 
     layout: int
@@ -81,8 +81,8 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         super().__init__()
         self.view = TreeView()
         self._timeline: Timeline | None = None
-        self._strips: LRUCache[int, tuple[Look, Strip]] = LRUCache(_CACHED_ROWS)
-        self._columns: tuple[Column, ...] = COLUMNS
+        self._strips: LRUCache[int, tuple[TreeRowState, Strip]] = LRUCache(_CACHED_ROWS)
+        self._columns: tuple[BranchColumn, ...] = COLUMNS
         self._layout, self._row = -1, -1
         self._inner: dict[int, list[Marked]] = {}
         self._marked: tuple[int, int] = (-1, -1)
@@ -198,19 +198,19 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         """Cells of tree and text."""
         return max(1, width - _MARK - sum(column.cells for column in self._columns))
 
-    def _look(self, row: int) -> Look:
+    def _look(self, row: int) -> TreeRowState:
         view, timeline = self.view, self._timeline
         assert timeline is not None
         branch = view.rows[row]
         reached = view.branches.place(timeline.tip) + 1 if branch is view.tip else -1
         beam, fell = beam_note(timeline.beams.nodes.get(branch.last))
-        return Look(
+        return TreeRowState(
             view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
             row == view.row, reached, timeline.marks.of.get(branch.first),
             inner_note(self._inner.get(branch.first, [])), beam, fell and branch.first not in view.path,
         )  # fmt: skip
 
-    def _strip(self, look: Look, branch: Branch, width: int) -> Strip:
+    def _strip(self, look: TreeRowState, branch: Branch, width: int) -> Strip:
         ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if look.cursor else Style()
         ground += self._colour("faint") if look.grey else Style()
         muted, room = self._colour("faint" if look.grey else "muted"), self._room(width)
@@ -225,7 +225,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         ]  # fmt: skip
         return lay(segments, width, self.rich_style + ground)
 
-    def _tree(self, branch: Branch, look: Look, room: int) -> Row:
+    def _tree(self, branch: Branch, look: TreeRowState, room: int) -> Row:
         """Lines, knot, marks and text, in exactly so many cells."""
         guides = self.view.guides(branch, room // 2)
         knot, ink = self._knot(branch, look)
@@ -241,7 +241,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         row += [Segment(text), Segment(more, self._colour("faint" if look.grey else "muted"))]
         return [*row, Segment(" " * (left - cell_len(text)))]
 
-    def _more(self, branch: Branch, look: Look) -> str:
+    def _more(self, branch: Branch, look: TreeRowState) -> str:
         """What is said behind the text: of marks, a beam, what is folded away, where in the branch the path ends."""
         folded = self.view.folded(branch)
         texts = [text for text in (look.inner, look.beam) if text]
@@ -250,7 +250,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             texts.append(f"at {look.reached:,} of {look.tokens:,}")
         return "".join(f" · {text}" for text in texts)
 
-    def _knot(self, branch: Branch, look: Look) -> tuple[str, str]:
+    def _knot(self, branch: Branch, look: TreeRowState) -> tuple[str, str]:
         """The sign of a branch, and its ink."""
         if self.view.folded(branch):
             return "▸", "accent" if branch.first in self.view.path else "muted"
@@ -258,7 +258,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             return TIP, "accent"
         return (ON_PATH, "accent") if branch.first in self.view.path else (OFF_PATH, "muted")
 
-    def _marks(self, look: Look, most: int) -> Row:
+    def _marks(self, look: TreeRowState, most: int) -> Row:
         """Star, name and the sign of a note."""
         mark = look.mark or Marked(look.first)
         name = truncate(visible(mark.name), max(0, most))

@@ -19,7 +19,7 @@ from inspector.session.lookup import Lookup
 from inspector.state.timeline import Item, Timeline
 from inspector.tools.typed_text.pieces import PieceList
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import Area
+from inspector.widgets.safety import SafeTextArea
 
 KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
 LABEL = 20
@@ -68,7 +68,7 @@ class OwnText:
     submitted: bool
 
 
-class OwnArea(Area):
+class OwnArea(SafeTextArea):
     """Several lines to type in; enter is done with it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -17,7 +17,7 @@ from engine import commands, records
 from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.errors import SettingsError, StepError
-from engine.model.batch import OneByOne, Together, rows
+from engine.model.batch import BatchedRows, SequentialRows, rows
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.sampling.ranking import log_softmax
@@ -383,7 +383,7 @@ def test_a_cache_of_an_unknown_kind_runs_its_beams_one_after_another(zoo: Zoo) -
         """What a model's own module might make."""
 
     session.kv.caches[1].__class__ = OwnCache
-    assert isinstance(rows(session.runner), OneByOne)
+    assert isinstance(rows(session.runner), SequentialRows)
     before = state(session)
     found = ran(session, width=4, max_tokens=6)
     assert "OwnCache" in found.opened.note
@@ -398,7 +398,7 @@ def test_a_cache_of_an_unknown_kind_runs_its_beams_one_after_another(zoo: Zoo) -
 def test_rows_reordered_at_will_are_the_paths_they_stand_for(zoo: Zoo, name: str) -> None:
     session = begun(zoo.load(name))
     logits, prompt = uncached(zoo.load(name)), session.tree.tokens(session.node)
-    made, paths = Together(session.runner), [prompt]
+    made, paths = BatchedRows(session.runner), [prompt]
     random = np.random.default_rng(0)
     for count in (3, 3, 5, 2, 2, 4):
         parents = [int(each) for each in random.integers(0, len(paths), count)]
@@ -623,7 +623,7 @@ def test_a_cancel_takes_effect_between_two_steps_and_can_be_gone_on_from() -> No
     found = desk.do(command)
     assert kinds(found) == ["BeamOpened", "BeamStep", "BeamStep", "Ended"]
     assert found[-1] == records.Ended("SearchBeams", cancelled=True)
-    assert kinds(desk.do(commands.Step())) == ["Step", "Ended"]
+    assert kinds(desk.do(commands.TakeStep())) == ["Step", "Ended"]
     assert kinds(desk.do(commands.GoOnBeams()))[-2:] == ["BeamEnded", "Ended"]
 
 

@@ -13,7 +13,7 @@ from engine import commands, records
 from engine.breakpoints import BY_NAME, CONDITIONS, REACH, UNSURE, Breakpoints, check_breakpoints
 from engine.decoding.breakpoint_evaluation import (
     PATIENCE_MS,
-    Breaking,
+    BreakpointEvaluator,
     Newest,
     _beside,
     _share_beside,
@@ -86,7 +86,7 @@ def test_a_run_stops_at_the_first_step_after_which_a_condition_holds(
     expected = stepped[: first(stepped, holds)]
     for pace in (None, 1000.0):
         session = story(zoo)
-        breaking = Breaking(session, [points])
+        breaking = BreakpointEvaluator(session, [points])
         ran = list(paced(session, pace, Event(), never, breaking) if pace else run(session, never, breaking))
         assert [plain(step) for step in ran] == [plain(step) for step in expected]
         assert breaking.held
@@ -98,7 +98,7 @@ def test_a_run_stops_at_the_first_step_after_which_a_condition_holds(
 def test_the_cache_stands_where_the_run_stopped(zoo: Zoo, kind: str) -> None:
     by_steps, session = begun(zoo, kind, temp=1.0, seed=5), begun(zoo, kind, temp=1.0, seed=5)
     steps = [by_steps.step() for _ in range(9)]
-    breaking = Breaking(session, [Breakpoints(tokens=6)])
+    breaking = BreakpointEvaluator(session, [Breakpoints(tokens=6)])
     taken = list(run(session, never, breaking))
     assert session.kv.offset == session.tree[session.node].depth == by_steps.tree[by_steps.node].depth - 3
     taken += [session.step() for _ in range(3)]
@@ -109,7 +109,7 @@ def test_the_sentences_have_the_figures_that_are_shown(zoo: Zoo) -> None:
     session = story(zoo)
     everything = Breakpoints(entropy_above=0, prob_below=1, rank_above=1, margin_below=1, tokens=1)
     while True:
-        breaking = Breaking(session, [everything])
+        breaking = BreakpointEvaluator(session, [everything])
         list(run(session, never, breaking))
         if picked(session.next).rank > 1:
             break
@@ -131,7 +131,7 @@ def test_figures_are_told_so_that_they_differ_from_their_limit() -> None:
 def test_running_again_at_a_breakpoint_goes_on(zoo: Zoo) -> None:
     session = story(zoo)
     for _ in range(3):
-        assert list(run(session, never, Breaking(session, [Breakpoints(entropy_above=0)])))
+        assert list(run(session, never, BreakpointEvaluator(session, [Breakpoints(entropy_above=0)])))
     assert session.tree[session.node].depth - session.tree[session.node].start == 3
 
 
@@ -143,24 +143,24 @@ def test_a_text_is_found_however_tokens_cut_it_and_only_when_it_is_new(zoo: Zoo,
     while length < end:
         length, count = length + len(steps[count].text), count + 1
     session = story(zoo)
-    breaking = Breaking(session, [Breakpoints(text=wanted)])
+    breaking = BreakpointEvaluator(session, [Breakpoints(text=wanted)])
     assert len(list(run(session, never, breaking))) == count
     assert breaking.held == (f"the text came to contain “{wanted}”",)
-    again = Breaking(session, [Breakpoints(text=wanted, tokens=2)])
+    again = BreakpointEvaluator(session, [Breakpoints(text=wanted, tokens=2)])
     list(run(session, never, again))
     assert again.held == ("2 tokens were taken",)
 
 
 def test_the_prompts_text_does_not_count(zoo: Zoo) -> None:
     session = story(zoo)
-    breaking = Breaking(session, [Breakpoints(text="time", tokens=4)])
+    breaking = BreakpointEvaluator(session, [Breakpoints(text="time", tokens=4)])
     list(run(session, never, breaking))
     assert breaking.held == ("4 tokens were taken",)
 
 
 def test_a_regular_expression_stops_where_it_comes_to_match(zoo: Zoo) -> None:
     session = story(zoo)
-    breaking = Breaking(session, [Breakpoints(regex=r"\bnamed\s+([A-Z]\w+)")])
+    breaking = BreakpointEvaluator(session, [Breakpoints(regex=r"\bnamed\s+([A-Z]\w+)")])
     steps = list(run(session, never, breaking))
     name = steps[-1].text.strip()
     assert steps[-2].text == " named"
@@ -169,21 +169,21 @@ def test_a_regular_expression_stops_where_it_comes_to_match(zoo: Zoo) -> None:
 
 def test_texts_hold_from_when_they_came_where_all_must_hold(zoo: Zoo) -> None:
     session = story(zoo)
-    breaking = Breaking(session, [Breakpoints(text="named", tokens=30, all_of=True)])
+    breaking = BreakpointEvaluator(session, [Breakpoints(text="named", tokens=30, all_of=True)])
     assert len(list(run(session, never, breaking))) == 30
     assert breaking.held == ("30 tokens were taken", "the text came to contain “named”")
 
 
 def test_the_end_of_the_sequence_stops_before_it_is_taken(zoo: Zoo) -> None:
     session = story(zoo, logit_bias=((zoo.load("pocket").facts.eos_ids[0], 12.0),))  # so that it comes soon
-    breaking = Breaking(session, [Breakpoints(eos=True)])
+    breaking = BreakpointEvaluator(session, [Breakpoints(eos=True)])
     steps = list(run(session, never, breaking))
     assert session.next.picked in session.tokens.eos_ids
     assert not {step.id for step in steps} & set(session.tokens.eos_ids)
     assert breaking.held[0].startswith("end of sequence comes next: <|")
-    assert [step.id for step in run(session, never, Breaking(session, [Breakpoints(eos=True)]))] == [
-        session.tokens.eos_ids[0]
-    ]
+    assert [
+        step.id for step in run(session, never, BreakpointEvaluator(session, [Breakpoints(eos=True)]))
+    ] == [session.tokens.eos_ids[0]]
 
 
 # ---- the end of the text ------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_a_character_counts_when_it_is_finished(zoo: Zoo) -> None:
 
 def test_a_pattern_that_would_take_for_ever_stops_the_run_in_time(zoo: Zoo) -> None:
     session = story(zoo)
-    breaking = Breaking(session, [Breakpoints(regex=r"(x+x+)+(?=y)")])
+    breaking = BreakpointEvaluator(session, [Breakpoints(regex=r"(x+x+)+(?=y)")])
     breaking._newest._text = "x" * 900  # type: ignore[union-attr]
     begun_at = time.perf_counter()
     assert len(list(run(session, never, breaking))) == 1
@@ -282,10 +282,10 @@ def test_values_are_read_as_they_are_written() -> None:
             assert condition.parse(condition.format(values[condition.name])) == values[condition.name]
             assert condition.parse("") is None
     assert BY_NAME["prob_below"].parse("5 %") == BY_NAME["prob_below"].parse("5%") == 0.05
-    assert check_breakpoints(Breakpoints(**values)).told == (  # type: ignore[arg-type]
+    assert check_breakpoints(Breakpoints(**values)).conditions == (  # type: ignore[arg-type]
         "entropy > 2.5", "p < 5 %", "rank > 3", "margin < 10 %", "end of sequence", "7 tokens", "“ a\n”", r"/\d+/",
     )  # fmt: skip
-    assert Breakpoints().told == ()
+    assert Breakpoints().conditions == ()
 
 
 def test_the_margin_is_that_of_the_two_most_probable(zoo: Zoo) -> None:

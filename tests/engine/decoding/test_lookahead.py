@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from engine import commands, records
-from engine.decoding.lookahead import Line, look_ahead
+from engine.decoding.lookahead import GreedyLine, look_ahead
 from engine.errors import Cancelled, PromptError, StepError
-from engine.model.batch import OneByOne, rows
+from engine.model.batch import SequentialRows, rows
 from engine.model.forward import Runner
 from engine.model.load import Loaded
 from engine.records import AheadLine, LookedAhead
-from engine.session.detached import stand
+from engine.session.detached import run_at
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import Settings
@@ -180,7 +180,7 @@ def test_a_copy_beside_can_be_written_and_the_session_is_not(zoo: Zoo, kind: str
     name, options = KINDS[kind]
     session = begun(zoo.load(name, **options), 4)
     before = state(session)
-    there = stand(session, session.tree[session.node].parent)
+    there = run_at(session, session.tree[session.node].parent)
     assert there.runner is not session.runner
     for token in (300, 400, 500):
         there.runner.forward(token)
@@ -205,7 +205,7 @@ def test_caches_of_an_unknown_kind_run_one_after_another(zoo: Zoo) -> None:
         """What a model's own module might make."""
 
     session.kv.caches[1].__class__ = OwnCache
-    assert isinstance(rows(session.runner), OneByOne)
+    assert isinstance(rows(session.runner), SequentialRows)
     before = state(session)
     *_, told = look_ahead(session, session.node, best(session), COUNT)
     assert "one after another" in told.note
@@ -275,13 +275,13 @@ def test_a_character_cut_across_tokens_appears_where_it_is_finished(zoo: Zoo) ->
     session = begun(zoo.load("pocket"))
     single = bytes_of(session)
     euro = [single[bytes([byte])] for byte in "€€".encode()]
-    line = Line(session.tokens, euro[0], -1.0, b"")
+    line = GreedyLine(session.tokens, euro[0], -1.0, b"")
     texts = []
     for token in euro[1:]:
         line.grow(one_hot(session, token))
-        texts.append(line.told().text)
+        texts.append(line.record().text)
     assert texts == ["", "€", "€", "€", "€€"]
-    assert line.told().ids == tuple(euro[1:])
+    assert line.record().ids == tuple(euro[1:])
 
 
 def test_the_candidate_finishes_what_stands_before_it_and_is_not_in_the_text(zoo: Zoo) -> None:
@@ -299,11 +299,11 @@ def test_the_candidate_finishes_what_stands_before_it_and_is_not_in_the_text(zoo
 
 def test_of_equal_logits_the_lowest_id_is_taken(zoo: Zoo) -> None:
     session = begun(zoo.load("pocket"))
-    line = Line(session.tokens, 300, 0.0, b"")
+    line = GreedyLine(session.tokens, 300, 0.0, b"")
     row = np.zeros(session.tokens.vocabulary, np.float32)
     row[[700, 500, 900]] = 3.0
     line.grow(row)
-    assert line.told().ids == (500,)
+    assert line.record().ids == (500,)
 
 
 # ---- its ends ---------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def test_more_than_the_window_holds_is_refused_before_anything_is_taken(ready: E
     assert failure.message == "600 tokens don't fit: 3 of the context window's 512 are taken there."
     assert failure.hint == "Type less, or go further back."
     assert ended == records.Ended("Insert")
-    step, _ = ready.do(commands.Step())
+    step, _ = ready.do(commands.TakeStep())
     assert isinstance(step, records.Step)
     assert (step.parent, step.position) == (4, 4)
 
@@ -172,7 +172,7 @@ def test_a_long_insertion_can_be_stopped_and_what_was_taken_stays(ready: Engine)
     rest = ready.until_ended()
     assert rest[-1] == records.Ended("Insert", cancelled=True)
     assert len(rest) < 100
-    step = ready.do(commands.Step())[0]
+    step = ready.do(commands.TakeStep())[0]
     assert isinstance(step, records.Step)
     assert step.position == 4 + len(rest)
 

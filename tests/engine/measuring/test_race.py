@@ -185,5 +185,5 @@ def test_the_worker_races_and_a_cancel_ends_it(zoo: Zoo) -> None:
     assert time.perf_counter() - begun < 5
     assert found[-1] == records.Ended("Race", cancelled=True)
     assert sum(isinstance(each, RaceStep) for each in found) == 3
-    worker.carry_out(commands.Step())
+    worker.carry_out(commands.TakeStep())
     assert isinstance(found[-2], records.Step)

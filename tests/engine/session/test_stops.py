@@ -8,7 +8,7 @@ from engine.decoding.run import run
 from engine.errors import StepError
 from engine.model.forward import never
 from engine.session.session import Session
-from engine.session.stops import finish
+from engine.session.stops import stop_reached
 from engine.settings import Settings
 from tests.zoo import Zoo
 
@@ -24,7 +24,7 @@ def typed(session: Session, text: str) -> list[str | None]:
     found = []
     for token in session.tokens.encode(text, bare=True):
         session.choose(token)
-        stop = finish(session, session.node)
+        stop = stop_reached(session, session.node)
         found.append(f"{stop.reason}:{stop.detail}" if stop else None)
     return found
 
@@ -32,7 +32,7 @@ def typed(session: Session, text: str) -> list[str | None]:
 def test_end_of_sequence_ends_and_one_can_go_on(zoo: Zoo) -> None:
     session = begun(zoo)
     session.choose(2)
-    stop = finish(session, session.node)
+    stop = stop_reached(session, session.node)
     assert stop is not None
     assert (stop.reason, stop.detail) == ("eos", "<|im_end|>")
     assert session.step().index == 1
@@ -56,7 +56,7 @@ def test_a_stop_string_in_the_prompt_does_not_count(zoo: Zoo) -> None:
 
 def test_max_tokens_ends_and_again_after_as_many_more(zoo: Zoo) -> None:
     session = begun(zoo, max_tokens=3)
-    reasons = [finish(session, session.step().node) for _ in range(6)]
+    reasons = [stop_reached(session, session.step().node) for _ in range(6)]
     assert [stop.detail if stop else None for stop in reasons] == [
         None,
         None,
@@ -82,7 +82,7 @@ def test_the_context_window_ends_a_run(zoo: Zoo) -> None:
     list(session.prefill("", [300] * 505, echo=False))
     steps = list(run(session, never))
     assert steps[-1].kv.offset == 512
-    stop = finish(session, session.node)
+    stop = stop_reached(session, session.node)
     assert stop is not None
     assert (stop.reason, stop.detail) == ("length", "context window of 512 tokens")
     assert session.step().kv.offset == 513  # positions are computed: one can go on

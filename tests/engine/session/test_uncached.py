@@ -138,7 +138,7 @@ def test_the_worker_says_so_and_steps(zoo: Zoo) -> None:
     worker = Worker(found.append, lambda: False)
     worker.carry_out(commands.Load(LoadSettings(str(zoo.path("llama")), no_kv_cache=True)))
     worker.carry_out(commands.Prefill("Once upon", chat=False))
-    worker.carry_out(commands.Step())
+    worker.carry_out(commands.TakeStep())
     facts = next(record for record in found if isinstance(record, records.ModelFacts))
     assert any("KV cache is off" in note for note in facts.notes)
     step = next(record for record in found if isinstance(record, records.Step))

@@ -164,11 +164,11 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
             self.go(node)
 
         def go(self, node: int) -> None:
-            untold = self.session.tree.untold(node)
+            without_step = self.session.tree.without_step(node)
             moved, *steps = self.session.go(node)
-            assert [step.node for step in steps] == untold
+            assert [step.node for step in steps] == without_step
             assert isinstance(moved, Moved)
-            assert moved.node == (self.session.tree[untold[0]].parent if untold else node)
+            assert moved.node == (self.session.tree[without_step[0]].parent if without_step else node)
             depth = self.session.tree[moved.node].depth
             assert moved.kept + moved.restored + moved.recomputed == depth
 

@@ -67,11 +67,11 @@ def test_untold_are_the_last_nodes_of_a_path() -> None:
     tree = TokenTree()
     prompt = tree.extend(0, [5, 6], "prompt")
     first = tree.add(prompt, 7, "sampled")
-    tree[first].told = True
+    tree[first].has_step = True
     beam = tree.extend(first, [8, 9], "beam")
-    assert tree.untold(prompt) == []
-    assert tree.untold(first) == []
-    assert [tree[each].token for each in tree.untold(beam)] == [8, 9]
+    assert tree.without_step(prompt) == []
+    assert tree.without_step(first) == []
+    assert [tree[each].token for each in tree.without_step(beam)] == [8, 9]
 
 
 def test_tokens_are_taken_by_id(zoo: Zoo) -> None:
@@ -82,7 +82,7 @@ def test_tokens_are_taken_by_id(zoo: Zoo) -> None:
     (prompt,) = (record for record in came if isinstance(record, records.Prefilled))
     came.clear()
     node = prompt.tokens[-1].node
-    worker.carry_out(commands.Step())
+    worker.carry_out(commands.TakeStep())
     worker.carry_out(commands.Take(node, (44, 45, 46)))
     steps = [record for record in came if isinstance(record, Step)]
     assert [step.id for step in steps[1:]] == [44, 45, 46]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.records import KVGroup, Marked, Record
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.trace import Entry
-from engine.trace.shapes import CLASSES, INT_LIMIT, KINDS, Column, columns, items, optional, words
+from engine.trace.shapes import CLASSES, INT_LIMIT, KINDS, FieldColumn, columns, items, optional, words
 from tests.inspector import fakes
 
 INTS = st.integers(0, 4) | st.integers(-1, INT_LIMIT - 1)
@@ -20,13 +20,13 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 FLOAT32 = st.floats(allow_nan=False, width=32)
 
 
-def _of(column: Column, hint: Any) -> st.SearchStrategy[Any]:
+def _of(column: FieldColumn, hint: Any) -> st.SearchStrategy[Any]:
     hint, may_lack = optional(hint)
     found = _inner(column, hint)
     return st.none() | found if may_lack else found
 
 
-def _inner(column: Column, hint: Any) -> st.SearchStrategy[Any]:
+def _inner(column: FieldColumn, hint: Any) -> st.SearchStrategy[Any]:
     if (allowed := words(hint)) is not None:
         return st.sampled_from(allowed)
     if (parts := items(hint)) is not None:

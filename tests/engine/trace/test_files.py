@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from engine.errors import TraceError
 from engine.records import Distribution, Failure, PromptOpened, PromptToken, Recalled, Step
-from engine.trace import Entry, Reader, Trace, load, peek, save_as
+from engine.trace import Entry, Trace, TraceReader, load, peek, save_as
 from engine.trace import bounds as trace_bounds
 from engine.trace.encode import Encoder
 from engine.trace.lines import sealed
-from engine.trace.said import said
+from engine.trace.user_message import user_message
 from tests.engine.trace.made_records import entries
 
 PROGRAM = "test 1"
@@ -353,7 +353,7 @@ def test_what_waits_and_does_not_fit_after_all_is_left_out_and_reported(plain: b
 def test_slices_are_the_whole(plain: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
     path.write_bytes(plain)
-    reader = Reader(path)
+    reader = TraceReader(path)
     found: list[Entry] = []
     shares = [reader.progress]
     while part := reader.slice(0.0):
@@ -485,4 +485,4 @@ def test_a_list_shows_what_was_said_without_the_chat_template(
         PromptToken(number, number, 0, piece, piece.encode(), piece in ("<s>", "</s>"))
         for number, piece in enumerate(pieces)
     )
-    assert said(PromptOpened("".join(pieces), chat, tokens, False)) == words
+    assert user_message(PromptOpened("".join(pieces), chat, tokens, False)) == words

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.records import Beam, BeamStep, Candidate, Distribution, KVReading, PrefillChunk, Prefilled, Step
-from engine.trace import Entry, Header, Reader, load, save_as
+from engine.trace import Entry, Header, TraceReader, load, save_as
 from engine.trace.candidates import NAMES
 from engine.trace.decode import Decoder
 from engine.trace.encode import FIELDS, Encoder
@@ -85,7 +85,7 @@ def test_a_timeline_made_from_the_file_is_the_one_made_from_the_engine(tmp_path:
     live, replayed = Timeline(), Timeline()
     for value in session():
         live.apply(value)  # type: ignore[arg-type]
-    for entry in Reader(tmp_path / "a.trace"):
+    for entry in TraceReader(tmp_path / "a.trace"):
         replayed.apply(entry.value)  # type: ignore[arg-type]
     for name in (
         "facts",

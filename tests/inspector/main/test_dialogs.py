@@ -19,7 +19,7 @@ from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import PromptDialog
 from inspector.main.keys import KEYS
 from inspector.tools.sampler.dialog import SamplingDialog, escaped, unescaped
-from inspector.widgets.safety import Area, Line, editable
+from inspector.widgets.safety import SafeInput, SafeTextArea, editable
 from tests.inspector.fakes import facts
 from tests.inspector.rig import Rig, run
 
@@ -38,7 +38,7 @@ def test_a_prompt_is_typed_and_prefilled():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("p")
-        rig.app.screen.query_one("#prompt-text", Area).text = "Two\nlines"
+        rig.app.screen.query_one("#prompt-text", SafeTextArea).text = "Two\nlines"
         await rig.press("ctrl+s")
         assert rig.engine.sent == [commands.Prefill("Two\nlines", False, None, None)]
         assert rig.app.screen is rig.app.main
@@ -50,7 +50,7 @@ def test_letters_typed_into_the_prompt_are_no_commands():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("p", "right", "q", "space", "r", "s", "enter", "left", "x")
-        assert rig.app.screen.query_one("#prompt-text", Area).text == "Once upon a time,q rs" + "x\n"
+        assert rig.app.screen.query_one("#prompt-text", SafeTextArea).text == "Once upon a time,q rs" + "x\n"
         assert rig.engine.sent == []
 
     run(test)
@@ -60,7 +60,7 @@ def test_nothing_typed_is_lost_when_the_dialog_is_left():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("p", "right", "exclamation_mark", "tab", "right")
-        rig.app.screen.query_one("#prompt-system", Line).value = "Be kind."
+        rig.app.screen.query_one("#prompt-system", SafeInput).value = "Be kind."
         await rig.press("escape")
         assert rig.engine.sent == []
         await rig.press("p")
@@ -87,7 +87,7 @@ def test_an_empty_prompt_is_refused_in_place():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("p")
-        rig.app.screen.query_one("#prompt-text", Area).text = ""
+        rig.app.screen.query_one("#prompt-text", SafeTextArea).text = ""
         await rig.pilot.pause()
         await rig.press("ctrl+s")
         assert remark(rig, "prompt-remark") == ("The prompt is empty. Type at least one character.", True)
@@ -136,7 +136,7 @@ def test_every_setting_has_a_field_with_its_value():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("s")
-        values = {f.name: rig.app.screen.query_one(f"#field-{f.name}", Line).value for f in FIELDS}
+        values = {f.name: rig.app.screen.query_one(f"#field-{f.name}", SafeInput).value for f in FIELDS}
         first = {"temp": "0.8", "top_p": "0.9", "min_p": "0.05", "top_k": "40", "seed": "3",
                           "max_tokens": "100", "min_tokens": "0", "stop": "\\n\\n", "candidates": "30"}  # fmt: skip
         assert (
@@ -163,7 +163,7 @@ def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied():
         await rig.ready()
         await rig.press("s")
         for field, typed, message in WRONG:
-            line = rig.app.screen.query_one(f"#field-{field}", Line)
+            line = rig.app.screen.query_one(f"#field-{field}", SafeInput)
             good, line.value = line.value, typed
             await rig.pilot.pause()
             assert remark(rig, f"remark-{field}") == (message, True)
@@ -183,9 +183,9 @@ def test_settings_that_do_not_go_together_are_told_at_the_field_to_mend():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("s")
-        order = rig.app.screen.query_one("#field-sampler_order", Line)
+        order = rig.app.screen.query_one("#field-sampler_order", SafeInput)
         order.value = "top-k, temperature"
-        rig.app.screen.query_one("#field-top_p", Line).value = "0.9"
+        rig.app.screen.query_one("#field-top_p", SafeInput).value = "0.9"
         await rig.pilot.pause()
         assert remark(rig, "remark-sampler_order")[1]
         assert "top-p" in remark(rig, "remark-sampler_order")[0]
@@ -203,7 +203,7 @@ def test_a_bias_for_a_token_outside_the_vocabulary_is_refused():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("s")
-        rig.app.screen.query_one("#field-logit_bias", Line).value = "5000=1"
+        rig.app.screen.query_one("#field-logit_bias", SafeInput).value = "5000=1"
         await rig.pilot.pause()
         text, wrong = remark(rig, "remark-logit_bias")
         assert wrong
@@ -217,7 +217,7 @@ def test_greedy_says_that_the_filters_do_nothing():
         await rig.ready()
         await rig.press("s")
         assert not rig.app.screen.query_one("#greedy").display
-        rig.app.screen.query_one("#field-temp", Line).value = "0"
+        rig.app.screen.query_one("#field-temp", SafeInput).value = "0"
         await rig.pilot.pause()
         assert rig.app.screen.query_one("#greedy").display
 
@@ -228,10 +228,10 @@ def test_further_stop_strings_are_kept():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("s")
-        rig.app.screen.query_one("#field-stop", Line).focus()
+        rig.app.screen.query_one("#field-stop", SafeInput).focus()
         await rig.pilot.pause()
         assert "2 more are kept" in str(rig.app.screen.query_one("#dialog").border_subtitle)
-        rig.app.screen.query_one("#field-stop", Line).value = "END"
+        rig.app.screen.query_one("#field-stop", SafeInput).value = "END"
         await rig.press("ctrl+s")
         assert rig.engine.sent[0].settings.stop == ("END", "b", "c")
 
@@ -266,7 +266,7 @@ def test_a_jump_to_no_number_is_refused(typed):
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("g")
-        rig.app.screen.query_one("#jump-step", Line).value = typed
+        rig.app.screen.query_one("#jump-step", SafeInput).value = typed
         await rig.press("enter")
         assert isinstance(rig.app.screen, JumpDialog)
 
@@ -278,10 +278,10 @@ def test_another_model_is_opened_with_the_same_load_settings():
         await rig.ready()
         await rig.press("o")
         assert isinstance(rig.app.screen, ModelDialog)
-        rig.app.screen.query_one("#model-name", Line).value = "  "
+        rig.app.screen.query_one("#model-name", SafeInput).value = "  "
         await rig.press("enter")
         assert remark(rig, "model-remark")[1]
-        rig.app.screen.query_one("#model-name", Line).value = "mlx-community/other"
+        rig.app.screen.query_one("#model-name", SafeInput).value = "mlx-community/other"
         await rig.press("enter")
         load = LoadSettings("mlx-community/other", kv_bits=4)
         assert rig.engine.sent == [commands.Load(load)]

@@ -30,7 +30,7 @@ def test_space_steps_at_the_tip():
         await rig.ready()
         assert rig.status.startswith("Press space to take ␣")
         await rig.press("space", "space")
-        assert rig.engine.sent == [commands.Step(), commands.Step()]
+        assert rig.engine.sent == [commands.TakeStep(), commands.TakeStep()]
 
     run(test)
 

@@ -16,15 +16,15 @@ from engine.settings import LoadSettings, Settings
 from engine.trace import Journal, load
 from inspector.app import InspectorApp
 from inspector.recordings import sessions
-from inspector.recordings.recorder import Recording
+from inspector.recordings.recorder import Recorder
 from tests.inspector.fakes import Session
 from tests.inspector.rig import FakeEngine, Rig, run
 
 PROGRAM = "test 1"
 
 
-def recording(directory: Path | None, told: list[str] | None = None) -> Recording:
-    return Recording(
+def recording(directory: Path | None, told: list[str] | None = None) -> Recorder:
+    return Recorder(
         directory,
         PROGRAM,
         lambda: LoadSettings("some/model"),
@@ -33,7 +33,7 @@ def recording(directory: Path | None, told: list[str] | None = None) -> Recordin
     )
 
 
-def lived(kept: Recording, steps: int = 5) -> Session:
+def lived(kept: Recorder, steps: int = 5) -> Session:
     session = Session()
     for record in [*session.load(), Ended("Configure"), *session.open(), *session.steps(steps)]:
         kept.receive(record)
@@ -66,7 +66,7 @@ def test_its_file_is_named_by_date_and_model(tmp_path):
 
 def test_settings_are_kept_once_for_each_change(tmp_path):
     now = [Settings(temp=0.8)]
-    kept = Recording(None, PROGRAM, LoadSettings, lambda: now[0], print)
+    kept = Recorder(None, PROGRAM, LoadSettings, lambda: now[0], print)
     for settings in (now[0], now[0], Settings(temp=1.0)):
         now[0] = settings
         kept.receive(Ended("Configure"))

@@ -10,7 +10,7 @@ import pytest
 from engine.errors import TraceError
 from engine.records import Marked, Prefilled, PromptOpened, Step
 from engine.trace import Entry, save_as
-from inspector.session.player import LONGEST_PAUSE, SPEEDS, Replay
+from inspector.session.player import LONGEST_PAUSE, SPEEDS, Player
 from tests.inspector.fakes import Session
 
 
@@ -30,7 +30,7 @@ class Shown:
     def __init__(self, path: Path, **options: object) -> None:
         self.clock = Clock()
         self.values: list[object] = []
-        self.replay = Replay(path, self.values.append, self.values.clear, clock=self.clock, **options)  # type: ignore[arg-type]
+        self.replay = Player(path, self.values.append, self.values.clear, clock=self.clock, **options)  # type: ignore[arg-type]
 
     def settle(self) -> None:
         for _ in range(10_000):

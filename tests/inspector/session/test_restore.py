@@ -44,7 +44,7 @@ class Bench:
 
     def steps(self, count: int) -> None:
         for _ in range(count):
-            self.do(commands.Step())
+            self.do(commands.TakeStep())
 
 
 def grown() -> Bench:
@@ -92,11 +92,11 @@ def test_the_tree_is_built_with_the_same_numbers_and_goes_on_the_same(lived):
         assert (new[node].token, new[node].parent, new[node].depth, new[node].start, new[node].reroll) == (
             old[node].token, old[node].parent, old[node].depth, old[node].start, old[node].reroll
         )  # fmt: skip
-        assert new.untold(node) == old.untold(node)
+        assert new.without_step(node) == old.without_step(node)
     assert again.worker._session.pending == lived.worker._session.pending
     assert restored.next == lived.timeline.next
     assert largest_difference(lived.timeline, restored) == 0.0
-    assert again.do(commands.Step())[0].next == lived.do(commands.Step())[0].next
+    assert again.do(commands.TakeStep())[0].next == lived.do(commands.TakeStep())[0].next
 
 
 def test_numbers_that_were_never_told_stay_free(lived):
@@ -120,7 +120,7 @@ def test_a_tree_that_doesnt_hold_together_is_refused(lived):
     refused = again.do(commands.Restore(asked.prompt, twice, asked.node))[0]
     assert isinstance(refused, Failure)
     assert "doesn't hold together" in refused.message
-    assert "no prompt" in again.do(commands.Step())[0].message
+    assert "no prompt" in again.do(commands.TakeStep())[0].message
 
 
 def test_ids_without_an_embedding_never_reach_the_model(lived):

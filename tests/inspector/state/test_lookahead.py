@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from engine.commands import LookAhead
 from engine.records import AheadLine, Candidate, Ended, Failure, LookedAhead
-from inspector.state.lookahead import TOKENS, Ahead, wanted
+from inspector.state.lookahead import TOKENS, LookAheadLines, wanted
 from tests.inspector.fakes import Session, facts
 
 
@@ -18,14 +18,14 @@ def line(id: int, tokens: int = TOKENS, ended: bool = False) -> AheadLine:
     return AheadLine(id, tuple(range(tokens)), " and so on"[: tokens + 2], -3.0, ended)
 
 
-def switched_on(nodes: int = 4) -> Ahead:
-    ahead = Ahead(nodes)
+def switched_on(nodes: int = 4) -> LookAheadLines:
+    ahead = LookAheadLines(nodes)
     ahead.switch()
     return ahead
 
 
 def test_nothing_is_asked_or_shown_while_it_is_off() -> None:
-    ahead = Ahead()
+    ahead = LookAheadLines()
     assert ahead.question(3, (1, 2)) is None
     ahead.receive(told(3, line(1)))
     assert ahead.lines(3) == {}

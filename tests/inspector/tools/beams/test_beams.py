@@ -36,7 +36,7 @@ def beams() -> Beaming:
     return known(search(START))
 
 
-def said(beams: Beaming, at: int) -> list[tuple[str, int | None, str]]:
+def user_message(beams: Beaming, at: int) -> list[tuple[str, int | None, str]]:
     return [
         (entry.kind, entry.place, "".join(token.text for token in entry.path if not token.ends).strip())
         for entry in entries(beams, at)
@@ -114,22 +114,25 @@ def test_a_failure_of_a_step_ends_the_search_and_one_before_it_begins_does_not()
 
 
 def test_the_list_after_each_step(beams: Beaming):
-    assert said(beams, 1) == [("live", 1, "the"), ("live", 2, "a")]
-    assert said(beams, 2) == [("live", 1, "the dog"), ("live", 2, "the cat"), ("fell", None, "a")]
-    assert said(beams, 4) == [
+    assert user_message(beams, 1) == [("live", 1, "the"), ("live", 2, "a")]
+    assert user_message(beams, 2) == [("live", 1, "the dog"), ("live", 2, "the cat"), ("fell", None, "a")]
+    assert user_message(beams, 4) == [
         ("live", 1, "the dog ran off"), ("live", 2, "the cat sat down"), ("finished", 1, "the cat sat"),
         ("fell", None, "a"),
     ]  # fmt: skip
-    assert said(beams, 5) == [
+    assert user_message(beams, 5) == [
         ("live", 1, "the dog ran off too"), ("finished", 1, "the dog ran off"), ("finished", 2, "the cat sat"),
         ("fell", None, "the cat sat down"), ("fell", None, "a"),
     ]  # fmt: skip
-    assert said(beams, 6) == [("finished", 1, "the dog ran off too far"), ("finished", 2, "the dog ran off")]
+    assert user_message(beams, 6) == [
+        ("finished", 1, "the dog ran off too far"),
+        ("finished", 2, "the dog ran off"),
+    ]
 
 
 def test_an_earlier_step_looks_as_it_did_then(beams: Beaming):
     for at in range(1, 6):
-        assert said(beams, at) == said(known(search(START)[: at + 1]), at)
+        assert user_message(beams, at) == user_message(known(search(START)[: at + 1]), at)
 
 
 def test_greedy_is_marked_and_stands_apart_where_it_is_no_beam():
@@ -149,7 +152,7 @@ def test_greedy_is_marked_and_stands_apart_where_it_is_no_beam():
     other = made.hypothesis(alone)
     beams = known([ended[0], replace(ended[1], greedy=alone), *(replace(step, greedy=None) for step in ended[2:-1]),
                    replace(ended[-1], greedy=other)])  # fmt: skip
-    assert said(beams, 6)[-1] == ("greedy", None, "far")
+    assert user_message(beams, 6)[-1] == ("greedy", None, "far")
 
 
 def test_equal_texts_tell_the_token_that_ended_them():

@@ -17,7 +17,7 @@ from inspector.main.screen import MainScreen
 from inspector.tools.beams.form import parsed
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.beams.text import asked
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 from tests.inspector.fake_beams import search
 from tests.inspector.rig import Rig, run
 
@@ -67,7 +67,7 @@ def test_settings_are_remembered_while_the_program_runs():
         await rig.press("7", "enter")
         await rig.push([*search(rig.timeline.tip), Ended("SearchBeams")])
         await rig.press("escape", "B", "n")
-        assert rig.app.screen.query_one("#beam-width", Line).value == "7"
+        assert rig.app.screen.query_one("#beam-width", SafeInput).value == "7"
 
     run(test)
 
@@ -88,7 +88,7 @@ def test_a_wrong_setting_is_told_at_its_field_and_starts_nothing():
             await rig.press("B", *keys)
             assert rig.engine.sent == []
             assert told in rig.screen_text()
-            wrong = [field.id for field in rig.app.screen.query(Line) if field.has_class("-wrong")]
+            wrong = [field.id for field in rig.app.screen.query(SafeInput) if field.has_class("-wrong")]
             assert [rig.app.focused.id] == wrong
             await rig.press("escape")
 

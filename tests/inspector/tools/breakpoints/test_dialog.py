@@ -14,19 +14,19 @@ from engine.commands import Run
 from engine.errors import EngineError
 from engine.records import BreakpointHit, Candidate, Step
 from inspector.cli import arguments, flags
-from inspector.config.saved_breakpoints import Remembered
+from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.state.breakpoints import conditions, marker
 from inspector.tools.breakpoints.dialog import BreakpointsDialog
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 from tests.inspector.rig import Rig, run
 
 SET = Breakpoints(entropy_above=3, prob_below=0.05)
 
 
-def field(rig: Rig, name: str) -> Line:
-    return rig.app.screen.query_one(f"#break-{name}", Line)
+def field(rig: Rig, name: str) -> SafeInput:
+    return rig.app.screen.query_one(f"#break-{name}", SafeInput)
 
 
 def remark(rig: Rig, name: str) -> str:
@@ -160,7 +160,7 @@ def test_a_damaged_file_is_told_at_the_start_and_in_the_dialog_and_kept(config: 
 
 
 def test_what_was_remembered_holds_at_the_next_start() -> None:
-    Remembered().save(SET)
+    SavedBreakpoints().save(SET)
 
     async def test(rig: Rig) -> None:
         await rig.ready()

@@ -10,7 +10,7 @@ from textual.widgets import Static
 
 from inspector.tools.export.dialog import ExportDialog, stem
 from inspector.widgets.choice import Choice
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 from tests.inspector.rig import Rig, run
 
 
@@ -34,8 +34,8 @@ async def done(rig: Rig) -> None:
             return
 
 
-def path(dialog: ExportDialog) -> Line:
-    return dialog.query_one("#export-path", Line)
+def path(dialog: ExportDialog) -> SafeInput:
+    return dialog.query_one("#export-path", SafeInput)
 
 
 def remark(dialog: ExportDialog) -> str:

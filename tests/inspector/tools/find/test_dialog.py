@@ -13,7 +13,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.find.dialog import LIMIT, WAYS, FindDialog, told
 from inspector.tools.find.matches import MatchList
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 from tests.inspector.main.test_dialogs import HOSTILE, remark
 from tests.inspector.rig import Rig, run
 from tests.inspector.tools.sampler.test_what_if_real import until
@@ -171,10 +171,10 @@ def test_the_query_is_remembered_and_typing_takes_its_place():
         assert rig.engine.sent == []
         await rig.push([Ended("FindTokens", True)])
         await rig.press("slash")
-        assert rig.app.screen.query_one("#find-query", Line).value == "to"
+        assert rig.app.screen.query_one("#find-query", SafeInput).value == "to"
         assert queries(rig)[-1] == "to"
         await rig.press("x")
-        assert rig.app.screen.query_one("#find-query", Line).value == "x"
+        assert rig.app.screen.query_one("#find-query", SafeInput).value == "x"
 
     run(test)
 
@@ -264,7 +264,7 @@ def test_a_run_is_paused_and_its_last_step_is_followed():
 def test_hostile_tokens_reach_no_terminal_and_the_buttons_stay_in_sight(size):
     async def test(rig: Rig) -> None:
         await opened(rig)
-        rig.app.screen.query_one("#find-query", Line).value = HOSTILE
+        rig.app.screen.query_one("#find-query", SafeInput).value = HOSTILE
         await rig.push(found(rig, query=""))
         await rig.push(found(rig, match(5, HOSTILE, 0.2, 1, "top-p\x1b"), match(6, "狐狸" * 30, 0.1, 2)))
         text = rig.screen_text()

@@ -254,7 +254,7 @@ def test_a_recorded_explanation_is_told_again(path):
     async def test(rig: Rig) -> None:
         await rig.press("w")
         await rig.pilot.pause(0.1)
-        assert rig.timeline.telling.explained == explained
+        assert rig.timeline.last_explanation.explained == explained
         await rig.press("left")
         await rig.pilot.pause(0.1)
         assert "not recorded here" in rig.screen_text()

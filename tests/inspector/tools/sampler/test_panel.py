@@ -9,14 +9,14 @@ from rich.style import Style
 
 from engine.records import Distribution, Failure, StageColumn, StageReading
 from engine.settings import Settings
-from inspector.state.timeline import Telling, Timeline, Trial
+from inspector.state.timeline import StageExplanation, Timeline, Trial
 from inspector.tools.sampler.panel import SamplerPanel, tally
 from inspector.tools.sampler.reason import Reason, penalised, xtc
 from inspector.tools.sampler.stage_table import columns, fitting
 from inspector.widgets.ruler import places, ruler
 from tests.inspector.fakes import HOSTILE, Session, session
+from tests.inspector.explanations import answered, candidate, distribution, explained
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
-from tests.inspector.telling import answered, candidate, distribution, explained
 
 USED = Settings(temp=0.8, top_p=0.99)
 STAGES = (StageReading("top-p", 3, 0.01), StageReading("temperature", 3, 0.0))
@@ -35,7 +35,7 @@ def timeline_of(told: Distribution, settings: Settings = USED, **changes: object
     """At the tip, with what the engine told of it."""
     timeline = session(6).timeline()
     timeline.next = told
-    timeline.telling = Telling(told, settings, explained(told), None)
+    timeline.last_explanation = StageExplanation(told, settings, explained(told), None)
     for name, value in changes.items():
         setattr(timeline, name, value)
     return timeline
@@ -227,7 +227,7 @@ async def test_a_click_highlights_and_another_takes():
 async def test_dropped_logits_are_said_with_the_key_and_the_rest_stays():
     async with shown(SamplerPanel(), (60, 34)) as (panel, pilot):
         failure = Failure("Explain", "The logits of this step were dropped.", "")
-        timeline = timeline_of(SURPRISE, telling=Telling(SURPRISE, USED, None, failure))
+        timeline = timeline_of(SURPRISE, last_explanation=StageExplanation(SURPRISE, USED, None, failure))
         panel.show(timeline, USED, SURPRISE.candidates[1])
         await pilot.pause()
         assert "logits dropped · ctrl+r computes them again." in screen(pilot)
@@ -239,7 +239,7 @@ async def test_dropped_logits_are_said_with_the_key_and_the_rest_stays():
 async def test_an_answer_about_another_place_is_not_shown_here():
     async with shown(SamplerPanel(), (60, 34)) as (panel, pilot):
         other = replace(SURPRISE, node=99)
-        timeline = timeline_of(SURPRISE, telling=Telling(other, USED, explained(other), None))
+        timeline = timeline_of(SURPRISE, last_explanation=StageExplanation(other, USED, explained(other), None))
         panel.show(timeline, USED, None)
         await pilot.pause()
         assert "·" in lines(pilot)[find(pilot, "96.80")[1]]
@@ -266,7 +266,11 @@ async def test_a_trial_marks_what_would_be_picked_and_counts_the_steps():
         timeline = timeline_of(SURPRISE)
         answers = {step.node: step for step in answered(timeline, [1, 4], [2]).steps}
         timeline.trial = Trial(
-            tried, Telling(SURPRISE, tried, explained(other, used=False)), answers, (0,), timeline.tip
+            tried,
+            StageExplanation(SURPRISE, tried, explained(other, used=False)),
+            answers,
+            (0,),
+            timeline.tip,
         )
         panel.show(timeline, USED, SURPRISE.candidates[1])
         await pilot.pause()
@@ -309,8 +313,10 @@ def test_hostile_tokens_reach_no_terminal_at_any_size(size, trying):
             for slot in range(len(timeline.items) + 1):
                 timeline.select(slot)
                 if (told := timeline.distribution) is not None:
-                    telling = Telling(told, USED, explained(told, earlier=[(0, 1)] * len(told.candidates)))
-                    timeline.telling = telling
+                    telling = StageExplanation(
+                        told, USED, explained(told, earlier=[(0, 1)] * len(told.candidates))
+                    )
+                    timeline.last_explanation = telling
                     timeline.trial = Trial(replace(USED, stop=(HOSTILE[2],)), telling) if trying else None
                 panel.show(timeline, USED, timeline.candidates[0] if timeline.candidates else None)
                 await pilot.pause()

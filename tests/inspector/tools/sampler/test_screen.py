@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 
 from engine import commands
-from engine.commands import Configure, Explain, MoveTo, Recall, Reroll, Step, WhatIf
+from engine.commands import Configure, Explain, MoveTo, Recall, Reroll, TakeStep, WhatIf
 from engine.records import Ended, Failure, Recalled, Resampled
 from engine.settings import LoadSettings, Settings
 from inspector.config.presets import Presets
 from inspector.session.controller import Controller
 from inspector.session.prefill import Prompt
-from inspector.session.sampler_queries import PATIENCE, Questions
+from inspector.session.sampler_queries import PATIENCE, SamplerQueries
 from inspector.tools.sampler.dialog import GROUPS, SamplingDialog
 from inspector.widgets.choice import Choice
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 from tests.inspector.fakes import HOSTILE, Session
+from tests.inspector.explanations import answered, explained
 from tests.inspector.rig import FakeEngine, Rig, run
-from tests.inspector.telling import answered, explained
 
 USED = Settings(temp=0.8)
 
@@ -35,8 +35,8 @@ async def tell(rig: Rig) -> None:
     await rig.push([explained(rig.timeline.distribution), Ended("Explain")])
 
 
-def field(rig: Rig, name: str) -> Line:
-    return rig.app.screen.query_one(f"#field-{name}", Line)
+def field(rig: Rig, name: str) -> SafeInput:
+    return rig.app.screen.query_one(f"#field-{name}", SafeInput)
 
 
 def presets(rig: Rig) -> Choice:
@@ -125,9 +125,9 @@ def test_an_answer_that_comes_late_is_not_shown_at_another_place():
         late = explained(rig.timeline.distribution)
         await rig.press("left")
         await rig.push([late, Ended("Explain")])
-        assert rig.timeline.told() is None
+        assert rig.timeline.explanation() is None
         await tell(rig)
-        assert rig.timeline.told().explained.node == rig.timeline.before
+        assert rig.timeline.explanation().explained.node == rig.timeline.before
 
     run(test)
 
@@ -241,7 +241,7 @@ def test_a_run_is_asked_about_only_now_and_then():
     made = Session()
     made.load(), made.open()
     timeline = made.timeline()
-    questions = Questions(sent.append, USED, lambda: now[0])
+    questions = SamplerQueries(sent.append, USED, lambda: now[0])
     questions.watching = timeline.running = True
     for tenth in range(30):
         now[0] = tenth * PATIENCE / 10
@@ -491,7 +491,7 @@ def test_values_are_saved_under_a_name_and_deleted_when_asked_twice():
         await rig.ready()
         await rig.press("s")
         field(rig, "temp").value = "0.55"
-        name = rig.app.screen.query_one("#preset-name", Line)
+        name = rig.app.screen.query_one("#preset-name", SafeInput)
         name.focus()
         name.value = "mine"
         await rig.press("enter")
@@ -515,7 +515,7 @@ def test_a_preset_of_the_program_is_not_deleted_and_a_bad_name_is_told():
         await rig.press("s", "up", "right", "delete")
         remark = rig.app.screen.query_one("#preset-remark")
         assert "comes with the program" in str(remark.content)
-        name = rig.app.screen.query_one("#preset-name", Line)
+        name = rig.app.screen.query_one("#preset-name", SafeInput)
         name.focus()
         name.value = HOSTILE[2] + "x" * 60
         await rig.press("enter")
@@ -552,7 +552,7 @@ def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
     controller.walk(-2)
     slot, before = controller.timeline.slot, controller.timeline.before
     assert controller.reroll() == ""
-    assert engine.sent == [MoveTo(before), Reroll(), Step()]
+    assert engine.sent == [MoveTo(before), Reroll(), TakeStep()]
     records = [made.move(before), Ended("MoveTo"), Ended("Reroll")]
     records.append(made.step(controller.timeline.nodes[before].next.candidates[3].id, "sampled"))
     for record in [*records, Ended("Step")]:

@@ -10,7 +10,7 @@ from inspector.main.keyline import IN_TREE, fitting
 from inspector.main.layout import CANDIDATES, KV, SAMPLER, STEPS, TEXT, TIMING, TREE, Layout, panels_shown
 from inspector.tools.tree.naming import NamingDialog
 from inspector.tools.tree.panel import TreePanel
-from inspector.widgets.safety import Line
+from inspector.widgets.safety import SafeInput
 from tests.inspector.rig import Rig, run
 
 
@@ -178,7 +178,7 @@ def test_one_dialog_asks_for_name_note_and_caption():
         assert rig.status == "Kept: ab ✎ cd ❝ ef"
         await rig.press("N")
         assert isinstance(rig.app.screen, NamingDialog)
-        assert rig.app.screen.query_one("#naming-note", Line).value == "cd"
+        assert rig.app.screen.query_one("#naming-note", SafeInput).value == "cd"
         await rig.press("backspace", "escape")
         assert rig.timeline.marks.at(first).name == "ab"
         await rig.press("N", "backspace", "backspace", "tab", "backspace", "backspace", "tab", "backspace",

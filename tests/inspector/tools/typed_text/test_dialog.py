@@ -46,7 +46,7 @@ async def opened(rig: Rig, *keys: str, text: str = "") -> None:
         await answered(rig)
 
 
-def said(rig: Rig) -> tuple[str, bool]:
+def user_message(rig: Rig) -> tuple[str, bool]:
     return remark(rig, "own-remark")
 
 
@@ -94,7 +94,7 @@ def test_before_the_first_token_nothing_is_offered():
 def test_the_tokens_are_shown_with_their_ids_and_counted():
     async def test(rig: Rig) -> None:
         await opened(rig, text=" a dragon<|im_end|>")
-        assert said(rig) == ("3 tokens, 1 of them special. The context then holds 14 of 512.", False)
+        assert user_message(rig) == ("3 tokens, 1 of them special. The context then holds 14 of 512.", False)
         lines = rig.screen_text().split("\n")
         row = next(n for n, line in enumerate(lines) if "␣a " in line and "│" in line and "dragon" in line)
         assert re.search(r"␣a +│␣dragon│<\|im_end\|>│", lines[row])
@@ -110,10 +110,10 @@ def test_the_latest_text_wins():
         texts = [each.text for each in rig.engine.asked if isinstance(each, commands.Tokenize)]
         assert texts == ["", "h"]
         await rig.push([Tokenized("h", pieces("h")), Ended("Tokenize")])
-        assert said(rig)[0] == KEYS
+        assert user_message(rig)[0] == KEYS
         assert rig.engine.asked[-1] == commands.Tokenize("hey")
         await answered(rig)
-        assert said(rig)[0].startswith("1 token.")
+        assert user_message(rig)[0].startswith("1 token.")
 
     run(test)
 
@@ -121,7 +121,7 @@ def test_the_latest_text_wins():
 def test_what_does_not_fit_is_said_and_cannot_be_inserted():
     async def test(rig: Rig) -> None:
         await opened(rig, text=" dog" * 502)
-        assert said(rig) == (
+        assert user_message(rig) == (
             "502 tokens: too many. The context window has room for 501 there. Type less.",
             True,
         )
@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_said_and_cannot_be_inserted():
         rig.app.screen.query_one(OwnArea).text = " dog" * 501
         await rig.pilot.pause()
         await answered(rig)
-        assert not said(rig)[1]
+        assert not user_message(rig)[1]
         await rig.press("enter")
         assert rig.engine.names == ["Insert"]
 
@@ -160,7 +160,7 @@ def test_nothing_typed_is_refused_in_place():
         await opened(rig)
         assert rig.app.screen.query_one("#apply", Button).disabled
         await rig.press("enter")
-        assert said(rig) == ("Nothing was typed. Type at least one character.", True)
+        assert user_message(rig) == ("Nothing was typed. Type at least one character.", True)
         assert rig.engine.sent == []
 
     run(test)
@@ -173,7 +173,7 @@ def test_a_text_that_cannot_be_cut_says_why():
         await rig.push(
             [Failure("Tokenize", "Token id 9 is outside [/x]\x1b.", "Type less."), Ended("Tokenize")]
         )
-        assert said(rig) == ("Token id 9 is outside [/x]␛. Type less.", True)
+        assert user_message(rig) == ("Token id 9 is outside [/x]␛. Type less.", True)
         assert not rig.app._notifications
 
     run(test)

@@ -11,7 +11,7 @@ _ROLES = (*_OWN, "user", "system", "human")
 """Words that templates write before a message, as text; those of the answer to come are `_OWN`."""
 
 
-def said(prompt: PromptOpened) -> str:
+def user_message(prompt: PromptOpened) -> str:
     """The last message of a chat; all of a raw prompt, or where nothing else is found."""
     if not prompt.chat:
         return prompt.text
