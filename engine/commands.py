@@ -1,13 +1,14 @@
-"""What the engine thread can be asked to do. Each command carries its own cancel event.
+"""What an engine can be asked to do: values of plain fields, which carry their own facts and a number.
 
-A late cancel can so never hit the next command. Every command is answered by records and closed by one
-`records.Ended`, after a `records.Failure` where it could not be carried out.
+Every command but `Cancel` is answered by records and closed by one `records.Ended` of its number, after a
+`records.Failure` where it could not be carried out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from threading import Event
+from itertools import count
+from typing import ClassVar
 
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
@@ -15,19 +16,45 @@ from engine.records import Origin
 from engine.settings import LoadSettings, Settings
 from engine.sweep_settings import SweepSettings
 
+_number = count(1).__next__
 
-@dataclass(slots=True, kw_only=True)
+
+@dataclass(slots=True)
 class Command:
     """Base of all commands."""
 
-    cancel: Event = field(default_factory=Event, repr=False, compare=False)
-    """Set it to stop this command, queued or running, at its next chunk or step."""
+    kind: ClassVar[str]
+    """Its name in records, traces and messages; the class's own unless it says otherwise."""
+    needs_model: ClassVar[bool] = True
+    """Whether it is refused while no model is loaded."""
+    stoppable: ClassVar[bool] = False
+    """Whether escape on the main screen stops it."""
+    aside: ClassVar[bool] = False
+    """Whether it needs no forward, so that it is answered between the steps of a run."""
+    id: int = field(default_factory=_number, repr=False, compare=False, kw_only=True)
+    """Unique in the process that asks."""
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.__dict__.get("kind", cls.__name__)
+
+
+@dataclass(slots=True)
+class Cancel(Command):
+    """Stop another command, queued or running, at its next chunk or step; nothing answers this one.
+
+    A command that has ended is not touched, and no other can be: the number is the target's own.
+    """
+
+    needs_model: ClassVar[bool] = False
+    target: int
+    """The `id` of that command."""
 
 
 @dataclass(slots=True)
 class Load(Command):
     """Load a model; answered by `Loading` records and one `ModelFacts`."""
 
+    needs_model: ClassVar[bool] = False
     settings: LoadSettings
 
 
@@ -35,6 +62,7 @@ class Load(Command):
 class Prefill(Command):
     """Begin a new tree with a prompt; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`."""
 
+    stoppable: ClassVar[bool] = True
     text: str
     chat: bool
     """Through the model's chat template, as a user's message."""
@@ -79,6 +107,7 @@ class Restore(Command):
 class GoOnPrefill(Command):
     """Go on with a prefill that was cancelled; answered by `PrefillChunk` and `Prefilled`."""
 
+    stoppable: ClassVar[bool] = True
     step_size: int | None = None
     """Tokens a chunk from here on; None leaves it as it is."""
 
@@ -87,11 +116,15 @@ class GoOnPrefill(Command):
 class TakeStep(Command):
     """Take the token that the sampler picked and run it through the model; answered by `Step`."""
 
+    kind: ClassVar[str] = "Step"
+    stoppable: ClassVar[bool] = True
+
 
 @dataclass(slots=True)
 class Run(Command):
     """Step until a stop or a cancel."""
 
+    stoppable: ClassVar[bool] = True
     pace: float | None = None
     """Steps a second at most, None for as fast as it goes."""
     until: Breakpoints | None = None
@@ -104,10 +137,12 @@ class Run(Command):
 
 @dataclass(slots=True)
 class Choose(Command):
-    """Take token `id` after node `node`, wherever the cache stands; answered by `Moved`, if it had to, and `Step`."""
+    """Take a token after node `node`, wherever the cache stands; answered by `Moved`, if it had to, and `Step`."""
 
+    stoppable: ClassVar[bool] = True
     node: int
-    id: int
+    token: int
+    """Its id."""
 
 
 @dataclass(slots=True)
@@ -117,6 +152,7 @@ class MoveTo(Command):
     Tokens on the way that were never stepped (those of beams) are stepped now, each answered by `Step`.
     """
 
+    stoppable: ClassVar[bool] = True
     node: int
 
 
@@ -124,6 +160,7 @@ class MoveTo(Command):
 class Insert(Command):
     """Put a text after node `node`, on a branch of its own; answered by one `Step` a token."""
 
+    stoppable: ClassVar[bool] = True
     node: int
     text: str
 
@@ -132,6 +169,7 @@ class Insert(Command):
 class Take(Command):
     """Take tokens by id after node `node`, on a branch of their own; answered by one `Step` a token."""
 
+    stoppable: ClassVar[bool] = True
     node: int
     ids: tuple[int, ...]
     origin: Origin = "chosen"
@@ -141,6 +179,7 @@ class Take(Command):
 class Tokenize(Command):
     """Tell how a text would be cut into tokens; answered by `Tokenized`. An aside."""
 
+    aside: ClassVar[bool] = True
     text: str
 
 
@@ -148,6 +187,7 @@ class Tokenize(Command):
 class FindTokens(Command):
     """Search the vocabulary at a node, from kept logits; answered by `TokensFound`. An aside."""
 
+    aside: ClassVar[bool] = True
     node: int
     query: str
     """Part of a token's text; `#123` for an id; `0x e2 9c` for bytes."""
@@ -171,6 +211,7 @@ class LookAhead(Command):
 class Configure(Command):
     """Use other settings from here on; answered by `Resampled` where a prompt is loaded."""
 
+    needs_model: ClassVar[bool] = False
     settings: Settings
 
 
@@ -178,10 +219,14 @@ class Configure(Command):
 class Reroll(Command):
     """Draw again at the tip; answered by `Resampled`."""
 
+    stoppable: ClassVar[bool] = True
+
 
 @dataclass(slots=True)
 class Verify(Command):
     """Recompute the path from nothing and compare; answered by `Verified`."""
+
+    stoppable: ClassVar[bool] = True
 
 
 @dataclass(slots=True)
@@ -191,6 +236,7 @@ class Explain(Command):
     An aside: it is answered between the steps of a run.
     """
 
+    aside: ClassVar[bool] = True
     node: int
     """The node before the token in question: its distribution is told."""
     settings: Settings | None = None
@@ -204,6 +250,7 @@ class WhatIf(Command):
     An aside: it is answered between the steps of a run.
     """
 
+    aside: ClassVar[bool] = True
     settings: Settings
     tip: int
 
@@ -212,6 +259,7 @@ class WhatIf(Command):
 class Recall(Command):
     """Compute the logits after some nodes of one path again, beside the live cache; answered by `Recalled`."""
 
+    stoppable: ClassVar[bool] = True
     nodes: tuple[int, ...]
 
 
@@ -277,7 +325,3 @@ class CompareKV(Measure):
     bits: tuple[int, ...] = (8, 4)
     group_size: int | None = None
     """None for 64, or 32 where the heads are smaller."""
-
-
-ASIDES = (Explain, WhatIf, FindTokens, Tokenize)
-"""Commands that need no forward: they are answered between the steps of a run."""

@@ -13,8 +13,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from engine.commands import ASIDES, Command
+from engine.commands import Cancel, Command
 from engine.records import Ended, Failure, Loading, Record
+from engine.task import Task
 
 QUIET = {
     "TOKENIZERS_PARALLELISM": "false",
@@ -30,28 +31,29 @@ bundled model, with this 21."""
 
 
 class Inbox:
-    """Commands in order; the next one can be looked at without taking it. None means the end."""
+    """Tasks in order; the next one can be looked at without taking it. None means the end."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Command | None] = deque()
+        self._waiting: deque[Task | None] = deque()
         self._arrived = threading.Condition()
 
-    def put(self, command: Command | None) -> None:
-        """Add a command."""
+    def put(self, task: Task | None) -> None:
+        """Add a task."""
         with self._arrived:
-            self._waiting.append(command)
+            self._waiting.append(task)
             self._arrived.notify()
 
-    def get(self) -> Command | None:
-        """Wait for the next command."""
+    def get(self) -> Task | None:
+        """Wait for the next task."""
         with self._arrived:
             self._arrived.wait_for(lambda: self._waiting)
             return self._waiting.popleft()
 
-    def aside(self) -> Command | None:
-        """The next command, where it is there and can be answered between two steps; else None."""
+    def aside(self) -> Task | None:
+        """The next task, where it is there and can be answered between two steps; else None."""
         with self._arrived:
-            return self._waiting.popleft() if self._waiting and isinstance(self._waiting[0], ASIDES) else None
+            first = self._waiting[0] if self._waiting else None
+            return self._waiting.popleft() if first is not None and first.command.aside else None
 
 
 class EngineThread:
@@ -62,10 +64,11 @@ class EngineThread:
     """
 
     def __init__(self, emit: Callable[[Record], None]) -> None:
-        self._emit = emit
+        self._hand_out = emit
         self._inbox = Inbox()
         self._closing = threading.Event()
-        self._current: Command | None = None
+        self._tasks: dict[int, Task] = {}
+        """Those that wait and those under way, by the command's number."""
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -74,8 +77,12 @@ class EngineThread:
         self._thread.start()
 
     def send(self, command: Command) -> None:
-        """Queue a command; its records follow in order, closed by `Ended`."""
-        self._inbox.put(command)
+        """Queue a command; its records follow in order, closed by `Ended`. A `Cancel` takes effect at once."""
+        if not isinstance(command, Cancel):
+            task = self._tasks[command.id] = Task(command)
+            self._inbox.put(task)
+        elif (found := self._tasks.get(command.target)) is not None:
+            found.cancel.set()
 
     def close(self, timeout: float = 2.0) -> bool:
         """Cancel what runs and what waits, and join the thread.
@@ -88,13 +95,19 @@ class EngineThread:
             that still uses MLX while the interpreter shuts down aborts it.
         """
         self._closing.set()
-        if (current := self._current) is not None:
-            current.cancel.set()
+        for task in list(self._tasks.values()):
+            task.cancel.set()
         self._inbox.put(None)
         if self._thread.ident is None:
             return True
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def _emit(self, record: Record) -> None:
+        """Hand out a record; a command that ended can't be cancelled any more."""
+        if isinstance(record, Ended):
+            self._tasks.pop(record.id, None)
+        self._hand_out(record)
 
     def _work(self) -> None:
         for name, value in QUIET.items():
@@ -118,14 +131,12 @@ class EngineThread:
         from engine.worker import Worker
 
         worker = Worker(self._emit, self._closing.is_set, self._inbox.aside)
-        while not self._closing.is_set() and (command := self._inbox.get()) is not None:
-            self._current = command
-            worker.carry_out(command)
-            self._current = None
+        while not self._closing.is_set() and (task := self._inbox.get()) is not None:
+            worker.carry_out(task)
 
     def _refuse(self, error: Exception) -> None:
-        while not self._closing.is_set() and (command := self._inbox.get()) is not None:
-            name = type(command).__name__
+        while not self._closing.is_set() and (task := self._inbox.get()) is not None:
+            kind, id = task.command.kind, task.command.id
             hint = "On Linux install mlx[cpu]; then try again."
-            self._emit(Failure(name, f"MLX can't be started: {error}.", hint))
-            self._emit(Ended(name))
+            self._emit(Failure(kind, f"MLX can't be started: {error}.", hint, id=id))
+            self._emit(Ended(kind, id=id))

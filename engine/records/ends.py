@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+_TRANSIENT: int = field(default=0, compare=False, repr=False, metadata={"traced": False})
 FinishReason = Literal["eos", "stop", "length", "cancelled"]
 
 
@@ -23,8 +24,10 @@ class Ended:
     """A command is done; the engine waits for the next."""
 
     command: str
-    """Class name of the command."""
+    """`Command.kind`."""
     cancelled: bool = False
+    id: int = _TRANSIENT
+    """`Command.id`; 0 in a recording, where nobody waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,11 @@ class Failure:
     """A command could not be carried out; the session stands where it stood."""
 
     command: str
+    """`Command.kind`."""
     message: str
     hint: str
     expected: bool = True
     """False for a fault of the program itself: then `trace` holds the traceback."""
     trace: str = ""
+    id: int = _TRANSIENT
+    """`Command.id`, as in `Ended`."""

@@ -200,5 +200,5 @@ class Generation:
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._command is not None:
-            self._command.cancel.set()
+            self._engine.send(commands.Cancel(self._command.id))
         self._inbox.put(None)

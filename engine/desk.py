@@ -1,0 +1,136 @@
+"""What the handlers of commands share: one model, one session on it, and the way out for records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Event
+from typing import Any, Protocol
+
+from engine import records
+from engine.commands import Command
+from engine.errors import Cancelled, StepError
+from engine.gc_policy import GCPolicy
+from engine.model.load import Loaded
+from engine.records import Record
+from engine.session.session import Session
+from engine.session.stops import stop_reached
+from engine.settings import Settings
+from engine.task import Task
+
+Stopped = Callable[[], bool]
+
+
+class Call:
+    """One command under way, as its handler sees it.
+
+    Args:
+        task: The command and its cancel event.
+        closing: Whether the engine is about to end.
+    """
+
+    def __init__(self, task: Task, closing: Stopped) -> None:
+        self.cancel: Event = task.cancel
+        """Cuts waits short."""
+        self._closing = closing
+
+    def stopped(self) -> bool:
+        """Whether the command should stop at its next chunk or step."""
+        return self.cancel.is_set() or self._closing()
+
+
+Handler = Callable[[Any, Call], None]
+"""Carries out commands of one class; takes the command and its call."""
+
+
+class Capability(Protocol):
+    """A room's commands: what carries each of them out, and what is forgotten with a tree."""
+
+    def handlers(self) -> Mapping[type[Command], Handler]:
+        """By the class of the command."""
+
+    def forget(self, model: bool) -> None:
+        """The tree ends: let go of whatever belongs to it; where the model ends too, of what belongs to that."""
+
+
+class Desk:
+    """One model and one session at a time.
+
+    Args:
+        emit: Receives every record.
+        answer_asides: Answers the commands that wait and need no forward.
+    """
+
+    def __init__(self, emit: Callable[[Record], None], answer_asides: Callable[[], None]) -> None:
+        self.emit = emit
+        self.answer_asides = answer_asides
+        self.loaded: Loaded | None = None
+        self.opened: Session | None = None
+        self.settings = Settings()
+        self.capabilities: Sequence[Capability] = ()
+        self._gc_policy = GCPolicy()
+
+    @property
+    def session(self) -> Session:
+        """The session on the model at hand.
+
+        Raises:
+            StepError: No model is loaded.
+        """
+        if self.opened is None:
+            raise StepError("No model is loaded.", "Wait for it, or open one.")
+        return self.opened
+
+    @property
+    def model(self) -> Loaded:
+        """The model at hand.
+
+        Raises:
+            StepError: No model is loaded.
+        """
+        if self.loaded is None:
+            raise StepError("No model is loaded.", "Wait for it, or open one.")
+        return self.loaded
+
+    def forget(self, model: bool = False) -> None:
+        """Have every capability let go of the tree, or of the model with all that is its own."""
+        for capability in self.capabilities:
+            capability.forget(model)
+
+    # ---- steps and moves, as several handlers take them ---------------------------------------
+
+    def hand_out(self, step: records.Step) -> bool:
+        """Emit a step and the stop that it reached; returns whether it reached one."""
+        self.emit(step)
+        self._gc_policy.stepped()
+        stop = stop_reached(self.session, step.node)
+        if stop is not None:
+            self.emit(stop)
+        return stop is not None
+
+    def go(self, node: int, call: Call) -> None:
+        """Move the cache to a node, unless it is there."""
+        if self.session.node != node:
+            self.move(node, call)
+
+    def move(self, node: int, call: Call) -> None:
+        """Move the cache to a node, stepping the tokens on the way that were never stepped."""
+        for record in self.session.go(node, call.stopped):
+            if isinstance(record, records.Step):
+                self.hand_out(record)
+            else:
+                self.emit(record)
+
+    def put(self, node: int, ids: Sequence[int], origin: records.Origin, call: Call) -> None:
+        """Take tokens after a node, one step each.
+
+        Raises:
+            PromptError: The model has no embedding for one of them; then none is taken.
+            Cancelled: The call was; the steps taken until then stay.
+        """
+        self.session.tokens.check(ids)
+        self.go(node, call)
+        for step in self.session.insert(ids, origin):
+            self.hand_out(step)
+            self.answer_asides()
+            if call.stopped():
+                raise Cancelled

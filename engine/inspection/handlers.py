@@ -1,0 +1,63 @@
+"""The commands that look: at a distribution, at the vocabulary, and at typed text before it is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine import commands
+from engine.commands import Command
+from engine.desk import Call, Desk, Handler
+from engine.inspection.explain import explain, what_if
+from engine.inspection.typed_text import check_room, cut, tokenize
+from engine.inspection.vocabulary import Vocabulary, find
+
+
+class InspectionCommands:
+    """Answers questions from what was computed already, and puts typed text into the path.
+
+    Args:
+        desk: The session and the way out for records.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._vocabulary: Vocabulary | None = None
+        """The model's, for searches: made at the first one."""
+
+    def handlers(self) -> Mapping[type[Command], Handler]:
+        """See `Capability`."""
+        return {
+            commands.Explain: self._explain,
+            commands.WhatIf: self._what_if,
+            commands.FindTokens: self._find,
+            commands.Tokenize: self._tokenize,
+            commands.Insert: self._insert,
+        }
+
+    def forget(self, model: bool) -> None:
+        """The vocabulary is the model's."""
+        if model:
+            self._vocabulary = None
+
+    def _explain(self, command: commands.Explain, call: Call) -> None:
+        self._desk.emit(explain(self._desk.session, command.node, command.settings))
+
+    def _what_if(self, command: commands.WhatIf, call: Call) -> None:
+        self._desk.emit(what_if(self._desk.session, command.settings, command.tip, call.stopped))
+
+    def _find(self, command: commands.FindTokens, call: Call) -> None:
+        session = self._desk.session
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary(session.tokens)
+        self._desk.emit(
+            find(session, self._vocabulary, command.node, command.query, command.limit, call.stopped)
+        )
+
+    def _tokenize(self, command: commands.Tokenize, call: Call) -> None:
+        self._desk.emit(tokenize(self._desk.session.tokens, command.text))
+
+    def _insert(self, command: commands.Insert, call: Call) -> None:
+        session = self._desk.session
+        ids = cut(session.tokens, command.text)
+        check_room(session, command.node, ids)
+        self._desk.put(command.node, ids, "inserted", call)

@@ -1,0 +1,61 @@
+"""The commands that measure: each on caches of its own, so that the session stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from engine import commands
+from engine.commands import Command
+from engine.desk import Call, Desk, Handler
+from engine.measuring import kv_costs
+from engine.measuring.fenced import profile
+from engine.measuring.race import race
+from engine.measuring.roofline import roofline
+from engine.records import Record
+
+
+class MeasuringCommands:
+    """Carries out measurements.
+
+    Args:
+        desk: The model, the session and the way out for records.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def handlers(self) -> Mapping[type[Command], Handler]:
+        """See `Capability`."""
+        return {
+            commands.Race: self._race,
+            commands.Profile: self._profile,
+            commands.MeasureRoofline: self._roofline,
+            commands.CompareKV: self._compare_kv,
+            commands.Sweep: self._sweep,
+        }
+
+    def forget(self, model: bool) -> None:
+        """Nothing is kept between two measurements."""
+
+    def _emit(self, found: Iterable[Record]) -> None:
+        for record in found:
+            self._desk.emit(record)
+
+    def _race(self, command: commands.Race, call: Call) -> None:
+        desk = self._desk
+        self._emit(race(desk.model, desk.session, command.first, command.last, call.stopped))
+
+    def _profile(self, command: commands.Profile, call: Call) -> None:
+        self._emit(profile(self._desk.model.model, self._desk.session, command.repeats, call.stopped))
+
+    def _roofline(self, command: commands.MeasureRoofline, call: Call) -> None:
+        self._emit(roofline(self._desk.model, self._desk.session, call.stopped))
+
+    def _compare_kv(self, command: commands.CompareKV, call: Call) -> None:
+        desk = self._desk
+        self._emit(kv_costs.compare(desk.model, desk.session, command.bits, command.group_size, call.stopped))
+
+    def _sweep(self, command: commands.Sweep, call: Call) -> None:
+        from engine.measuring.sweeps import sweep  # wanted rarely, and start-up shouldn't pay for it
+
+        self._emit(sweep(self._desk.model, command.settings, call.stopped))

@@ -1,0 +1,122 @@
+"""The commands of a session: model, settings and prompt, steps, choices, moves, and what is computed again."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping
+
+from engine import commands, records
+from engine.commands import Command
+from engine.desk import Call, Desk, Handler
+from engine.gc_policy import free
+from engine.model.load import load
+from engine.session.restore import restore
+from engine.session.uncached import open_session
+from engine.settings import check
+
+
+class SessionCommands:
+    """Carries out what one session is asked for.
+
+    Args:
+        desk: The session and the way out for records.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def handlers(self) -> Mapping[type[Command], Handler]:
+        """See `Capability`."""
+        return {
+            commands.Load: self._load,
+            commands.Configure: self._configure,
+            commands.Prefill: self._prefill,
+            commands.GoOnPrefill: self._go_on_prefill,
+            commands.Restore: self._restore,
+            commands.TakeStep: self._step,
+            commands.Choose: self._choose,
+            commands.Take: self._take,
+            commands.MoveTo: self._move,
+            commands.Reroll: self._reroll,
+            commands.Recall: self._recall,
+            commands.Verify: self._verify,
+        }
+
+    def forget(self, model: bool) -> None:
+        """The session itself is the desk's."""
+
+    # ---- model, settings, prompt ------------------------------------------------------------
+
+    def _load(self, command: commands.Load, call: Call) -> None:
+        desk = self._desk
+        desk.forget(model=True)
+        desk.loaded = desk.opened = None  # their memory is free before the next one takes more
+        free()
+        loaded = desk.loaded = load(command.settings, desk.emit, call.cancel)
+        desk.opened = open_session(loaded, desk.settings)
+        gc.freeze()  # the libraries' hundred thousand objects are here to stay
+        desk.emit(loaded.facts)
+
+    def _configure(self, command: commands.Configure, call: Call) -> None:
+        desk, settings = self._desk, check(command.settings)
+        following = desk.opened.configure(settings) if desk.opened else None
+        desk.settings = settings
+        if following is not None:
+            desk.emit(records.Resampled(following))
+
+    def _prefill(self, command: commands.Prefill, call: Call) -> None:
+        session, notes = self._desk.session, []
+        self._desk.forget()
+        chat = command.chat and session.tokens.has_chat_template
+        if command.chat and not chat:
+            notes.append("This model has no chat template: the prompt is used as raw text.")
+        if command.system is not None and not chat:
+            notes.append("The system prompt is not used: only a chat template has a place for it.")
+        text = session.tokens.chat(command.text, command.system) if chat else command.text
+        for record in session.prefill(
+            text,
+            session.tokens.encode(text, bare=chat),
+            chat=chat,
+            echo=command.echo,
+            notes=tuple(notes),
+            step_size=command.step_size,
+            stopped=call.stopped,
+        ):
+            self._desk.emit(record)
+
+    def _go_on_prefill(self, command: commands.GoOnPrefill, call: Call) -> None:
+        for record in self._desk.session.go_on_prefill(command.step_size, call.stopped):
+            self._desk.emit(record)
+
+    def _restore(self, command: commands.Restore, call: Call) -> None:
+        self._desk.forget()
+        self._desk.emit(restore(self._desk.session, command, self._desk.emit, call.stopped))
+
+    # ---- steps and moves --------------------------------------------------------------------
+
+    def _step(self, command: commands.TakeStep, call: Call) -> None:
+        self._desk.hand_out(self._desk.session.step())
+
+    def _choose(self, command: commands.Choose, call: Call) -> None:
+        self._desk.go(command.node, call)
+        self._desk.hand_out(self._desk.session.choose(command.token))
+
+    def _take(self, command: commands.Take, call: Call) -> None:
+        self._desk.put(command.node, command.ids, command.origin, call)
+
+    def _move(self, command: commands.MoveTo, call: Call) -> None:
+        self._desk.move(command.node, call)
+
+    def _reroll(self, command: commands.Reroll, call: Call) -> None:
+        self._desk.emit(records.Resampled(self._desk.session.reroll()))
+
+    # ---- computed again ---------------------------------------------------------------------
+
+    def _recall(self, command: commands.Recall, call: Call) -> None:
+        begun = time.perf_counter()
+        self._desk.session.recall(command.nodes, call.stopped)
+        self._desk.emit(records.Recalled(command.nodes, (time.perf_counter() - begun) * 1000))
+
+    def _verify(self, command: commands.Verify, call: Call) -> None:
+        self._desk.emit(self._desk.session.verify(call.stopped))

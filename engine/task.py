@@ -1,0 +1,17 @@
+"""A command on its way through the engine: with the event that cancels it. Standard library alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Event
+
+from engine.commands import Command
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One command, queued or under way."""
+
+    command: Command
+    cancel: Event = field(default_factory=Event, repr=False, compare=False)
+    """Set to stop it at its next chunk or step."""
