@@ -16,19 +16,20 @@ from engine.breakpoints import Breakpoints
 from engine.records import LookedAhead, Record
 from engine.settings import LoadSettings, Settings
 from engine.stalls import drawing
+from engine.thread import EngineThread
 from inspector.cli.flags import version
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
 from inspector.main.notices import notice
 from inspector.main.screen import MainScreen
+from inspector.main.tool import Tool
 from inspector.recordings.recorder import Recorder
-from inspector.session.client import Engine
+from inspector.session.backend import Backend
 from inspector.session.controller import Controller
+from inspector.session.playback import Opening, Playback, Severity
 from inspector.session.prefill import Prompt
-from inspector.session.replay_backend import ReplayBackend
 from inspector.state.timeline import Phase
-from inspector.tools.lookahead.actions import tells_ahead
-from inspector.tools.recordings.traces import Opening, Traces
+from inspector.tools.registry import TOOLS
 from inspector.widgets.safety import ControlFilter
 
 FRAME = 1 / 30
@@ -54,6 +55,7 @@ class InspectorApp(App[int]):
         breakpoints: Where runs stop; None for those that are remembered.
         save: Directory in which the session is saved as it goes; None keeps it in memory alone.
         trace: A recording to show instead of a session that begins; None for a session.
+        tools: What a person can open beyond the panels of every session.
     """
 
     TITLE = "inspector"
@@ -79,57 +81,47 @@ class InspectorApp(App[int]):
         chat: bool = True,
         system: str | None = None,
         echo: bool | None = None,
-        engine: Engine | None = None,
+        engine: Backend | None = None,
         breakpoints: Breakpoints | None = None,
         save: Path | None = None,
         trace: Opening | None = None,
+        tools: Sequence[Tool] = TOOLS,
     ) -> None:
         super().__init__()
         self.inbox: deque[Record] = deque()
         """Records on their way from the engine's thread to the screen."""
-        self.engine = engine
-        """The live one; made when it is first wanted."""
-        self.recorded = ReplayBackend(self.emit, self.say)
-        self.controller = Controller(self.recorded, load, settings, Prompt(prompt, chat, system, echo))
-        self.recorded.stage = self.controller
+        self.engine = EngineThread(self.emit) if engine is None else engine
+        self.controller = Controller(self.engine, load, settings, Prompt(prompt, chat, system, echo))
         self._trace = trace
-        self._remembered = SavedBreakpoints().read()
-        self.controller.breaks.points = self._remembered.points if breakpoints is None else breakpoints
-        self.recording = self._recording(save)
-        self.controller.listeners.append(self.recording.receive)
-        self.traces = Traces(self, self.controller, self.recorded, self.recording, self._live_engine, PROGRAM)
+        self._saved_breakpoints = SavedBreakpoints().read()
+        set_at_start = self._saved_breakpoints.points if breakpoints is None else breakpoints
+        self.controller.runs.breakpoints.points = set_at_start
+        self.recorder = self._recorder(save)
+        self.controller.client.listeners.append(self.recorder.receive)
+        self.playback = Playback(self.controller, self.recorder, self._live_engine, self)
+        self._tools = tools
         self.closed_in_time = True
-        """False when the engine was still at work two seconds after it was told to end."""
+        """False when the engine was still at work two seconds after it was asked to end."""
         self._started = self._engine_runs = False
         self._due = 0.0
         self._filter = ControlFilter()
 
-    def _live_engine(self) -> Engine:
-        if self.engine is None:
-            self.engine = self._own_engine()
+    def _live_engine(self) -> Backend:
         if not self._engine_runs:
             self._engine_runs = True
             self.engine.start()
         return self.engine
 
-    def _own_engine(self) -> Engine:
-        from engine.thread import EngineThread  # standard library alone: MLX is imported in its thread
-
-        return EngineThread(self.emit)
-
-    def _recording(self, save: Path | None) -> Recorder:
-        controller = self.controller
-        return Recorder(
-            save, PROGRAM, lambda: controller.load, lambda: controller.questions.in_force, self._unsaved
-        )
+    def _recorder(self, save: Path | None) -> Recorder:
+        setup, queries = self.controller.setup, self.controller.queries
+        return Recorder(save, PROGRAM, lambda: setup.load, lambda: queries.in_force, self._unsaved)
 
     def _unsaved(self, why: str) -> None:
         self.notify(visible(why), title="Not saved any more", severity="warning", timeout=12, markup=False)
 
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
-        self.main = MainScreen(self.controller)
-        self.main.files = self.traces
+        self.main = MainScreen(self.controller, self._tools, self.playback)
         return self.main
 
     def get_line_filters(self) -> Sequence[LineFilter]:
@@ -150,18 +142,14 @@ class InspectorApp(App[int]):
 
     def _start(self) -> None:
         self._started = True
-        for problem in self._remembered.problems:
+        for problem in self._saved_breakpoints.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
         if self._trace is not None:
-            self.traces.open(self._trace)
+            self.playback.open(self._trace)
         else:
-            self.recorded.live = self._live_engine()
-            self.controller.open(self.controller.load)
+            self._live_engine()
+            self.controller.setup.open(self.controller.setup.load)
         self.main.changed()
-
-    def say(self, answer: str) -> None:
-        """Tell the person something, once what is under way is done."""
-        self.call_later(self.main.answer, answer)
 
     def emit(self, record: Record) -> None:
         """Take one record; called in the engine's thread."""
@@ -180,7 +168,7 @@ class InspectorApp(App[int]):
         if self.inbox and began >= self._due:
             self.drain()
             self._due = began + (perf_counter() - began) * SHARE
-        self.traces.tick()
+        self.playback.tick()
 
     def drain(self) -> None:
         """Bring everything that the engine handed out to the screen."""
@@ -188,29 +176,41 @@ class InspectorApp(App[int]):
             self._drain()
 
     def _drain(self) -> None:
-        looked_ahead = bool(self.inbox)
+        taken: list[Record] = []
         while self.inbox:
             record = self.inbox.popleft()
-            self.controller.receive(record)
-            self._tell(record)
-            looked_ahead = looked_ahead and tells_ahead(record)
-        if looked_ahead:
-            self.main.show_ahead()
-        else:
+            taken.append(record)
+            self.controller.client.receive(record)
+            self._notify_of(record)
+        if not self.main.takes_alone(taken):
             self.main.show()  # at once: nothing may be painted from a path that was shortened under it
 
-    def _tell(self, record: Record) -> None:
-        """Tell what is no part of the panels. A model that can't be loaded is told in the text's place."""
+    def _notify_of(self, record: Record) -> None:
+        """Say what is no part of the panels. A model that can't be loaded is told in the text's place."""
         told = notice(record)
         in_place = self.controller.timeline.phase is Phase.FAILED and getattr(record, "expected", True)
         if told is not None and not in_place:
-            self.notify(told.text, title=told.title, severity=told.severity, timeout=8, markup=False)
+            self.announce(told.text, told.title, told.severity)
+
+    # ---- the stage of recordings ------------------------------------------------------------
+
+    def say(self, answer: str) -> None:
+        """Answer the person, once what is under way is done."""
+        self.call_later(self.main.answer, answer)
+
+    def redraw(self) -> None:
+        """Show what changed, now."""
+        self.main.show()
+
+    def announce(self, text: str, title: str, severity: Severity = "information") -> None:
+        """Tell the person something that is no answer to a key; printable."""
+        self.notify(text, title=title, severity=severity, timeout=8, markup=False)
 
     def on_unmount(self) -> None:
         """End the engine's thread; MLX must not outlive it."""
-        if self.engine is not None and self._engine_runs:
+        if self._engine_runs:
             self.closed_in_time = self.engine.close(CLOSE_SECONDS)
-        self.recording.close()
+        self.recorder.close()
 
     # ---- leaving ----------------------------------------------------------------------------
 

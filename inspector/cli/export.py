@@ -196,9 +196,9 @@ async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> 
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         app.theme = "textual-light" if light else "textual-dark"
-        controller = app.controller
-        controller.outstanding.clear()
-        controller.timeline = standing(recording)
+        client = app.controller.client
+        client.outstanding.clear()
+        client.timeline = standing(recording)
         app.main.show()
         await pilot.pause()
         return alone(app.export_screenshot(title=figures.title(recording)))

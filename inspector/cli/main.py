@@ -18,7 +18,7 @@ from inspector.cli.flags import parsed
 from inspector.cli.subcommands import SUBCOMMANDS
 
 if TYPE_CHECKING:
-    from inspector.tools.recordings.traces import Opening
+    from inspector.session.playback import Opening
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,7 +91,7 @@ def _resumed(args: Namespace) -> Opening | None:
     if args.resume is None:
         return None
     from inspector.recordings import sessions
-    from inspector.tools.recordings.traces import Opening, checked
+    from inspector.session.playback import Opening, checked
 
     load = arguments.load_given(args)
     return Opening(checked(sessions.find(args.resume)), live=True, load=load)

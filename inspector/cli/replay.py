@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
     from inspector.cli import terminal
     from inspector.demo import DEMONSTRATION
     from inspector.recordings import sessions
-    from inspector.tools.recordings.traces import Opening, checked
+    from inspector.session.playback import Opening, checked
 
     path = checked(DEMONSTRATION if args.file is None else sessions.find(args.file))
     terminal.check(instead="Without one, use inspector export.")

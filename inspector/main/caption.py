@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from inspector.display import visible
-from inspector.session.player import Player
+from inspector.session.transport import Transport
 from inspector.state.timeline import Timeline
 
 
@@ -17,20 +17,12 @@ class CaptionLine(Static):
         super().__init__(id=id, markup=False)
         self._shown = ""
 
-    def show(self, replay: Player | None, timeline: Timeline) -> None:
+    def show(self, transport: Transport, timeline: Timeline) -> None:
         """Show the caption of the token that is looked at, or of the last one while the tip is followed."""
         item = timeline.selected or (timeline.items[-1] if timeline.items else None)
-        text = visible(_caption(replay, timeline, item.node)) if item is not None else ""
-        self.set_class(replay is not None and replay.has_captions, "-held")
+        text = visible(transport.caption(item.node)) if item is not None else ""
+        self.set_class(transport.captioned, "-held")
         self.set_class(bool(text), "-told")
         if text != self._shown:
             self._shown = text
             self.update(Content.assemble(("▌ ", "bold $primary"), text) if text else "")
-
-
-def _caption(replay: Player | None, timeline: Timeline, node: int) -> str:
-    """What the author wrote there; a picture of a recording has it among its marks."""
-    if replay is not None:
-        return replay.caption(node)
-    mark = timeline.marks.of.get(node) if timeline.recorded else None
-    return mark.caption if mark is not None else ""

@@ -7,8 +7,8 @@ from textual.widgets import Static
 
 from engine.records import Failure, Loading
 from inspector.display import visible, visible_lines
-from inspector.session.controller import Controller
-from inspector.state.timeline import Phase
+from inspector.session.setup import Setup
+from inspector.state.timeline import Phase, Timeline
 
 STAGES = {
     "import": "starting MLX",
@@ -19,25 +19,24 @@ STAGES = {
 BAR = 30
 
 
-def stands(controller: Controller) -> bool:
+def no_text(timeline: Timeline) -> bool:
     """Whether there is no text yet, so that this is shown in its place."""
-    return controller.timeline.prompt is None
+    return timeline.prompt is None
 
 
-def opening(controller: Controller) -> Content:
+def opening(timeline: Timeline, setup: Setup) -> Content:
     """The message, made printable."""
-    timeline = controller.timeline
     if timeline.phase is Phase.FAILED and timeline.load_failure is not None:
-        return _failed(controller.load.model, timeline.load_failure)
-    lines = _loading(controller) if timeline.phase is Phase.LOADING else _empty(controller)
+        return _failed(setup.load.model, timeline.load_failure)
+    lines = _loading(timeline, setup) if timeline.phase is Phase.LOADING else _empty(setup)
     return Content("\n").join(lines)
 
 
-def _loading(controller: Controller) -> list[Content]:
-    loading = controller.timeline.loading
-    lines = [Content.styled(f"Loading {visible(controller.load.model)}", "bold"), Content()]
+def _loading(timeline: Timeline, setup: Setup) -> list[Content]:
+    loading = timeline.loading
+    lines = [Content.styled(f"Loading {visible(setup.load.model)}", "bold"), Content()]
     lines += [Content(_stage(loading)), *_bar(loading), Content()]
-    return lines + _prompt(controller, "The prompt that waits for it:")
+    return lines + _prompt(setup, "The prompt that waits for it:")
 
 
 def _stage(loading: Loading | None) -> str:
@@ -55,9 +54,9 @@ def _bar(loading: Loading | None) -> list[Content]:
     return [bar + Content(f"  {100 * loading.done // loading.total} %")]
 
 
-def _empty(controller: Controller) -> list[Content]:
-    if controller.prompt.text:
-        return _prompt(controller, "The prompt:")
+def _empty(setup: Setup) -> list[Content]:
+    if setup.prompt.text:
+        return _prompt(setup, "The prompt:")
     return [
         Content.styled("The model is there; a prompt isn't.", "bold"),
         Content(),
@@ -65,10 +64,10 @@ def _empty(controller: Controller) -> list[Content]:
     ]
 
 
-def _prompt(controller: Controller, label: str) -> list[Content]:
-    if not controller.prompt.text:
+def _prompt(setup: Setup, label: str) -> list[Content]:
+    if not setup.prompt.text:
         return [Content.styled("No prompt was given. Press p to give one.", "dim")]
-    return [Content.styled(label, "dim"), Content(visible_lines(controller.prompt.text))]
+    return [Content.styled(label, "dim"), Content(visible_lines(setup.prompt.text))]
 
 
 def _failed(model: str, failure: Failure) -> Content:
@@ -91,6 +90,6 @@ class OpeningPanel(Static, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.border_title = "Text"
 
-    def show(self, controller: Controller) -> None:
+    def show(self, timeline: Timeline, setup: Setup) -> None:
         """Show how far things are."""
-        self.update(opening(controller))
+        self.update(opening(timeline, setup))

@@ -1,36 +1,35 @@
-"""The main screen: the panels, and what each key does to them and to the engine."""
+"""The main screen: the panels of every session, those of the tools, and the host that the tools talk to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from inspect import isawaitable
+from typing import ClassVar, TypeVar
 
+from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import BindingsMap
 from textual.command import Provider
 from textual.containers import Container
 from textual.content import Content
+from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
+from engine.records import Candidate, Record
 from engine.stalls import drawing
+from inspector.main.actions.branching import BRANCHING
+from inspector.main.actions.looking import LOOKING
+from inspector.main.actions.screen import screen_tool
+from inspector.main.actions.setup import SETTING_UP
+from inspector.main.actions.transport import TRANSPORT
+from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place, layout_for
 from inspector.main.caption import CaptionLine
 from inspector.main.dialogs.help import HelpDialog
+from inspector.main.key_help import keys_markdown
 from inspector.main.keyline import KeyLine
-from inspector.main.keys import actions_looking, actions_needing_prompt, bindings
-from inspector.main.layout import (
-    CANDIDATES,
-    DECK,
-    MINIMUM,
-    PANELS,
-    SAMPLER,
-    STEPS,
-    TEXT,
-    TREE,
-    Layout,
-    layout_for,
-    panels_shown,
-)
-from inspector.main.opening import OpeningPanel, stands
+from inspector.main.messages import CandidateChosen, CandidateClicked, SlotSelected, ToolMessage
+from inspector.main.opening import OpeningPanel, no_text
 from inspector.main.palette import KeyCommands
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine
@@ -38,61 +37,61 @@ from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
-from inspector.main.setting_up import SettingUp
-from inspector.main.status import StatusLine, pace_text
-from inspector.main.stepping import Stepping
+from inspector.main.refusals import available, refusal
+from inspector.main.status import StatusLine
+from inspector.main.tool import KeyTable, Tool, ToolActions
 from inspector.session.controller import Controller
-from inspector.state.timeline import Phase
-from inspector.tools.beams.actions import BeamActions
-from inspector.tools.breakpoints.actions import BreakActions
-from inspector.tools.compare.actions import Comparing
-from inspector.tools.costs.actions import CostActions
-from inspector.tools.export.actions import Exporting
-from inspector.tools.find.actions import Finding
-from inspector.tools.lookahead.actions import LookingAhead
-from inspector.tools.recordings.actions import TraceActions
-from inspector.tools.sampler.panel import SamplerPanel
-from inspector.tools.tree.actions import TreeActions
-from inspector.tools.tree.panel import TreePanel
+from inspector.session.playback import Playback, Severity
+
+Result = TypeVar("Result")
+Panel = TypeVar("Panel", bound=Widget)
+
+PANELS = (
+    PanelPlace("text", "Text", Place.TEXT, "Text", "the text"),
+    PanelPlace("candidates", "Next token", Place.UPPER, "Candidates", "the candidates"),
+    PanelPlace("steps", "Steps", Place.LOWER, "Steps", "the steps"),
+    PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "the KV cache"),
+    PanelPlace("timing", "Time", Place.LOWER, "Time", "the timings"),
+)
+"""The panels of every session, in the order of the number keys; those of the tools follow."""
 
 
-class MainScreen(
-    TraceActions,
-    BeamActions,
-    TreeActions,
-    LookingAhead,
-    Stepping,
-    CostActions,
-    BreakActions,
-    Comparing,
-    Finding,
-    Exporting,
-    SettingUp,
-):
-    """The panels around one timeline.
+def key_table(tools: Sequence[Tool]) -> KeyTable:
+    """All keys of a main screen with some tools."""
+    return KeyTable((TRANSPORT, BRANCHING, LOOKING, SETTING_UP, *tools, screen_tool(panels_with(tools))))
+
+
+def panels_with(tools: Sequence[Tool]) -> tuple[PanelPlace, ...]:
+    """All panels of a main screen with some tools."""
+    specs = [(tool.id, tool.panel) for tool in tools if tool.panel is not None]
+    return (*PANELS, *(PanelPlace(id, each.name, each.place, each.label, each.called) for id, each in specs))
+
+
+class MainScreen(Screen[None]):
+    """The panels around one timeline; the host of its tools.
 
     Args:
-        controller: Knows the timeline and the engine.
+        controller: The session on the screen.
+        tools: What a person can open beyond the panels of every session.
+        playback: Recordings in the place of the engine; None for an application without files.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings()
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {KeyCommands}
     AUTO_FOCUS = "#opening"
-    NEEDS_PROMPT: ClassVar[frozenset[str]] = actions_needing_prompt()
-    LOOKING: ClassVar[frozenset[str]] = actions_looking()
 
-    def __init__(self, controller: Controller) -> None:
-        super().__init__(controller)
-        self.current = 0
-        """Place in `PANELS` of the panel that the person is at."""
-        self.other, self.deck = CANDIDATES, STEPS
-        """The ones last visited beside the text, and below the candidates."""
-        self.enlarged = False
-        self.why = False
-        """Whether the sampler stands in the place of candidates, KV cache and time."""
-        self.wooded = False
-        """Whether the tree stands in the place of the steps, or of the deck."""
-        self._arranged: tuple[Layout, frozenset[int], bool, bool] | None = None
+    def __init__(
+        self, controller: Controller, tools: Sequence[Tool], playback: Playback | None = None
+    ) -> None:
+        super().__init__()
+        self.controller = controller
+        self.playback = playback
+        self.table = key_table(tools)
+        self.arrangement = Arrangement(panels_with(tools))
+        self.actions: dict[str, ToolActions] = {tool.id: tool.make(self) for tool in self.table.tools}
+        """State and actions of each tool, by its id."""
+        self._bindings = BindingsMap(key.binding for key in self.table.keys)
+        self._stale = False
+        self._arranged: tuple[Layout, frozenset[str], bool, bool] | None = None
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
@@ -100,180 +99,265 @@ class MainScreen(
             yield OpeningPanel(id="opening", classes="panel")
             yield TextPanel(id="text", classes="panel")
             yield CandidatesPanel(id="candidates", classes="panel")
-            yield SamplerPanel(id="sampler", classes="panel")
+            yield from self._tool_panels(Place.SIDE)
             yield StepsPanel(id="steps", classes="panel")
-            yield TreePanel(id="tree", classes="panel")
+            yield from self._tool_panels(Place.BELOW)
             yield KVPanel(id="kv", classes="panel")
             yield TimingPanel(id="timing", classes="panel")
         yield CaptionLine(id="caption")
         yield StatusLine(id="status")
-        yield KeyLine(id="keyline")
+        yield KeyLine(self.table, id="keyline")
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
                      id="too-small")  # fmt: skip
+
+    def _tool_panels(self, place: Place) -> Iterable[Widget]:
+        for tool in self.table.tools:
+            if tool.panel is not None and tool.panel.place is place:
+                widget = tool.panel.make()
+                widget.id = tool.id
+                widget.add_class("panel", f"-{place.value}")
+                yield widget
 
     # ---- showing ----------------------------------------------------------------------------
 
     def _compositor_refresh(self) -> None:
-        """Paint what changed. The toolkit's own: steps are told how long it took, since it holds them up."""
+        """Paint what changed. The toolkit's own: steps record how long it took, since it holds them up."""
         with drawing:
             super()._compositor_refresh()
 
-    def show(self) -> None:
-        """Show everything anew, now."""
-        self._stale = False
-        timeline = self.controller.timeline
-        self.header.show(timeline, self.controller.settings)
-        if stands(self.controller):
-            self.opening.show(self.controller)
-        self.timing.kept_bytes = self.controller.load.kept_logits_mib * 2**20
-        for panel in (self.text, self.candidates, self.steps, self.forest, self.kv, self.timing):
-            panel.show(timeline)
-        self._show_sampler()
-        self.query_one(CaptionLine).show(self.controller.replay, timeline)
-        self.status.show(self.controller, self._whereabouts(), self.at_tree)
-        self.keyline.show(timeline.phase, self.at_tree, timeline.recorded)
-        self._arrange()
-        self.ask_ahead()  # of what is on screen now
+    def changed(self) -> None:
+        """Have everything shown again: once, however often this is called before."""
+        if not self._stale:
+            self._stale = True
+            self.call_next(self.show)
 
-    def _show_sampler(self) -> None:
-        """Show the sampler, where it is on screen, and ask what it lacks."""
-        questions, timeline = self.controller.questions, self.controller.timeline
-        questions.watching = self.attempt.open or SAMPLER in self._places()
-        if questions.watching:
-            questions.ask(timeline)
-            self.sampler.show(timeline, questions.used(timeline), self.candidates.candidate)
+    def show(self) -> None:
+        """Show everything, now."""
+        self._stale = False
+        timeline, setup = self.controller.timeline, self.controller.setup
+        self.query_one(HeaderLine).show(timeline, setup.settings)
+        if no_text(timeline):
+            self.query_one(OpeningPanel).show(timeline, setup)
+        self.panel(TimingPanel).kept_bytes = setup.load.kept_logits_mib * 2**20
+        self.panel(TextPanel).show(timeline)
+        self.panel(CandidatesPanel).show(timeline)
+        self.panel(StepsPanel).show(timeline)
+        self.panel(KVPanel).show(timeline)
+        self.panel(TimingPanel).show(timeline)
+        for actions in self.actions.values():
+            actions.show()
+        self.query_one(CaptionLine).show(self.controller.transport, timeline)
+        self.status.show(self.controller, self._whereabouts(), self._tool.situation if self._tool else "")
+        self.query_one(KeyLine).show(timeline, self._tool)
+        self._arrange()
+        for actions in self.actions.values():
+            actions.shown()
+
+    def takes_alone(self, records: Sequence[Record]) -> bool:
+        """Whether one tool can show records by itself, since nothing else follows from them; it does so then."""
+        return any(actions.takes_alone(records) for actions in self.actions.values())
+
+    def answer(self, answer: str = "") -> None:
+        """Answer the last key, or take the answer back, and have everything shown again."""
+        self.status.say(answer)
+        self.changed()
+
+    @property
+    def status(self) -> StatusLine:
+        """The status line."""
+        return self.query_one(StatusLine)
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The highlighted candidate."""
+        return self.panel(CandidatesPanel).candidate
+
+    def panel(self, kind: type[Panel]) -> Panel:
+        """The panel of a class."""
+        return self.query_one(kind)
 
     def _whereabouts(self) -> str:
-        if self.arrangement is Layout.SINGLE:
-            return f"{self.current + 1}/{len(PANELS)} {PANELS[self.current][1]}"
-        slowed = self.controller.pace is not None and not self.controller.timeline.running
-        return f"pace {pace_text(self.controller.pace)}" if slowed else ""
+        if self.layout_now is Layout.SINGLE:
+            place = self.arrangement.number + 1
+            return f"{place}/{len(self.arrangement.panels)} {self.arrangement.name}"
+        return self.controller.transport.whereabouts
+
+    # ---- keys -------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Grey the keys that mean nothing yet."""
-        controller = self.controller
-        goes_on = action in ("step", "run") and controller.prefilling.waits(controller.timeline)
-        if controller.replay is not None:
-            return None if self.means_nothing(action) else True
-        if action in self.NEEDS_PROMPT and not controller.stepping and not goes_on:
-            return None
-        if action == "facts" and self.controller.timeline.facts is None:
-            return None
+        if action == "do" and (id := str(parameters[0])) in self.table:
+            return True if available(self.table[id], self.controller) else None
         return True
 
-    def means_nothing(self, action: str) -> bool:
-        """Whether an action means nothing while a recording is on show."""
-        if action not in self.NEEDS_PROMPT or self.controller.stepping:
-            return False
-        if self.controller.timeline.phase is Phase.RETURNING:
-            return action not in self.LOOKING
-        return action not in ("step", "run", "take_back")
+    async def action_do(self, id: str) -> None:
+        """Do what a key does, or say why it can't be done."""
+        key = self.table[id]
+        if refused := refusal(key, self.controller):
+            self.answer(refused)
+            return
+        for actions in self.actions.values():
+            actions.pressed(id)
+        instead = self._tool_actions.instead if self._tool_actions else {}
+        done: Awaitable[None] | None
+        if id in instead:
+            instead[id]()
+            done = None
+        else:
+            done = key.run(self.actions[self.table.tool(id).id])
+        if isawaitable(done):
+            await done
+
+    @property
+    def _tool(self) -> Tool | None:
+        """The tool whose panel is the current one."""
+        return next((tool for tool in self.table.tools if tool.id == self.arrangement.current), None)
+
+    @property
+    def _tool_actions(self) -> ToolActions | None:
+        return self.actions.get(self.arrangement.current)
 
     # ---- panels -----------------------------------------------------------------------------
 
     @property
-    def arrangement(self) -> Layout:
+    def layout_now(self) -> Layout:
         """How the panels are arranged now."""
-        return layout_for(*self.app.size, self.enlarged)
+        return layout_for(*self.app.size, self.arrangement.enlarged)
 
     def on_resize(self) -> None:
         """Another size may be another arrangement."""
         self.changed()
 
     def _arrange(self) -> None:
-        layout, waiting, shown = self.arrangement, stands(self.controller), self._places()
-        arranged = (layout, shown, waiting, self.attempt.open)
+        waiting, shown, trying = no_text(self.controller.timeline), self.shown, self._in_dialog is not None
+        arranged = (self.layout_now, shown, waiting, trying)
         if arranged != self._arranged:
             self._arranged = arranged
-            self._place(layout, shown, waiting)
+            self._place(self.layout_now, shown, waiting, trying)
         self._focus_current()
 
-    def _places(self) -> frozenset[int]:
-        """Places of the panels that are, or are about to be, on screen."""
-        why = (self.why or self.attempt.open) and not stands(self.controller)
-        shown = panels_shown(self.arrangement, self.current, self.other, self.deck, why, self.wooded)
-        low = self.attempt.open and self.arrangement is Layout.STACK and self.app.size.height < 32
-        return shown - {TEXT} if low else shown
+    @property
+    def _in_dialog(self) -> str | None:
+        """The tool that has a dialog open which leaves its panel in sight."""
+        return next((id for id, actions in self.actions.items() if actions.in_dialog), None)
 
-    def _place(self, layout: Layout, shown: frozenset[int], waiting: bool) -> None:
+    @property
+    def shown(self) -> frozenset[str]:
+        """Ids of the panels that are, or are about to be, on screen."""
+        side = None if no_text(self.controller.timeline) else self._in_dialog or self.arrangement.open_side
+        shown = self.arrangement.shown(self.layout_now, side)
+        low = self._in_dialog and self.layout_now is Layout.STACK and self.app.size.height < 32
+        return shown - {self.arrangement.text} if low else shown
+
+    def _place(self, layout: Layout, shown: frozenset[str], waiting: bool, trying: bool) -> None:
         for kind in Layout:
             self.set_class(kind is layout, f"-{kind.value}")
+        places = {panel.place for panel in self.arrangement.panels if panel.id in shown}
         self.set_class(waiting, "-waiting")
-        self.set_class(self.attempt.open, "-trying")
-        self.set_class(TREE in shown and SAMPLER not in shown, "-wooded")
-        for place, (name, _) in enumerate(PANELS):
-            self.query_one(f"#{name}").display = place in shown and not (waiting and place == TEXT)
-        self.opening.display = waiting and TEXT in shown
+        self.set_class(trying, "-trying")
+        self.set_class(Place.BELOW in places and Place.SIDE not in places, "-wide-below")
+        for panel in self.arrangement.panels:
+            text = panel.id == self.arrangement.text
+            self.query_one(f"#{panel.id}").display = panel.id in shown and not (waiting and text)
+        self.query_one(OpeningPanel).display = waiting and self.arrangement.text in shown
 
     def _focus_current(self) -> None:
-        name = "opening" if self.current == TEXT and stands(self.controller) else PANELS[self.current][0]
+        current = self.arrangement.current
+        waiting = current == self.arrangement.text and no_text(self.controller.timeline)
+        name = "opening" if waiting else current
         if self.focused is None or self.focused.id != name:
             self.set_focus(self.query_one(f"#{name}"), scroll_visible=False)
 
-    def action_panel(self, place: int) -> None:
-        """Go to a panel."""
-        grid = self.arrangement is Layout.GRID
-        self.why = place == SAMPLER or (self.why and place in ({TEXT, STEPS, TREE} if grid else {TEXT}))
-        self.wooded = place == TREE or (self.wooded and place not in ({STEPS} if grid else DECK))
-        self.current = place
-        self.other = place if place != TEXT else self.other
-        self.deck = place if place in DECK else self.deck
+    def go_to(self, panel: str) -> None:
+        """Make a panel the current one."""
+        self.arrangement.go(panel, self.layout_now)
         self.answer()
 
-    def action_why(self) -> None:
-        """Show why this token was chosen, or go back."""
-        if not self.why:
-            self.action_panel(SAMPLER)
-        else:
-            self.why, self.current, self.other = False, TEXT, CANDIDATES
+    def toggle(self, panel: str) -> None:
+        """Open a tool's panel, or close it."""
+        if self.arrangement.is_open(panel, self.shown):
+            self.arrangement.close(panel)
             self.answer()
-
-    def action_tree(self) -> None:
-        """Show the tree of branches, or go back."""
-        if TREE not in self._places():
-            self.action_panel(TREE)
         else:
-            self.wooded, self.current = False, TEXT
-            self.other = CANDIDATES if self.other == TREE else self.other
-            self.answer()
+            self.go_to(panel)
 
-    def action_panel_after(self, by: int) -> None:
-        """Go to a neighbouring panel."""
-        self.action_panel((self.current + by) % len(PANELS))
-
-    def action_enlarge(self) -> None:
+    def enlarge(self) -> None:
         """Give the current panel the whole screen, or back."""
-        self.enlarged = not self.enlarged
-        self.answer("Enlarged: f or esc goes back, tab to the next panel" if self.enlarged else "")
+        self.arrangement.enlarged = not self.arrangement.enlarged
+        enlarged = self.arrangement.enlarged
+        self.answer("Enlarged: f or esc goes back, tab to the next panel" if enlarged else "")
 
     def on_descendant_focus(self) -> None:
         """A click into a panel goes to it."""
-        names = [name for name, _ in PANELS]
-        if (
-            self.focused is not None
-            and self.focused.id in names
-            and self.current != names.index(self.focused.id)
+        focused = self.focused.id if self.focused is not None else None
+        if focused != self.arrangement.current and any(
+            panel.id == focused for panel in self.arrangement.panels
         ):
-            self.action_panel(names.index(self.focused.id))
+            self.go_to(str(focused))
 
-    def action_stop(self) -> None:
-        """Stop what the engine is doing, or else leave the enlarged panel, then the sampler; notices go too."""
-        self.app.clear_notifications()
-        if not self.stop_replay() and not self.controller.stop():
-            if self.stop_looking():
-                return
-            if self.enlarged:
-                self.action_enlarge()
-            elif self.why:
-                self.action_why()
-            elif TREE in self._places():
-                self.action_tree()
+    # ---- messages of the panels -------------------------------------------------------------
+
+    @on(CandidateChosen)
+    def _candidate_chosen(self, message: CandidateChosen) -> None:
+        if self.controller.stepping:
+            self.answer(self.controller.navigation.choose(message.id))
+
+    @on(CandidateClicked)
+    def _candidate_clicked(self, message: CandidateClicked) -> None:
+        self.panel(CandidatesPanel).highlight(message.id)
+        self.changed()
+
+    @on(SlotSelected)
+    def _slot_selected(self, message: SlotSelected) -> None:
+        self.controller.timeline.select(message.slot)
         self.answer()
 
-    def action_theme(self) -> None:
+    @on(ToolMessage)
+    def _tool_message(self, message: ToolMessage) -> None:
+        self.actions[message.tool].hear(message)
+
+    # ---- the rest of the host ---------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop what goes on, or else leave the enlarged panel, then the tools' panels; notices go too."""
+        self.app.clear_notifications()
+        arrangement = self.arrangement
+        if not self.controller.transport.stop():
+            if any(actions.stop() for actions in self.actions.values()):
+                return
+            below = arrangement.open_below
+            if arrangement.enlarged:
+                self.enlarge()
+            elif arrangement.open_side is not None:
+                self.toggle(arrangement.open_side)
+            elif below is not None and below in self.shown:
+                self.toggle(below)
+        self.answer()
+
+    def open(self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None) -> None:
+        """Show a screen or a dialog over this one."""
+        self.app.push_screen(screen, then)
+
+    def switch_theme(self) -> None:
         """Switch between dark and light."""
         self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
 
-    def action_help(self) -> None:
+    def help(self) -> None:
         """Show the help."""
-        self.app.push_screen(HelpDialog())
+        self.app.push_screen(HelpDialog(keys_markdown(self.table)))
+
+    def announce(self, text: str, title: str, severity: Severity = "information") -> None:
+        """Tell the person something that is no answer to a key; printable."""
+        self.app.notify(text, title=title, severity=severity, timeout=8, markup=False)
+
+    def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        """Do what takes long in a thread of its own; then give its result to the screen's thread."""
+        self.run_worker(lambda: self.app.call_from_thread(then, work()), thread=True)
+
+    def screenshot(self, title: str, then: Callable[[str], None]) -> None:
+        """Take a picture of the screen without the dialog that is about to close."""
+        self.call_after_refresh(lambda: then(self.app.export_screenshot(title=title)))
+
+    async def quit(self) -> None:
+        """Leave."""
+        await self.app.action_quit()

@@ -12,33 +12,26 @@ from engine.breakpoints import Breakpoints
 from engine.commands import Choose, Insert, MoveTo, Recall, Verify
 from engine.records import Step
 from inspector.display import token_label, visible
-from inspector.main.replay_words import picture_words, replay_words
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
+from inspector.state.mark_words import STAR, written
 from inspector.state.timeline import Phase, Timeline
-from inspector.tools.tree.notes import STAR
-from inspector.tools.tree.panel import written
 
 
-def pace_text(pace: float | None) -> str:
-    """A pace as the status line writes it."""
-    return "full pace" if pace is None else f"{pace:g} a second"
-
-
-def situation(controller: Controller, tree: bool = False) -> str:
+def situation(controller: Controller, panel: str = "") -> str:
     """What is going on, and the keys that matter now; printable.
 
     Args:
         controller: Knows it.
-        tree: Whether the keys are the tree's.
+        panel: What the tool whose panel is the current one has to say.
     """
     timeline = controller.timeline
     if timeline.returning:
         return f"Going live: {visible(timeline.returning)}. Esc stops it, what was recorded can be looked at"
-    if timeline.recorded and controller.replay is None:
+    if timeline.recorded and not controller.transport.recorded:
         return picture_words(timeline)
-    if controller.replay is not None and (timeline.following or timeline.running or not timeline.items):
-        return replay_words(controller.replay)
+    if words := controller.transport.describe():
+        return words
     match timeline.phase:
         case Phase.LOADING:
             return "Loading the model. Meanwhile: p another prompt, s sampling, q quit"
@@ -46,30 +39,19 @@ def situation(controller: Controller, tree: bool = False) -> str:
             return "No model. Press o to open another, q to quit"
         case Phase.EMPTY:
             return "No prompt. Press p to give one"
-        case Phase.PREFILL:
-            return _prefill(controller)
-        case Phase.RUNNING:
-            doing = "Skipping sure tokens" if controller.breaks.skipping else "Running"
-            return f"{doing} at {pace_text(controller.pace)}. Press space to pause, + or - for the pace"
-        case Phase.READY | Phase.RETURNING:
-            return _ready(controller, tree)
+        case _:
+            return _ready(controller, panel)
 
 
-def _prefill(controller: Controller) -> str:
+def picture_words(timeline: Timeline) -> str:
+    """What a picture of a recording tells its reader, who can press no key; printable."""
+    steps = f" of {len(timeline.steps):,} steps" if timeline.steps else ""
+    return f"A picture of a recording{steps}; `inspector replay` shows it token by token"
+
+
+def _ready(controller: Controller, panel: str) -> str:
     timeline = controller.timeline
-    done = timeline.chunks[-1].done if timeline.chunks else 0
-    total = len(timeline.prompt.tokens) if timeline.prompt else 0
-    where = f"{done:,} of {total:,} tokens"
-    if controller.prefilling.waits(timeline):
-        return f"Prefill stopped at {where}. Press space to go on, p for another prompt"
-    size = controller.prefilling.size
-    chunks = f" in chunks of {size:,}" if size else ""
-    return f"Prefill {where}{chunks}. Press esc to stop it, + or - for larger or smaller chunks"
-
-
-def _ready(controller: Controller, tree: bool) -> str:
-    timeline = controller.timeline
-    match controller.doing:
+    match controller.client.doing:
         case Verify():
             return "Recomputing the path from nothing to compare. Press esc to stop it"
         case Insert():
@@ -80,13 +62,13 @@ def _ready(controller: Controller, tree: bool) -> str:
             return "Computing dropped logits again. Press esc to stop it"
     if timeline.trial is not None:
         return "Trying other settings. ctrl+s goes on with them, esc discards them"
-    if tree:
-        return "↑ ↓ to a branch, ⏎ goes to its end, t goes back"
+    if panel:
+        return panel
     if not timeline.following:
         return _looking_back(timeline)
     if (finished := timeline.finished.get(timeline.tip)) is not None:
         return f"Finished: {finished.reason} ({visible(finished.detail)}). Space or r goes on past it"
-    if stopped := controller.breaks.stop_sentence(timeline.next):
+    if stopped := controller.runs.breakpoints.stop_sentence(timeline.next):
         return stopped
     return _tip(timeline)
 
@@ -134,15 +116,15 @@ class StatusLine(Widget):
             self.set_class(bool(answer), "-answer")
             self.refresh()
 
-    def show(self, controller: Controller, right: str, tree: bool = False) -> None:
+    def show(self, controller: Controller, right: str, panel: str = "") -> None:
         """Show the situation.
 
         Args:
             controller: Knows it.
             right: What stands at the right end: the panel, where one is shown at a time.
-            tree: Whether the tree is the current panel.
+            panel: What the tool whose panel is the current one has to say.
         """
-        shown = (situation(controller, tree), right, controller.breaks.points)
+        shown = (situation(controller, panel), right, controller.runs.breakpoints.points)
         if shown != (self.left, self.right, self.points):
             self.left, self.right, self.points = shown
             self.refresh()

@@ -1,209 +1,129 @@
-"""What goes to the engine and comes back: commands that are out, records that are taken in."""
+"""What goes to a backend and comes back: commands that are outstanding, and the one inlet for records."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TypeVar
 
-from engine import commands, records
-from engine.commands import (
-    Choose,
-    Command,
-    Configure,
-    GoOnPrefill,
-    Load,
-    MoveTo,
-    Prefill,
-    Recall,
-    Reroll,
-    Run,
-    TakeStep,
-    Verify,
-)
-from engine.settings import LoadSettings, Settings
-from inspector.session.player import Player
-from inspector.session.prefill import Prefilling, Prompt
-from inspector.session.sampler_queries import SamplerQueries
-from inspector.state.breakpoints import BreakpointState
-from inspector.state.timeline import Phase, Timeline
+from engine.commands import Cancel, Command, Load, LookAhead, Run, TakeStep
+from engine.records import Ended, Failure, Loading, Record
+from inspector.session.backend import Backend
+from inspector.state.timeline import Timeline
 
-_STOPPABLE: tuple[type[Command], ...] = (
-    Run,
-    TakeStep,
-    Prefill,
-    GoOnPrefill,
-    Verify,
-    Choose,
-    MoveTo,
-    Reroll,
-    Recall,
-    commands.Insert,
-    commands.Take,
-)
-"""What escape stops."""
-
-
-class Engine(Protocol):
-    """What the screen asks of `engine.thread.EngineThread`."""
-
-    def start(self) -> None: ...
-
-    def send(self, command: Command) -> None: ...
-
-    def close(self, timeout: float = 2.0) -> bool: ...
+Kind = TypeVar("Kind", bound=Command)
 
 
 class EngineClient:
-    """Sends commands, knows which of them are out, and keeps the timeline.
+    """Sends commands, knows which of them are outstanding, and keeps the timeline.
 
     Args:
-        engine: Takes the commands.
-        load: The model to open.
-        settings: Of the sampler.
-        prompt: Prefilled as soon as the model is there; an empty one waits for the person.
+        backend: Takes the commands; another one may take its place.
     """
 
-    def __init__(self, engine: Engine, load: LoadSettings, settings: Settings, prompt: Prompt) -> None:
-        self.engine = engine
-        self.load = load
-        self.settings = settings
-        self.prompt = prompt
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
         self.timeline = Timeline()
         self.outstanding: deque[Command] = deque()
-        """Sent and not ended, in the order in which the engine does them."""
-        self.pace: float | None = None
-        self.prefilling = Prefilling(self._send, lambda: list(self.outstanding))
-        self.questions = SamplerQueries(engine.send, settings)
-        self.replay: Player | None = None
-        """The recording that is on show, None while a session is lived through."""
-        self.takes: Callable[[records.Record], bool] = lambda record: False
-        """Asked about each record of the engine first; what it takes goes no further."""
-        self.breaks = BreakpointState()
-        self.listeners: list[Callable[[records.Record], None]] = [self.breaks.receive]
-        """Called with every record, after the timeline took it in and what ended is no longer outstanding."""
-        self._again: TakeStep | None = None
-        """The step that was asked for by drawing again at an older token."""
-        self._refused = False
+        """Sent and not ended, in the order in which the backend does them."""
+        self.intercept: Callable[[Record], bool] = lambda record: False
+        """Asked about each record first; what it takes goes no further."""
+        self.parts: list[Callable[[Record], None]] = []
+        """Called with each record after the timeline took it in, while the command that it ends is outstanding."""
+        self.listeners: list[Callable[[Record], None]] = []
+        """Called last, when what ended is no longer outstanding."""
+        self.runs: Callable[[], bool] = lambda: False
+        """Tells whether something goes on by itself: a run of the engine, or a recording that plays."""
+        self._cancelled: set[int] = set()
 
     # ---- records in -------------------------------------------------------------------------
 
-    def receive(self, record: records.Record) -> None:
-        """Take in one record of the engine."""
-        if self.takes(record):
+    def receive(self, record: Record) -> None:
+        """Take in one record, live or recorded: all that is on show follows from these."""
+        if self.intercept(record):
             return
         if self.timeline.facts is not None and _ends_model(record):
             self.timeline = Timeline()
         self.timeline.apply(record)
-        self.questions.receive(record, self.timeline)
-        match record:
-            case records.ModelFacts():
-                self._prepare()
-            case records.Step(parent=parent) if self._branches_at(parent):
-                self.timeline.select(None)
-            case records.Step() if self._again is not None and self.doing is self._again:
-                self.timeline.select(len(self.timeline.items) - 1)
-            case records.Failure(command="Configure"):
-                self._refused = True
-            case records.Ended():
-                self._end(record)
-            case _:
-                pass
+        for part in self.parts:
+            part(record)
+        if isinstance(record, Ended):
+            self._end(record)
+        self.note_running()
         for listener in self.listeners:
             listener(record)
 
-    def tell(self, record: records.Record) -> None:
-        """Take in one record of a recording: it is shown, and nothing follows from it."""
-        self.timeline.apply(record)
-        if isinstance(record, records.PromptOpened | records.Step):
-            self.questions.receive(record, self.timeline)
-        for listener in self.listeners:
-            listener(record)
+    def _end(self, ended: Ended) -> None:
+        self._cancelled.discard(ended.id)
+        if (command := self.find(ended.id)) is not None:
+            self.outstanding.remove(command)
 
-    def use(self, settings: Settings) -> None:
-        """Settings were in force from here on in a recording."""
-        self.settings = self.questions.in_force = settings
+    def note_running(self) -> None:
+        """Have the timeline show whether something runs: nobody else writes that."""
+        self.timeline.running = self.runs()
+
+    # ---- commands out -----------------------------------------------------------------------
 
     @property
     def doing(self) -> Command | None:
-        """The command that the engine is at, None while it waits."""
+        """The command that the backend is at, None while it waits."""
         return self.outstanding[0] if self.outstanding else None
 
-    def _branches_at(self, node: int) -> bool:
-        """Whether the engine is taking what was chosen after a node."""
-        return isinstance(self.doing, Choose | commands.Take | commands.Insert) and self.doing.node == node
+    def find(self, id: int) -> Command | None:
+        """The outstanding command of a number."""
+        return next((command for command in self.outstanding if command.id == id), None)
 
-    def _prepare(self) -> None:
-        self._send(Configure(self.settings))
-        if self.prompt.text:
-            self.prefilling.begin(self.prompt)
+    def of(self, *kinds: type[Kind]) -> list[Kind]:
+        """The outstanding commands of some classes, those that were cancelled too."""
+        return [command for command in self.outstanding if isinstance(command, kinds)]
 
-    def _end(self, ended: records.Ended) -> None:
-        for command in self.outstanding:
-            if type(command).__name__ == ended.command:
-                self.outstanding.remove(command)
-                if isinstance(command, Configure):
-                    self._configured(command)
-                break
-        self.timeline.running = any(self._out(Run))
+    def under_way(self, *kinds: type[Kind]) -> list[Kind]:
+        """The outstanding commands of some classes that were not cancelled."""
+        return [command for command in self.of(*kinds) if command.id not in self._cancelled]
 
-    def _configured(self, command: Configure) -> None:
-        """Settings that the engine refused are not those that it samples with."""
-        if not self._refused:
-            self.questions.in_force = command.settings
-        elif not self._out(Configure):
-            self.settings = self.questions.in_force
-        self._refused = False
+    def ask(self, command: Command) -> None:
+        """Send a question that needs no forward: nothing waits for it."""
+        self.backend.send(command)
 
-    def _out(self, kind: type[Command]) -> list[Command]:
-        return [command for command in self.outstanding if isinstance(command, kind)]
+    def send(self, command: Command) -> None:
+        """Send a command after those that are outstanding."""
+        self.cancel(*self.of(LookAhead))  # asked for while nothing else was to be done
+        self.outstanding.append(command)
+        self.backend.send(command)
+        self.note_running()
 
     def do(self, command: Command) -> None:
-        """Pause the run, if there is one, and have the engine do something."""
+        """Pause the run, if there is one, and send a command."""
         self.pause()
-        self._send(command)
+        self.send(command)
 
-    def _send(self, command: Command) -> None:
-        self._cancel(commands.LookAhead)  # asked for while nothing else was to be done
-        self.outstanding.append(command)
-        self.engine.send(command)
+    # ---- stopping ---------------------------------------------------------------------------
 
-    # ---- stopping -----------------------------------------------------------------------------
+    def cancel(self, *found: Command) -> bool:
+        """Cancel commands, outstanding ones or questions; returns whether there were any."""
+        for command in found:
+            if command.id not in self._cancelled:
+                self._cancelled.add(command.id)
+                self.backend.send(Cancel(command.id))
+        return bool(found)
 
     def pause(self) -> None:
         """Stop the run and the steps that were queued, at the next step."""
-        self._cancel(Run, TakeStep)
+        self.cancel(*self.of(Run), *self.of(TakeStep))
 
     def stop(self) -> bool:
-        """Stop whatever can be stopped.
+        """Cancel whatever escape stops; returns whether there was anything."""
+        return self.cancel(*(command for command in self.outstanding if command.stoppable))
 
-        Returns:
-            Whether there was anything.
-        """
-        return self._cancel(*_STOPPABLE)
+    def make_way(self) -> None:
+        """Cancel what another model or another prompt replaces."""
+        self.cancel(*(each for each in self.outstanding if each.stoppable or isinstance(each, Load)))
 
     def leave(self) -> None:
-        """Stop whatever the engine does: something else will be on show."""
-        for command in self.outstanding:
-            command.cancel.set()
-
-    def _cancel(self, *kinds: type[Command]) -> bool:
-        found = [command for command in self.outstanding if isinstance(command, kinds)]
-        for command in found:
-            command.cancel.set()
-        return bool(found)
-
-    def _cancel_all(self) -> None:
-        self._cancel(Load, *_STOPPABLE)
-
-    @property
-    def stepping(self) -> bool:
-        """Whether a prompt is in the cache, so that steps, moves and choices mean something."""
-        return self.timeline.phase in (Phase.READY, Phase.RUNNING)
+        """Cancel whatever the backend does: something else will be on show."""
+        self.cancel(*self.outstanding)
 
 
-def _ends_model(record: records.Record) -> bool:
+def _ends_model(record: Record) -> bool:
     """Whether the engine let go of the model that it had: another is on its way, or failed to come."""
-    return isinstance(record, records.Loading) or (
-        isinstance(record, records.Failure) and record.command == "Load"
-    )
+    return isinstance(record, Loading) or (isinstance(record, Failure) and record.command == Load.kind)

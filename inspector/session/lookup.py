@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from engine.commands import Command
 from engine.records import Ended, Failure, Record
+from inspector.session.client import EngineClient
 
 Answer = TypeVar("Answer", bound=Record)
 
@@ -17,18 +18,17 @@ class Lookup(Generic[Answer]):
     Args:
         question: The command that asks.
         answer: The record that answers it.
-        send: Sends a command to the engine.
+        client: Sends the questions and gives the records.
     """
 
-    def __init__(
-        self, question: type[Command], answer: type[Answer], send: Callable[[Command], None]
-    ) -> None:
-        self._name, self._kind, self._send = question.__name__, answer, send
+    def __init__(self, question: type[Command], answer: type[Answer], client: EngineClient) -> None:
+        self._question, self._answer, self._client = question.kind, answer, client
         self._out: Command | None = None
         self._wanted: Command | None = None
         """The question whose answer is waited for, sent or not."""
         self.tell: Callable[[Answer | Failure], None] = lambda _: None
         """Called with the answer to the latest question, or with why there is none."""
+        client.listeners.append(self._receive)
 
     def ask(self, question: Command) -> None:
         """Ask something; what was asked before and isn't answered yet no longer matters."""
@@ -36,26 +36,27 @@ class Lookup(Generic[Answer]):
         if self._out is None:
             self._ask()
         elif self._out != question:
-            self._out.cancel.set()  # the latest is asked when it has ended
+            self._client.cancel(self._out)  # the latest is asked when it has ended
 
     def drop(self) -> None:
         """Nobody waits for an answer any more."""
         self._wanted, self.tell = None, lambda _: None
         if self._out is not None:
-            self._out.cancel.set()
+            self._client.cancel(self._out)
 
-    def receive(self, record: Record) -> None:
-        """Take in one record of the engine."""
-        if isinstance(record, Ended) and record.command == self._name:
+    def _receive(self, record: Record) -> None:
+        if isinstance(record, Ended) and record.command == self._question:
             self._out = None
             self._ask()
         elif self._out is None or self._out != self._wanted:
             return
-        elif isinstance(record, self._kind) or (isinstance(record, Failure) and record.command == self._name):
+        elif isinstance(record, self._answer) or (
+            isinstance(record, Failure) and record.command == self._question
+        ):
             self._wanted = None
             self.tell(record)
 
     def _ask(self) -> None:
         if self._wanted is not None:
             self._out = self._wanted
-            self._send(self._out)
+            self._client.ask(self._out)

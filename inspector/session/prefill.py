@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from engine.commands import Command, GoOnPrefill, Prefill
+from inspector.session.client import EngineClient
 from inspector.state.timeline import Phase, Timeline
 
 LEAST, MOST = 1, 2048
@@ -25,49 +25,46 @@ class Prompt:
     """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
 
 
-class Prefilling:
+class PrefillControl:
     """Sends prefills.
 
     Args:
-        send: Sends a command to the engine.
-        out: The commands that are out.
+        client: Takes the commands.
     """
 
-    def __init__(self, send: Callable[[Command], None], out: Callable[[], list[Command]]) -> None:
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
         self.size: int | None = None
         """Tokens a chunk, None for as many as take about 100 ms."""
-        self._send, self._out = send, out
 
     def begin(self, prompt: Prompt) -> None:
         """Begin a new tree with a prompt."""
-        self._send(Prefill(prompt.text, prompt.chat, prompt.system, prompt.echo, self.size))
+        self._client.send(Prefill(prompt.text, prompt.chat, prompt.system, prompt.echo, self.size))
 
-    def waits(self, timeline: Timeline) -> bool:
+    @property
+    def waits(self) -> bool:
         """Whether a prefill was stopped on its way, and can be gone on with."""
-        return timeline.phase is Phase.PREFILL and not self._under_way()
+        return self._client.timeline.phase is Phase.PREFILL and not self._under_way()
 
     def go_on(self) -> None:
         """Go on with the prefill that waits."""
-        self._send(GoOnPrefill(self.size))
+        self._client.send(GoOnPrefill(self.size))
 
-    def resize(self, timeline: Timeline, by: int) -> str:
+    def resize(self, by: int) -> str:
         """Double the chunks, or halve them with -1; a prefill under way goes on with them.
 
         Returns:
-            What to tell the person.
+            The answer for the person.
         """
-        size = (self.size or _last(timeline)) * 2 if by > 0 else (self.size or _last(timeline)) // 2
-        self.size = max(LEAST, min(MOST, size))
-        if (under_way := self._under_way()) is not None:
-            under_way.cancel.set()
+        size = self.size or _last(self._client.timeline)
+        self.size = max(LEAST, min(MOST, size * 2 if by > 0 else size // 2))
+        if under_way := self._under_way():
+            self._client.cancel(under_way[0])
             self.go_on()
         return f"Chunks of {self.size:,} tokens"
 
-    def _under_way(self) -> Command | None:
-        kinds = (Prefill, GoOnPrefill)
-        return next(
-            (each for each in self._out() if isinstance(each, kinds) and not each.cancel.is_set()), None
-        )
+    def _under_way(self) -> list[Command]:
+        return self._client.under_way(Prefill, GoOnPrefill)
 
 
 def _last(timeline: Timeline) -> int:

@@ -14,6 +14,7 @@ from engine import records
 from engine.commands import Command, Explain, WhatIf
 from engine.records import Distribution
 from engine.settings import Settings
+from inspector.session.client import EngineClient
 from inspector.state.timeline import Phase, StageExplanation, Timeline, Trial
 
 PATIENCE = 0.25
@@ -33,19 +34,19 @@ class SamplerQueries:
     """Asks about what is on show, and keeps the answers in the timeline.
 
     Args:
-        send: Sends a command to the engine.
+        client: Sends the questions and gives the records.
         settings: That the engine begins with.
         clock: Seconds, for the patience.
     """
 
     def __init__(
-        self, send: Callable[[Command], None], settings: Settings, clock: Callable[[], float] = monotonic
+        self, client: EngineClient, settings: Settings, clock: Callable[[], float] = monotonic
     ) -> None:
         self.watching = False
         """Whether the sampler is on show: nothing is asked otherwise."""
         self.in_force = settings
         """The settings that the engine samples with."""
-        self._send, self._clock = send, clock
+        self._client, self._clock = client, clock
         self._made: dict[int, Settings] = {}
         """The settings with which each step was picked, by its node."""
         self._explain: _Out[tuple[Distribution, Settings | None]] | None = None
@@ -53,6 +54,7 @@ class SamplerQueries:
         self._asked = float("-inf")
         self.recalled: frozenset[int] = frozenset()
         """Nodes whose logits were computed again last: where they are wanted still, they were dropped at once."""
+        client.parts.append(self._receive)
 
     # ---- asking -----------------------------------------------------------------------------
 
@@ -91,7 +93,7 @@ class SamplerQueries:
             return
         self._explain = _Out(Explain(timeline.before, settings), (distribution, settings))
         self._asked = self._clock()
-        self._send(self._explain.command)
+        self._client.ask(self._explain.command)
 
     def _ask_what_if(self, timeline: Timeline, trial: Trial) -> None:
         about = (trial.settings, timeline.tip)
@@ -101,12 +103,12 @@ class SamplerQueries:
             self._outdate(self._what_if, self._what_if.about == about)
             return
         self._what_if = _Out(WhatIf(*about), about)
-        self._send(self._what_if.command)
+        self._client.ask(self._what_if.command)
 
     def _outdate(self, out: _Out[Asked], still_wanted: bool) -> None:
         """Cancel a question whose answer nobody waits for any more; the next is asked when it has ended."""
         if not still_wanted:
-            out.command.cancel.set()
+            self._client.cancel(out.command)
 
     def used(self, timeline: Timeline) -> Settings | None:
         """The settings with which the token of the selected slot was, or will be, picked."""
@@ -115,8 +117,9 @@ class SamplerQueries:
 
     # ---- answers ----------------------------------------------------------------------------
 
-    def receive(self, record: records.Record, timeline: Timeline) -> None:
+    def _receive(self, record: records.Record) -> None:
         """Take in one record, after the timeline did."""
+        timeline = self._client.timeline
         match record:
             case records.PromptOpened():
                 self._forget(timeline)
@@ -124,18 +127,18 @@ class SamplerQueries:
                 self._made[record.node] = self.in_force
             case records.Explained():
                 self._told(timeline, record, None)
-            case records.Failure(command="Explain"):
+            case records.Failure(command=Explain.kind):
                 self._told(timeline, None, record)
             case records.WhatIfAnswered():
                 self._answered(timeline, record)
-            case records.Failure(command="WhatIf"):
+            case records.Failure(command=WhatIf.kind):
                 self._unanswered(timeline)
             case records.Recalled():
                 self.recalled = frozenset(record.nodes)
                 self._ask_again(timeline)
-            case records.Ended(command="Explain"):
+            case records.Ended(command=Explain.kind):
                 self._explain = None
-            case records.Ended(command="WhatIf"):
+            case records.Ended(command=WhatIf.kind):
                 self._what_if = None
             case _:
                 pass

@@ -138,6 +138,10 @@ class Timeline:
         """Look at a slot; None or one past the end follows the tip."""
         self._slot = None if slot is None or slot >= len(self.items) else max(0, slot)
 
+    def walk(self, by: int) -> None:
+        """Look at the token so many slots away, as far as the path goes."""
+        self.select(max(0, self.slot + by))
+
     def expect(self, slot: int) -> None:
         """Look at a slot of the path that a move is about to bring; until then, and without it, follow the tip."""
         self._slot = slot

@@ -62,7 +62,7 @@ async def measure() -> Watch:
     watch = Watch()
     app = watch.app
     async with app.run_test(size=(120, 40)) as pilot:
-        while app.controller.timeline.prefilled is None or app.controller.outstanding:
+        while app.controller.timeline.prefilled is None or app.controller.client.outstanding:
             await asyncio.sleep(0.05)
         for key in ("l", *["space"] * ROUNDS):
             known = len(watch.shown)

@@ -17,7 +17,7 @@ from pathlib import Path
 from engine.settings import LoadSettings, Settings
 from engine.trace import save_as
 from inspector.app import InspectorApp
-from inspector.tools.recordings.traces import Opening
+from inspector.session.playback import Opening
 from tests.benchmarks.trace import long, recorded
 
 
@@ -47,9 +47,9 @@ async def measure(path: Path) -> None:
 async def until_settled(app: InspectorApp) -> list[float]:
     """Seconds of each frame until all is read and shown."""
     frames = []
-    while app.controller.replay is not None and not app.controller.replay.settled:
+    while app.playback.player is not None and not app.playback.player.settled:
         began = time.perf_counter()
-        app.traces.tick()
+        app.playback.tick()
         frames.append(time.perf_counter() - began)
         await asyncio.sleep(0.001)
     return frames

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from textual.pilot import Pilot
 
-from engine.commands import ASIDES, Command
-from engine.records import Ended, Record
+from engine.commands import Cancel, Command
+from engine.records import Ended, Failure, Record
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from tests.inspector.fakes import Session
@@ -21,13 +22,21 @@ class FakeEngine:
     def __init__(self) -> None:
         self.sent: list[Command] = []
         self.asked: list[Command] = []
+        self.cancels: set[int] = set()
         self.started = self.closed = False
 
     def start(self) -> None:
         self.started = True
 
     def send(self, command: Command) -> None:
-        (self.asked if isinstance(command, ASIDES) else self.sent).append(command)
+        if isinstance(command, Cancel):
+            self.cancels.add(command.target)
+        else:
+            (self.asked if command.aside else self.sent).append(command)
+
+    def cancelled(self, command: Command) -> bool:
+        """Whether a command was cancelled."""
+        return command.id in self.cancels
 
     def close(self, timeout: float = 2.0) -> bool:
         self.closed = True
@@ -35,12 +44,20 @@ class FakeEngine:
 
     @property
     def names(self) -> list[str]:
-        """Class names of the commands."""
-        return [type(command).__name__ for command in self.sent]
+        """Kinds of the commands."""
+        return [command.kind for command in self.sent]
 
     def last(self, kind: type[Command]) -> Command:
         """The command of a kind that was sent last."""
         return next(command for command in reversed(self.sent) if isinstance(command, kind))
+
+
+def addressed(record: Record, outstanding: Iterable[Command]) -> Record:
+    """A record by hand with the number of the command that it answers: the first outstanding one of its kind."""
+    if isinstance(record, Ended | Failure) and not record.id:
+        found = next((command for command in outstanding if command.kind == record.command), None)
+        return replace(record, id=found.id) if found is not None else record
+    return record
 
 
 class Rig:
@@ -69,7 +86,9 @@ class Rig:
     async def push(self, records: Iterable[Record]) -> None:
         """Hand out records as the engine would, and have them shown."""
         for record in records:
-            self.app.emit(record)
+            if isinstance(record, Ended | Failure) and self.app.inbox:
+                self.app.drain()  # what was sent in answer to the records before it may be what it ends
+            self.app.emit(addressed(record, [*self.app.controller.client.outstanding, *self.engine.asked]))
         self.app.drain()
         await self.pilot.pause()
 

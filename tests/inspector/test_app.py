@@ -9,6 +9,7 @@ from engine import commands
 from engine.records import Ended
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.main.panels.text import TextPanel
 from tests.inspector.rig import FakeEngine, Rig, run
 
 
@@ -46,7 +47,7 @@ def test_many_records_of_one_frame_are_shown_once():
     async def test(rig: Rig) -> None:
         await rig.ready()
         shows = []
-        rig.app.main.text.show = shows.append  # type: ignore[method-assign]
+        rig.app.main.panel(TextPanel).show = shows.append  # type: ignore[method-assign]
         for record in rig.session.steps(9):
             rig.app.emit(record)
         for _ in range(3):

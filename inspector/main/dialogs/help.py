@@ -25,7 +25,11 @@ def page(name: str) -> str:
 
 
 class HelpDialog(Dialog[None]):
-    """Shows the keys and what the panels mean."""
+    """Shows the keys and what the panels mean.
+
+    Args:
+        keys: The page of keys, in Markdown.
+    """
 
     HEADING: ClassVar[str] = "Help"
     LEAVE: ClassVar[str] = "Close"
@@ -34,6 +38,10 @@ class HelpDialog(Dialog[None]):
         Binding("left,right,tab", "other_page", "Other page", tooltip="Show the other page.", priority=True),
         Binding("question_mark,q", "leave", "Close", show=False),
     ]
+
+    def __init__(self, keys: str) -> None:
+        super().__init__()
+        self._keys = keys
 
     def body(self) -> Iterable[Widget]:
         with TabbedContent(id="help-tabs"):
@@ -47,8 +55,7 @@ class HelpDialog(Dialog[None]):
         name = (message.pane.id or "").removeprefix("help-")
         place = self.query_one(f"#page-{name}", VerticalScroll)
         if not place.children:
-            text = page(name)
-            place.mount(KeysPage(text) if name == "keys" else Markdown(text, open_links=False))
+            place.mount(KeysPage(self._keys) if name == "keys" else Markdown(page(name), open_links=False))
 
     def action_other_page(self) -> None:
         """Show the other page, ready to be scrolled."""

@@ -11,6 +11,7 @@ from textual.message import Message
 from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector import scales
 from inspector.display import pad, token_label, visible
+from inspector.main.messages import CandidateChosen
 from inspector.main.panels.ahead import LEAST, Form, Ghost, alone, fitted, form, ghost
 from inspector.main.panels.candidate_columns import (
     ID,
@@ -57,13 +58,6 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     """Row that Enter takes; it begins at the token that stands there."""
     ahead: LookAheadLines | None = None
     """What is known of what might come."""
-
-    class CandidateChosen(Message):
-        """The highlighted candidate was clicked again: take it."""
-
-        def __init__(self, id: int) -> None:
-            self.id = id
-            super().__init__()
 
     class CandidateHighlighted(Message):
         """Another row was highlighted."""
@@ -129,7 +123,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             return
         index = self._places[at.y - 1]
         if index == self.highlighted:
-            self.post_message(self.CandidateChosen(self._rows[index].id))
+            self.post_message(CandidateChosen(self._rows[index].id))
         else:
             self._highlight(index)
 

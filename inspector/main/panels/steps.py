@@ -23,6 +23,7 @@ from textual.widget import Widget
 from engine.records import Step
 from inspector import scales
 from inspector.display import pad, token_label, truncate
+from inspector.main.messages import SlotSelected
 from inspector.main.panels.series import Series
 from inspector.main.panels.strip import StepStrip
 from inspector.state.timeline import Timeline
@@ -262,13 +263,6 @@ One row for each token that was generated, and what it cost.
     metric: reactive[str] = reactive("surprisal", init=False)
     """Name of the metric of strip and heat, one of `scales.METRICS`."""
 
-    class SlotSelected(Message):
-        """A step was clicked."""
-
-        def __init__(self, slot: int) -> None:
-            self.slot = slot
-            super().__init__()
-
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._timeline: Timeline | None = None
@@ -328,4 +322,4 @@ One row for each token that was generated, and what it cost.
     def _step_clicked(self, message: StepsTable.StepClicked | StepStrip.StepClicked) -> None:
         message.stop()
         if self._timeline is not None:
-            self.post_message(self.SlotSelected(self._timeline.boundary + message.index))
+            self.post_message(SlotSelected(self._timeline.boundary + message.index))

@@ -15,7 +15,6 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.content import Content
-from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -24,6 +23,7 @@ from textual.strip import Strip
 from engine.records import Step
 from inspector import scales
 from inspector.display import token_text, visible
+from inspector.main.messages import SlotSelected
 from inspector.state.timeline import Item, Timeline
 from inspector.widgets.brush import Brush, legend
 from inspector.widgets.canvas import Row, centred, colourful, is_dark, lay, same, waiting
@@ -69,13 +69,6 @@ the block at the end is the token to come.
 
     metric: reactive[str] = reactive("surprisal", init=False)
     """Name of the heat, one of `scales.METRICS`."""
-
-    class SlotSelected(Message):
-        """A token, or the token to come, was clicked."""
-
-        def __init__(self, slot: int) -> None:
-            self.slot = slot
-            super().__init__()
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -239,7 +232,7 @@ the block at the end is the token to come.
     def on_click(self, event: events.Click) -> None:
         slot = event.style.meta.get("slot")
         if slot is not None and self.text_selection is None:
-            self.post_message(self.SlotSelected(slot))
+            self.post_message(SlotSelected(slot))
 
     # ---- selecting and copying --------------------------------------------------------------
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from engine.beam_settings import BeamSettings
 from engine.commands import GoOnBeams, MoveTo, SearchBeams
-from inspector.session.controller import MAX_QUEUED_STEPS, Controller
+from inspector.session.controller import Controller
+from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.beams import BeamSearch
 
 
@@ -45,11 +46,8 @@ class BeamControl:
 
     def _out(self) -> list[SearchBeams | GoOnBeams]:
         """What is asked for and neither ended nor cancelled."""
-        return [
-            command
-            for command in self.controller.outstanding
-            if isinstance(command, SearchBeams | GoOnBeams) and not command.cancel.is_set()
-        ]
+        client = self.controller.client
+        return [*client.under_way(SearchBeams), *client.under_way(GoOnBeams)]
 
     def begin(self, settings: BeamSettings) -> None:
         """Begin a search and take its first step; the session stands afterwards where it stood."""
@@ -57,24 +55,24 @@ class BeamControl:
         self.pause()
         start, tip = self.start, self.controller.timeline.tip
         if start == tip:
-            self.controller.do(SearchBeams(settings, steps=1))
+            self.controller.client.do(SearchBeams(settings, steps=1))
             return
         for command in (MoveTo(start), SearchBeams(settings, steps=1), MoveTo(tip)):
-            self.controller.do(command)
+            self.controller.client.do(command)
 
     def step(self) -> None:
         """Take one step, or pause."""
         if self.running:
             self.pause()
         elif self._waits and len(self._out()) < MAX_QUEUED_STEPS:
-            self.controller.do(GoOnBeams(steps=1))
+            self.controller.client.do(GoOnBeams(steps=1))
 
     def run(self) -> None:
         """Go on to the end, or pause."""
         if self.running:
             self.pause()
         elif self._waits:
-            self.controller.do(GoOnBeams())
+            self.controller.client.do(GoOnBeams())
 
     @property
     def _waits(self) -> bool:
@@ -82,11 +80,10 @@ class BeamControl:
 
     def pause(self) -> None:
         """Stop after the step that is under way."""
-        for command in self._out():
-            command.cancel.set()
+        self.controller.client.cancel(*self._out())
 
     def go(self, node: int) -> None:
         """Stand at the end of a beam."""
         self.pause()
         self.controller.timeline.select(None)
-        self.controller.do(MoveTo(node))
+        self.controller.client.do(MoveTo(node))

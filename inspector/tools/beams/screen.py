@@ -9,11 +9,11 @@ from textual import events, getters, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
 from engine import records
-from inspector.main.dialogs.help import HelpDialog
+from inspector.main.tool import Host
+from inspector.main.tool_screen import ToolScreen
 from inspector.tools.beams.control import BeamControl
 from inspector.tools.beams.form import BeamForm
 from inspector.tools.beams.reading import BeamReading
@@ -23,7 +23,7 @@ from inspector.tools.beams.tree import BeamTree
 from inspector.tools.beams.view import BeamEntry, against, entries, passing
 from inspector.tools.beams.window import pieces
 from inspector.tools.beams.words import begun_after, hints, situation
-from inspector.tools.compare.screen import keys
+from inspector.widgets.key_hints import key_hints
 
 ABOUT = (
     "Several continuations at once, the best of them kept",
@@ -37,10 +37,11 @@ LOW, TALL = 22, 32
 """Rows from which list and tree stand under one another, and from which the text of a beam has room too."""
 
 
-class BeamScreen(Screen[int]):
+class BeamScreen(ToolScreen[int]):
     """Searches with beams; returns the node of the beam that is to be gone to, None to stay.
 
     Args:
+        host: The main screen.
         control: Knows the engine and what was asked for last.
     """
 
@@ -60,8 +61,6 @@ class BeamScreen(Screen[int]):
         Binding("tab", "turn(1)", "Next view", tooltip="Change between list, tree and text."),
         Binding("shift+tab", "turn(-1)", "View before", tooltip="Change back between list, tree and text."),
         Binding("escape,B,q", "leave", "Back", tooltip="Go back; the search waits and goes on with B."),
-        Binding("T", "theme", "Dark or light", tooltip="Switch between the dark and the light theme."),
-        Binding("question_mark", "help", "Help", tooltip="Show the keys and what is shown."),
     ]
     AUTO_FOCUS = ""
 
@@ -70,8 +69,8 @@ class BeamScreen(Screen[int]):
     reading = getters.query_one("#beam-reading", BeamReading)
     lattice = getters.query_one("#beam-lattice", BeamTree)
 
-    def __init__(self, control: BeamControl) -> None:
-        super().__init__()
+    def __init__(self, host: Host, control: BeamControl) -> None:
+        super().__init__(host)
         self.control = control
         self.at: int | None = None
         """The step that is looked at, None for the last one."""
@@ -82,7 +81,6 @@ class BeamScreen(Screen[int]):
         self._place = 0
         self._view = 0
         self._rows = 0
-        self._stale = False
         self._setting = control.search is None
 
     def compose(self) -> ComposeResult:
@@ -97,16 +95,10 @@ class BeamScreen(Screen[int]):
         yield Static(id="beam-keys")
 
     def on_mount(self) -> None:
-        """Take in what the engine tells from now on."""
-        self.control.controller.listeners.append(self._receive)
-        self.control.controller.timeline.beams.refused = None  # it was said then
-        self.call_after_refresh(self.show)
+        """Begin with the settings, where there is no search."""
+        self.host.controller.timeline.beams.refused = None  # it was said then
         if self.setting:
             self.call_after_refresh(self.form.begin)
-
-    def on_unmount(self) -> None:
-        """Listen no more."""
-        self.control.controller.listeners.remove(self._receive)
 
     def on_screen_resume(self) -> None:
         """Catch up with what happened under another screen."""
@@ -118,14 +110,9 @@ class BeamScreen(Screen[int]):
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def _receive(self, record: records.Record) -> None:
+    def receive(self, record: records.Record) -> None:
+        """Take in one record."""
         self.changed()
-
-    def changed(self) -> None:
-        """Have everything shown anew: once, however often this is called before."""
-        if not self._stale:
-            self._stale = True
-            self.call_next(self.show)
 
     @property
     def setting(self) -> bool:
@@ -139,11 +126,10 @@ class BeamScreen(Screen[int]):
         return steps if self.at is None else min(self.at, steps)
 
     def show(self) -> None:
-        """Show everything anew, now."""
-        self._stale = False
+        """Show everything, now."""
         if not (self.is_current and self.query("#beam-keys")):
             return  # it is left, or not there yet: records come all the time
-        beams = self.control.controller.timeline.beams
+        beams = self.host.controller.timeline.beams
         self.listed = entries(beams, self.step) if self.step else []
         self._pick()
         self._arrange()
@@ -187,7 +173,7 @@ class BeamScreen(Screen[int]):
                 yield place
 
     def _older(self) -> Iterator[int]:
-        path = self.control.controller.timeline.beams.path(self.node) if self.node is not None else []
+        path = self.host.controller.timeline.beams.path(self.node) if self.node is not None else []
         before = {each.node for each in path}
         return (place for place, entry in enumerate(self.listed) if entry.node in before)
 
@@ -199,7 +185,7 @@ class BeamScreen(Screen[int]):
     def _write(self) -> None:
         """The lines around the panels."""
         width, entry = self.size.width - 2, self.entry
-        search, beams = self.control.search, self.control.controller.timeline.beams
+        search, beams = self.control.search, self.host.controller.timeline.beams
         self.query_one("#beam-place", Static).update(begun_after(self.control, self.setting, width))
         self.query_one("#beam-asked", Static).update(Content(asked(search, width < 64) if search else ""))
         beside = beside_greedy(entry, against(beams, entry, self.step)) if entry else ""
@@ -208,7 +194,7 @@ class BeamScreen(Screen[int]):
         status = self.query_one("#beam-status", Static)
         status.update(Content(self.answer or said.text))
         status.set_class(said.wrong or bool(self.answer), "-answer")
-        self.query_one("#beam-keys", Static).update(keys(width, hints(self.control, self.setting)))
+        self.query_one("#beam-keys", Static).update(key_hints(width, hints(self.control, self.setting)))
 
     @property
     def views(self) -> tuple[frozenset[str], ...]:
@@ -334,11 +320,3 @@ class BeamScreen(Screen[int]):
             return
         self.control.pause()
         self.dismiss(None)
-
-    def action_theme(self) -> None:
-        """Switch between dark and light."""
-        self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
-
-    def action_help(self) -> None:
-        """Show the help."""
-        self.app.push_screen(HelpDialog())

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rich.cells import cell_len
 from textual import events, getters, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
 from inspector.display import token_label, visible
-from inspector.main.dialogs.help import HelpDialog
-from inspector.session.controller import Controller
+from inspector.main.tool import Host
+from inspector.main.tool_screen import ToolScreen
 from inspector.state.timeline import Item, Timeline
 from inspector.tools.compare.comparison import Comparison, compare, nearest, others
 from inspector.tools.compare.figures import GapChart, TotalsPanel
 from inspector.tools.compare.lines import LEFT, RIGHT
 from inspector.tools.compare.table import CompareTable
+from inspector.widgets.key_hints import key_hints
 
 LOOK_SECONDS = 0.5
 """Between two looks at whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
@@ -44,11 +42,11 @@ class ComparedPlace:
     """The token to look at."""
 
 
-class CompareScreen(Screen[ComparedPlace]):
+class CompareScreen(ToolScreen[ComparedPlace]):
     """Compares the current path, on the left, with one other branch.
 
     Args:
-        controller: Its timeline has a branch besides the current path.
+        host: The main screen; its timeline has a branch besides the current path.
         other: Where the branch ends that is shown first.
     """
 
@@ -68,8 +66,6 @@ class CompareScreen(Screen[ComparedPlace]):
         Binding("right_square_bracket", "other(1)", "Next branch", tooltip="Compare with the next branch."),
         Binding("enter", "go", "Go there", tooltip="Go to the token under the cursor.", priority=True),
         Binding("escape,c,q", "leave", "Back", tooltip="Go back; nothing has changed."),
-        Binding("T", "theme", "Dark or light", tooltip="Switch between the dark and the light theme."),
-        Binding("question_mark", "help", "Help", tooltip="Show the keys and what is shown."),
     ]  # fmt: skip
     AUTO_FOCUS = "#compare-table"
 
@@ -78,9 +74,8 @@ class CompareScreen(Screen[ComparedPlace]):
     totals = getters.query_one("#compare-totals", TotalsPanel)
     status = getters.query_one("#compare-status", Static)
 
-    def __init__(self, controller: Controller, other: int) -> None:
-        super().__init__()
-        self.controller = controller
+    def __init__(self, host: Host, other: int) -> None:
+        super().__init__(host)
         self.other = other
         self.comparison: Comparison | None = None
         self._others: list[int] = []
@@ -89,7 +84,7 @@ class CompareScreen(Screen[ComparedPlace]):
     @property
     def timeline(self) -> Timeline:
         """The one on show; another model brings another."""
-        return self.controller.timeline
+        return self.host.controller.timeline
 
     def compose(self) -> ComposeResult:
         yield CompareTable(id="compare-table")
@@ -108,7 +103,7 @@ class CompareScreen(Screen[ComparedPlace]):
     def on_resize(self, event: events.Resize) -> None:
         """As many keys as fit."""
         self.set_class(event.size.height < 16, "-low")
-        self.query_one("#compare-keys", Static).update(keys(event.size.width - 2))
+        self.query_one("#compare-keys", Static).update(key_hints(event.size.width - 2, HINTS))
 
     # ---- what is compared -------------------------------------------------------------------
 
@@ -250,25 +245,6 @@ class CompareScreen(Screen[ComparedPlace]):
         """Go back."""
         self.dismiss(None)
 
-    def action_theme(self) -> None:
-        """Switch between dark and light."""
-        self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
-
-    def action_help(self) -> None:
-        """Show the help."""
-        self.app.push_screen(HelpDialog())
-
 
 def _tokens(count: int) -> str:
     return f"{count:,} token{'' if count == 1 else 's'}"
-
-
-def keys(width: int, hints: Sequence[tuple[str, str, int]] = HINTS) -> Content:
-    """The keys that fit in so many cells, in their order."""
-    kept = list(hints)
-    while kept and sum(cell_len(f"{key} {word}") + 2 for key, word, _ in kept) - 2 > width:
-        kept.remove(min(kept, key=lambda hint: hint[2]))
-    parts = [
-        Content.styled(key, "bold $footer-key-foreground") + Content(f" {word}") for key, word, _ in kept
-    ]
-    return Content("  ").join(parts)

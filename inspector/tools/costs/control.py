@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from engine.commands import CompareKV, Measure, MeasureRoofline, Profile
-from engine.records import Ended, Failure, KVCompared, Measuring, Profiled, Record, RooflineMeasured
+from engine.records import KVCompared, Profiled, Record, RooflineMeasured
 from inspector.session.controller import Controller
-
-COMMANDS: tuple[type[Measure], ...] = (Profile, MeasureRoofline, CompareKV)
+from inspector.session.job import Job
 
 
 class CostControl:
@@ -18,36 +17,25 @@ class CostControl:
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
+        self.job = Job(controller.client, Profile, MeasureRoofline, CompareKV)
         self.profiled: Profiled | None = None
         self.roofline: RooflineMeasured | None = None
         self.compared: KVCompared | None = None
-        self.failures: dict[str, Failure] = {}
-        """By the command that failed."""
-        self.measuring: Measuring | None = None
         self._node: int | None = None
-
-    @property
-    def out(self) -> list[Measure]:
-        """What is asked for and neither ended nor cancelled."""
-        return [
-            command
-            for command in self.controller.outstanding
-            if isinstance(command, COMMANDS) and not command.cancel.is_set()
-        ]
 
     def enter(self) -> None:
         """Forget what was measured elsewhere."""
         if self._node != self.controller.timeline.tip:
             self._node = self.controller.timeline.tip
             self.profiled = self.roofline = self.compared = None
-            self.failures = {}
+            self.job.failures.clear()
 
     def want(self, *kinds: type[Measure]) -> None:
         """Ask for what is neither known, nor failed, nor under way."""
+        asked = {type(command) for command in self.job.commands}
         for kind in kinds:
-            known = self.known(kind)
-            if not known and kind.__name__ not in self.failures and not self._asked(kind):
-                self.controller.do(kind())
+            if not (self.known(kind) or kind.kind in self.job.failures or kind in asked):
+                self.job.start(kind())
 
     def known(self, kind: type[Measure]) -> bool:
         """Whether a measurement is there in full."""
@@ -55,40 +43,20 @@ class CostControl:
         found = {Profile: self.profiled is not None, MeasureRoofline: self.roofline is not None}
         return found.get(kind, compared)
 
-    def _asked(self, kind: type[Measure]) -> bool:
-        return any(isinstance(command, kind) for command in self.out)
-
     def again(self, *kinds: type[Measure]) -> None:
-        """Measure anew."""
-        self.stop()
-        for kind in kinds:
-            self.failures.pop(kind.__name__, None)
-            self.controller.do(kind())
-
-    def stop(self) -> bool:
-        """Break off what is under way; returns whether anything was."""
-        found = self.out
-        for command in found:
-            command.cancel.set()
-        return bool(found)
+        """Measure again."""
+        self.job.stop()
+        self.job.start(*(kind() for kind in kinds))
 
     def receive(self, record: Record) -> None:
         """Take in one record."""
+        self.job.receive(record)
         match record:
-            case Measuring(command=command) if command in _NAMES:
-                self.measuring = record
             case Profiled():
                 self.profiled = record
             case RooflineMeasured():
                 self.roofline = record
             case KVCompared():
                 self.compared = record
-            case Failure(command=command) if command in _NAMES:
-                self.failures[command] = record
-            case Ended(command=command) if command in _NAMES:
-                self.measuring = None
             case _:
                 pass
-
-
-_NAMES = frozenset(kind.__name__ for kind in COMMANDS)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import events, getters
+from textual import getters
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
 from engine import records
 from engine.commands import CompareKV, Measure, MeasureRoofline, Profile
 from inspector.display import visible
-from inspector.main.dialogs.help import HelpDialog
-from inspector.tools.compare.screen import keys
+from inspector.main.tool import Host
+from inspector.main.tool_screen import ToolScreen
 from inspector.tools.costs.control import CostControl
 from inspector.tools.costs.pages import bits_page, layers_page, parts_page, roofline_page
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
+from inspector.widgets.key_hints import key_hints
 from inspector.widgets.page_view import CostView
 
 PARTS, LAYERS, ROOFLINE, BITS = range(4)
@@ -35,10 +35,11 @@ NEEDS: tuple[tuple[type[Measure], ...], ...] = (
 BAR = 16
 
 
-class ProfileScreen(Screen[None]):
+class ProfileScreen(ToolScreen[None]):
     """Measures the step to come, on copies: the session stays as it is.
 
     Args:
+        host: The main screen.
         control: Asks the engine and keeps what was measured.
         page: The one to begin with.
     """
@@ -56,18 +57,15 @@ class ProfileScreen(Screen[None]):
         Binding("pagedown", "scroll(10)", "Page down", tooltip="Scroll down by ten lines.", priority=True),
         Binding("r,space", "again", "Again", tooltip="Measure again; while it is measured, stop."),
         Binding("escape,P,q", "leave", "Back", tooltip="Go back; what is measured stops."),
-        Binding("T", "theme", "Dark or light", tooltip="Switch between the dark and the light theme."),
-        Binding("question_mark", "help", "Help", tooltip="Show the keys and what is shown."),
     ]
     AUTO_FOCUS = "#cost-view"
 
     view = getters.query_one("#cost-view", CostView)
 
-    def __init__(self, control: CostControl, page: int = PARTS) -> None:
-        super().__init__()
+    def __init__(self, host: Host, control: CostControl, page: int = PARTS) -> None:
+        super().__init__(host)
         self.control = control
         self.page = page
-        self._stale = False
 
     def compose(self) -> ComposeResult:
         yield Static(id="cost-place")
@@ -76,48 +74,30 @@ class ProfileScreen(Screen[None]):
         yield Static(id="cost-keys")
 
     def on_mount(self) -> None:
-        """Take in what the engine tells from now on, and ask for what the page needs."""
+        """Ask for what the page needs."""
         self.control.enter()
-        self.control.controller.listeners.append(self._receive)
         self.control.want(*NEEDS[self.page])
-        self.call_after_refresh(self.show)
-
-    def on_unmount(self) -> None:
-        """Listen no more."""
-        self.control.controller.listeners.remove(self._receive)
-
-    def on_resize(self, event: events.Resize) -> None:
-        """As much as there is room for."""
-        self.changed()
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def _receive(self, record: records.Record) -> None:
+    def receive(self, record: records.Record) -> None:
+        """Take in one record."""
         self.control.receive(record)
         self.changed()
 
-    def changed(self) -> None:
-        """Have everything shown anew: once, however often this is called before."""
-        if not self._stale:
-            self._stale = True
-            self.call_next(self.show)
-
     def show(self) -> None:
-        """Show everything anew, now."""
-        self._stale = False
-        if not self.is_attached:
-            return
+        """Show everything, now."""
         self.query_one("#cost-place", Static).update(self._tabs())
         self.view.put(PAGES[self.page], self._draw)
         status = self.query_one("#cost-status", Static)
         status.update(Content(self.situation()))
         status.set_class(self._failure is not None, "-answer")
-        doing = "stop" if self.control.out else "again"
+        doing = "stop" if self.control.job.running else "again"
         hints = (
             ("⇥", "page", 9), ("↑↓", "scroll", 5), ("r", doing, 6), ("T", "theme", 1), ("?", "help", 2),
             ("esc", "back", 8),
         )  # fmt: skip
-        self.query_one("#cost-keys", Static).update(keys(self.size.width - 2, hints))
+        self.query_one("#cost-keys", Static).update(key_hints(self.size.width - 2, hints))
 
     def _tabs(self) -> Content:
         """The pages, the present one standing out."""
@@ -146,7 +126,7 @@ class ProfileScreen(Screen[None]):
         failure = self._failure
         if failure is not None:
             told = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
-        elif self.control.out:
+        elif self.control.job.running:
             told = [("Being measured, on a copy of the KV cache.", on.rich_style)]
         else:
             told = [("Nothing was measured.", on.rich_style), ("Press r to measure.", on.ink("muted"))]
@@ -154,13 +134,13 @@ class ProfileScreen(Screen[None]):
 
     @property
     def _failure(self) -> records.Failure | None:
-        return self.control.failures.get(NEEDS[self.page][0].__name__)
+        return self.control.job.failures.get(NEEDS[self.page][0].kind)
 
     def situation(self) -> str:
         """What is going on."""
         control = self.control
-        if control.out:
-            now = control.measuring
+        if control.job.running:
+            now = control.job.progress
             if now is None:
                 return "Getting ready"
             filled = bar(now.done / now.total if now.total else 0.0, BAR).replace(" ", "·")
@@ -190,19 +170,11 @@ class ProfileScreen(Screen[None]):
 
     def action_again(self) -> None:
         """Measure again, or stop."""
-        if not self.control.stop():
+        if not self.control.job.stop():
             self.control.again(*NEEDS[self.page])
         self.changed()
 
     def action_leave(self) -> None:
         """Go back; what is measured stops."""
-        self.control.stop()
+        self.control.job.stop()
         self.dismiss(None)
-
-    def action_theme(self) -> None:
-        """Switch between dark and light."""
-        self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
-
-    def action_help(self) -> None:
-        """Show the help."""
-        self.app.push_screen(HelpDialog())

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.commands import Race
-from engine.records import Failure, Measuring, RaceEnded, RaceOpened, RaceStep, Record
+from engine.records import RaceOpened, RaceStep, Record
 from inspector.session.controller import Controller
+from inspector.session.job import Job
 
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Tokens that a race can go to; those beyond the context window are left out."""
@@ -28,18 +29,10 @@ class RaceControl:
         self.opened: RaceOpened | None = None
         self.steps: list[RaceStep] = []
         """Their sums go on over pauses."""
-        self.failure: Failure | None = None
-        self.waiting: Measuring | None = None
-        """What is done before the first step."""
+        self.job = Job(controller.client, Race)
         self.largest = 0.0
         """Difference of the logits so far."""
         self._before = 0.0, 0.0
-
-    @property
-    def command(self) -> Race | None:
-        """The race that goes on now."""
-        out = (each for each in self.controller.outstanding if isinstance(each, Race))
-        return next((each for each in out if not each.cancel.is_set()), None)
 
     @property
     def tokens(self) -> int:
@@ -66,9 +59,10 @@ class RaceControl:
             self.last = max((each for each in self.lengths if each <= self.last), default=self.lengths[0])
 
     def forget(self) -> None:
-        """Stand at the beginning again."""
-        self.pause()
-        self.opened, self.steps, self.failure, self.waiting = None, [], None, None
+        """Begin again from the first step."""
+        self.job.stop()
+        self.opened, self.steps = None, []
+        self.job.failures.clear()
         self.largest, self._before = 0.0, (0.0, 0.0)
 
     def lengthen(self, by: int) -> None:
@@ -79,41 +73,30 @@ class RaceControl:
 
     def toggle(self) -> None:
         """Start, pause, or go on; one that is over starts again."""
-        if self.command is not None:
-            self.pause()
+        if self.job.stop():
             return
         if self.over:
             self.forget()
-        self.failure = None
         if self.steps:
             self._before = self.steps[-1].cached_total_ms, self.steps[-1].uncached_total_ms
-        self.controller.do(Race(self.tokens, self.last))
-
-    def pause(self) -> None:
-        """Stop before the next step."""
-        if (command := self.command) is not None:
-            command.cancel.set()
+        self.job.start(Race(self.tokens, self.last))
 
     def receive(self, record: Record) -> None:
         """Take in one record."""
+        self.job.receive(record)
         match record:
             case RaceOpened():
                 first = self.opened.first if self.opened and self.steps else record.first
                 self.opened = replace(record, first=first)
-            case Measuring(command="Race"):
-                self.waiting = record
             case RaceStep():
                 self._step(record)
-            case RaceEnded() | Failure(command="Race"):
-                self.waiting = None
-                self.failure = record if isinstance(record, Failure) else None
             case _:
                 pass
 
     def _step(self, step: RaceStep) -> None:
         if step.tokens != self.tokens + 1:
             return  # of a race that was forgotten
-        self.waiting = None
+        self.job.progress = None  # what is done before the first step is done
         self.largest = max(self.largest, step.largest_difference)
         cached, uncached = self._before
         whole = replace(

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import events, getters
+from textual import getters
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
 from engine import records
 from inspector.cli.race import progress
 from inspector.display import visible
-from inspector.main.dialogs.help import HelpDialog
-from inspector.tools.compare.screen import keys
+from inspector.main.tool import Host
+from inspector.main.tool_screen import ToolScreen
 from inspector.tools.race.control import FIRST, RaceControl
 from inspector.tools.race.lanes import RaceLane, RaceTotals
+from inspector.widgets.key_hints import key_hints
 
 Hint = tuple[str, str, int]
 
 
-class RaceScreen(Screen[None]):
+class RaceScreen(ToolScreen[None]):
     """Races; the session and its cache stay as they are.
 
     Args:
+        host: The main screen.
         control: Knows the engine and the race as it stands.
     """
 
@@ -36,8 +37,6 @@ class RaceScreen(Screen[None]):
         Binding("right,plus", "lengthen(1)", "Longer", tooltip="Race to more tokens."),
         Binding("n", "again", "Again", tooltip="Stand at the beginning again."),
         Binding("escape,z,q", "leave", "Back", tooltip="Go back; a race under way stops."),
-        Binding("T", "theme", "Dark or light", tooltip="Switch between the dark and the light theme."),
-        Binding("question_mark", "help", "Help", tooltip="Show the keys and what is shown."),
     ]
     AUTO_FOCUS = ""
 
@@ -45,10 +44,9 @@ class RaceScreen(Screen[None]):
     uncached = getters.query_one("#race-uncached", RaceLane)
     totals = getters.query_one("#race-totals", RaceTotals)
 
-    def __init__(self, control: RaceControl) -> None:
-        super().__init__()
+    def __init__(self, host: Host, control: RaceControl) -> None:
+        super().__init__(host)
         self.control = control
-        self._stale = False
 
     def compose(self) -> ComposeResult:
         yield Static(id="race-place")
@@ -60,36 +58,18 @@ class RaceScreen(Screen[None]):
         yield Static(id="race-keys")
 
     def on_mount(self) -> None:
-        """Take in what the engine tells from now on."""
+        """Forget a race over another text."""
         self.control.enter()
-        self.control.controller.listeners.append(self._receive)
-        self.call_after_refresh(self.show)
-
-    def on_unmount(self) -> None:
-        """Listen no more."""
-        self.control.controller.listeners.remove(self._receive)
-
-    def on_resize(self, event: events.Resize) -> None:
-        """As much as there is room for."""
-        self.changed()
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def _receive(self, record: records.Record) -> None:
+    def receive(self, record: records.Record) -> None:
+        """Take in one record."""
         self.control.receive(record)
         self.changed()
 
-    def changed(self) -> None:
-        """Have everything shown anew: once, however often this is called before."""
-        if not self._stale:
-            self._stale = True
-            self.call_next(self.show)
-
     def show(self) -> None:
-        """Show everything anew, now."""
-        self._stale = False
-        if not self.is_attached:
-            return
+        """Show everything, now."""
         control = self.control
         first = control.opened.first if control.opened else FIRST
         for lane in (self.cached, self.uncached):
@@ -99,24 +79,24 @@ class RaceScreen(Screen[None]):
 
     def _write(self, first: int) -> None:
         """The lines around the lanes."""
-        facts = self.control.controller.timeline.facts
+        facts = self.host.controller.timeline.facts
         name = visible(facts.name) if facts else ""
         place = f"Race · the same tokens with and without a KV cache · {name} · {first} to {self.control.last} tokens"
         self.query_one("#race-place", Static).update(Content(place))
         status = self.query_one("#race-status", Static)
         status.update(Content(self.situation()))
-        status.set_class(self.control.failure is not None, "-answer")
-        self.query_one("#race-keys", Static).update(keys(self.size.width - 2, self._hints()))
+        status.set_class(self.control.job.failure is not None, "-answer")
+        self.query_one("#race-keys", Static).update(key_hints(self.size.width - 2, self._hints()))
 
     def situation(self) -> str:
         """What is going on, and what to do about it."""
         control = self.control
-        if control.failure is not None:
-            return visible(f"{control.failure.message} {control.failure.hint}".strip())
-        if control.command is None:
+        if control.job.failure is not None:
+            return visible(f"{control.job.failure.message} {control.job.failure.hint}".strip())
+        if not control.job.running:
             return self._idle()
-        if control.waiting is not None or not control.steps or control.opened is None:
-            waiting = control.waiting
+        if control.job.progress is not None or not control.steps or control.opened is None:
+            waiting = control.job.progress
             return (
                 f"Getting ready: {visible(waiting.detail)} {waiting.done}/{waiting.total}"
                 if waiting
@@ -134,7 +114,7 @@ class RaceScreen(Screen[None]):
         return f"Paused at {control.tokens} of {control.last} tokens. Press space to go on, n to begin anew"
 
     def _hints(self) -> tuple[Hint, ...]:
-        running, steps = self.control.command is not None, bool(self.control.steps)
+        running, steps = self.control.job.running, bool(self.control.steps)
         doing = "pause" if running else "go on" if steps and not self.control.over else "start"
         again: tuple[Hint, ...] = (("n", "anew", 4),) if steps and not running else ()
         length: tuple[Hint, ...] = () if running else (("←→", "length", 6),)
@@ -149,7 +129,7 @@ class RaceScreen(Screen[None]):
 
     def action_lengthen(self, by: int) -> None:
         """Race to another length."""
-        if self.control.command is None:
+        if not self.control.job.running:
             self.control.lengthen(by)
         self.changed()
 
@@ -160,13 +140,5 @@ class RaceScreen(Screen[None]):
 
     def action_leave(self) -> None:
         """Go back; what runs stops."""
-        self.control.pause()
+        self.control.job.stop()
         self.dismiss(None)
-
-    def action_theme(self) -> None:
-        """Switch between dark and light."""
-        self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
-
-    def action_help(self) -> None:
-        """Show the help."""
-        self.app.push_screen(HelpDialog())

@@ -9,12 +9,12 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.content import Content
-from textual.message import Message
 
 from engine.records import Candidate, Distribution
 from engine.settings import BY_NAME, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, visible
+from inspector.main.messages import CandidateChosen, CandidateClicked
 from inspector.state.timeline import Phase, StageExplanation, Timeline
 from inspector.tools.sampler.reason import Reason, label_of, penalised, xtc
 from inspector.tools.sampler.stage_table import CELLS, FINAL, MODEL, NOW, TableColumn, columns, fitting
@@ -86,20 +86,6 @@ How the sampler came from the model's logits to the token: each **column** is a 
 - `▶` stands there, `≠` the settings that are tried would pick
 """
 
-    class CandidateChosen(Message):
-        """The highlighted candidate was clicked: take it."""
-
-        def __init__(self, id: int) -> None:
-            self.id = id
-            super().__init__()
-
-    class CandidateClicked(Message):
-        """Another candidate was clicked: highlight it."""
-
-        def __init__(self, id: int) -> None:
-            self.id = id
-            super().__init__()
-
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._used: Settings | None = None
@@ -130,7 +116,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
             return
         clicked = view.distribution.candidates[self._places[row]].id
         chosen = clicked == self._highlighted
-        self.post_message(self.CandidateChosen(clicked) if chosen else self.CandidateClicked(clicked))
+        self.post_message(CandidateChosen(clicked) if chosen else CandidateClicked(clicked))
 
     # ---- drawing ----------------------------------------------------------------------------
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from engine.settings import Settings
-from inspector.session.controller import Controller
+from inspector.main.tool import Host
 from inspector.tools.sampler.dialog import SamplingDialog
 
 
@@ -13,14 +11,13 @@ class WhatIfFlow:
     """One dialog after the other.
 
     Args:
-        controller: Knows the timeline and the engine.
-        answer: Tells the person something, and has everything shown anew.
+        host: The main screen.
     """
 
-    def __init__(self, controller: Controller, answer: Callable[[str], None]) -> None:
+    def __init__(self, host: Host) -> None:
         self.open = False
-        """Whether settings are tried, with the sampler beside them."""
-        self._controller, self._answer = controller, answer
+        """Whether settings are tried, with the sampler in sight."""
+        self._host, self._controller = host, host.controller
         self._slot: int | None = None
         """Where the person looked before, None for the tip."""
 
@@ -29,16 +26,16 @@ class WhatIfFlow:
         controller, timeline = self._controller, self._controller.timeline
         self.open, self._slot = controller.stepping, None if timeline.following else timeline.slot
         return SamplingDialog(
-            controller.settings,
+            controller.setup.settings,
             timeline.facts.vocabulary if timeline.facts else None,
             attempt=self._try,
             look=self._look,
-            at=lambda: controller.applies_at,
+            at=lambda: controller.setup.applies_at,
         )
 
     def _try(self, settings: Settings) -> None:
-        self._controller.questions.try_out(self._controller.timeline, settings)
-        self._answer("")
+        self._controller.queries.try_out(self._controller.timeline, settings)
+        self._host.answer()
 
     def _look(self, what: str, by: int) -> None:
         """Look elsewhere meanwhile, or have dropped logits computed again."""
@@ -47,19 +44,19 @@ class WhatIfFlow:
             return
         match what:
             case "differing":
-                self._answer(controller.differing(by))
+                self._host.answer(controller.navigation.differing(by))
             case "recall":
-                self._answer(controller.recall())
+                self._host.answer(controller.setup.recall())
             case _:
-                controller.walk(by)
-                self._answer("")
+                controller.timeline.walk(by)
+                self._host.answer()
 
     def end(self, settings: Settings | None) -> None:
         """Go on with the settings; or, where they were discarded, with those before and where the person looked."""
         self.open = False
         if settings is not None:
-            self._controller.apply(settings)
+            self._controller.setup.apply(settings)
         else:
-            self._controller.questions.try_out(self._controller.timeline, None)
+            self._controller.queries.try_out(self._controller.timeline, None)
             self._controller.timeline.select(self._slot)
-        self._answer("")
+        self._host.answer()

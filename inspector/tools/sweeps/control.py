@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.commands import Sweep
-from engine.records import Ended, Failure, Measuring, Record, SweepName, Swept
+from engine.records import Record, SweepName, Swept
 from engine.sweep_settings import SWEEPS, SweepSettings
 from inspector.session.controller import Controller
+from inspector.session.job import Job
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 """Tokens that the longest prompt or context can have; the engine stays within the context window."""
@@ -25,15 +26,7 @@ class SweepControl:
         self.settings = SweepSettings(rounds=3, longest=512)
         """Those asked for last: less than the command's own, since somebody sits before it."""
         self.swept: Swept | None = None
-        self.failure: Failure | None = None
-        self.measuring: Measuring | None = None
-        self.cancelled = False
-
-    @property
-    def command(self) -> Sweep | None:
-        """The sweep that goes on now."""
-        out = (each for each in self.controller.outstanding if isinstance(each, Sweep))
-        return next((each for each in out if not each.cancel.is_set()), None)
+        self.job = Job(controller.client, Sweep)
 
     @property
     def chosen(self) -> tuple[SweepName, ...]:
@@ -53,27 +46,11 @@ class SweepControl:
 
     def toggle(self) -> None:
         """Start, or stop."""
-        if not self.stop():
-            self.failure, self.measuring, self.cancelled = None, None, False
-            self.controller.do(Sweep(self.settings))
-
-    def stop(self) -> bool:
-        """Break off; returns whether there was anything to."""
-        if (command := self.command) is None:
-            return False
-        command.cancel.set()
-        return True
+        if not self.job.stop():
+            self.job.start(Sweep(self.settings))
 
     def receive(self, record: Record) -> None:
         """Take in one record."""
-        match record:
-            case Measuring(command="Sweep"):
-                self.measuring = record
-            case Swept():
-                self.swept = record
-            case Failure(command="Sweep"):
-                self.failure = record
-            case Ended(command="Sweep"):
-                self.measuring, self.cancelled = None, record.cancelled
-            case _:
-                pass
+        self.job.receive(record)
+        if isinstance(record, Swept):
+            self.swept = record

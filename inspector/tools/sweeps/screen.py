@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import events, getters
+from textual import getters
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
 from engine import records
 from engine.sweep_settings import SWEEPS
 from inspector.display import visible
-from inspector.main.dialogs.help import HelpDialog
-from inspector.tools.compare.screen import keys
+from inspector.main.tool import Host
+from inspector.main.tool_screen import ToolScreen
 from inspector.tools.sweeps.control import SweepControl
 from inspector.tools.sweeps.page import sweeps_page
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
+from inspector.widgets.key_hints import key_hints
 from inspector.widgets.page_view import CostView
 
 BAR = 16
@@ -31,10 +31,11 @@ NAMES = {
 }
 
 
-class SweepScreen(Screen[None]):
+class SweepScreen(ToolScreen[None]):
     """Measures the model; the session stays as it is.
 
     Args:
+        host: The main screen.
         control: Knows the engine, and what came of the last sweeps.
     """
 
@@ -57,17 +58,14 @@ class SweepScreen(Screen[None]):
         Binding("pageup", "scroll(-10)", "Page up", tooltip="Scroll up by ten lines.", priority=True),
         Binding("pagedown", "scroll(10)", "Page down", tooltip="Scroll down by ten lines.", priority=True),
         Binding("escape,y,q", "leave", "Back", tooltip="Go back; what is measured stops."),
-        Binding("T", "theme", "Dark or light", tooltip="Switch between the dark and the light theme."),
-        Binding("question_mark", "help", "Help", tooltip="Show the keys and what is shown."),
     ]
     AUTO_FOCUS = "#sweep-view"
 
     view = getters.query_one("#sweep-view", CostView)
 
-    def __init__(self, control: SweepControl) -> None:
-        super().__init__()
+    def __init__(self, host: Host, control: SweepControl) -> None:
+        super().__init__(host)
         self.control = control
-        self._stale = False
 
     def compose(self) -> ComposeResult:
         yield Static(id="sweep-place")
@@ -75,46 +73,25 @@ class SweepScreen(Screen[None]):
         yield Static(id="sweep-status")
         yield Static(id="sweep-keys")
 
-    def on_mount(self) -> None:
-        """Take in what the engine tells from now on."""
-        self.control.controller.listeners.append(self._receive)
-        self.call_after_refresh(self.show)
-
-    def on_unmount(self) -> None:
-        """Listen no more."""
-        self.control.controller.listeners.remove(self._receive)
-
-    def on_resize(self, event: events.Resize) -> None:
-        """As much as there is room for."""
-        self.changed()
-
     # ---- showing ----------------------------------------------------------------------------
 
-    def _receive(self, record: records.Record) -> None:
+    def receive(self, record: records.Record) -> None:
+        """Take in one record."""
         self.control.receive(record)
         self.changed()
 
-    def changed(self) -> None:
-        """Have everything shown anew: once, however often this is called before."""
-        if not self._stale:
-            self._stale = True
-            self.call_next(self.show)
-
     def show(self) -> None:
-        """Show everything anew, now."""
-        self._stale = False
-        if not self.is_attached:
-            return
+        """Show everything, now."""
         self.query_one("#sweep-place", Static).update(self._asked())
         self.view.put("Sweeps", self._draw)
         status = self.query_one("#sweep-status", Static)
         status.update(Content(self.situation()))
-        status.set_class(self.control.failure is not None, "-answer")
-        running = self.control.command is not None
+        status.set_class(self.control.job.failure is not None, "-answer")
+        running = self.control.job.running
         choose = (("1-4", "choose", 5), ("←→", "length", 6)) if not running else ()
         hints = (("space", "stop" if running else "start", 9), *choose, ("↑↓", "scroll", 4), ("T", "theme", 1),
                  ("?", "help", 2), ("esc", "back", 8))  # fmt: skip
-        self.query_one("#sweep-keys", Static).update(keys(self.size.width - 2, hints))
+        self.query_one("#sweep-keys", Static).update(key_hints(self.size.width - 2, hints))
 
     def _asked(self) -> Content:
         """What is asked for: each sweep with its key and a mark, in words where there is room."""
@@ -130,8 +107,8 @@ class SweepScreen(Screen[None]):
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         control = self.control
-        if control.failure is not None:
-            failed = control.failure
+        if control.job.failure is not None:
+            failed = control.job.failure
             told = [(visible(failed.message), on.ink("bad")), (visible(failed.hint), on.ink("muted"))]
             return centred(told, width, height)
         if control.swept is not None:
@@ -146,15 +123,15 @@ class SweepScreen(Screen[None]):
     def situation(self) -> str:
         """What is going on, and what to do about it."""
         control = self.control
-        if control.command is not None:
-            now = control.measuring
+        if control.job.running:
+            now = control.job.progress
             if now is None:
                 return "Getting ready"
             filled = bar(now.done / now.total if now.total else 0.0, BAR).replace(" ", "·")
             return f"{filled} {now.done}/{now.total} {visible(now.detail)}"
-        if control.failure is not None:
-            return visible(control.failure.message)
-        stopped = "Stopped: nothing was measured to the end. " if control.cancelled else ""
+        if control.job.failure is not None:
+            return visible(control.job.failure.message)
+        stopped = "Stopped: nothing was measured to the end. " if control.job.cancelled else ""
         return f"{stopped}Press space to measure; {control.settings.rounds} rounds after a warm-up"
 
     # ---- keys -------------------------------------------------------------------------------
@@ -166,13 +143,13 @@ class SweepScreen(Screen[None]):
 
     def action_turn(self, place: int) -> None:
         """Ask for a sweep, or no longer."""
-        if self.control.command is None:
+        if not self.control.job.running:
             self.control.turn(place)
         self.changed()
 
     def action_lengthen(self, by: int) -> None:
         """Go to longer or shorter prompts and contexts."""
-        if self.control.command is None:
+        if not self.control.job.running:
             self.control.lengthen(by)
         self.changed()
 
@@ -182,13 +159,5 @@ class SweepScreen(Screen[None]):
 
     def action_leave(self) -> None:
         """Go back; what is measured stops."""
-        self.control.stop()
+        self.control.job.stop()
         self.dismiss(None)
-
-    def action_theme(self) -> None:
-        """Switch between dark and light."""
-        self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
-
-    def action_help(self) -> None:
-        """Show the help."""
-        self.app.push_screen(HelpDialog())

@@ -30,7 +30,7 @@ class Marking:
         self._leaving: MoveTo | None = None
         """The move away from what is to be deleted."""
         self._doomed = 0
-        controller.listeners.append(self._hear)
+        controller.client.listeners.append(self._hear)
 
     def at(self, node: int) -> Marked:
         """The marks of a node."""
@@ -55,7 +55,7 @@ class Marking:
 
     def write(self, mark: Marked) -> None:
         """Let these be the marks of their node."""
-        self._controller.receive(mark)
+        self._controller.client.receive(mark)
 
     # ---- deletions --------------------------------------------------------------------------
 
@@ -71,13 +71,13 @@ class Marking:
         if self._leaving is None:
             self._leaving, self._doomed = MoveTo(branches[node].parent), node
             self._controller.timeline.select(None)
-            self._controller.do(self._leaving)
+            self._controller.client.do(self._leaving)
         return ""
 
     def _is_stood_on(self, node: int) -> bool:
         """Whether the path runs through a node, or will once what is out is done."""
         branches = self._controller.timeline.branches
-        targets = [getattr(command, "node", None) for command in self._controller.outstanding]
+        targets = [getattr(command, "node", None) for command in self._controller.client.outstanding]
         return any(
             target is not None and target in branches and branches.leads(node, target)
             for target in (self._controller.timeline.tip, *targets)
@@ -91,7 +91,7 @@ class Marking:
         if (
             leaving is None
             or not isinstance(record, records.Ended)
-            or leaving in self._controller.outstanding
+            or leaving in self._controller.client.outstanding
         ):
             return
         self._leaving = None
@@ -109,7 +109,7 @@ class Marking:
             return ""
         count, tokens = branches.size(branch)
         tokens -= branches.place(node)
-        self._controller.receive(Deleted(node))
+        self._controller.client.receive(Deleted(node))
         return f"Deleted {counted(tokens, count)}. u brings them back"
 
     def undo(self) -> str:
@@ -118,7 +118,7 @@ class Marking:
         if last is None:
             return "Nothing is deleted. In the tree (t), x deletes the branch under the cursor."
         tokens = len(last.tokens)
-        self._controller.receive(Undeleted(last.node))
+        self._controller.client.receive(Undeleted(last.node))
         left = self._controller.timeline.marks.hidden
         more = f"; {left:,} are still deleted: u again" if left else ""
         return f"Brought back {tokens:,} token{'s' * (tokens != 1)}{more}"

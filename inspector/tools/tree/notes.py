@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from engine.records import Marked
 from inspector.display import truncate, visible
 from inspector.state.beams import BeamNode
+from inspector.state.mark_words import NOTE, STAR
 
-STAR, NOTE, CAPTION = "★", "✎", "❝"
 _NAME = 24
 """Cells of a name further down in a branch."""
 

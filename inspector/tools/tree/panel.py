@@ -6,16 +6,14 @@ from rich.segment import Segment
 from textual import events, on
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
 
-from engine.records import Marked
-from inspector.display import visible
+from inspector.main.messages import ToolMessage
 from inspector.state.branches import PROMPT, Branch
+from inspector.state.mark_words import written
 from inspector.state.marks import counted
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import told
-from inspector.tools.tree.notes import CAPTION, NOTE, STAR
 from inspector.tools.tree.table import TreeTable
 from inspector.tools.tree.view import TreeView
 from inspector.widgets.canvas import Canvas, Row, same, wrapped
@@ -74,14 +72,6 @@ class TreeDetail(Canvas):
         return [Segment(FORK if timeline.branches.count <= 2 else KEYS_HERE, self.ink("muted"))]
 
 
-def written(mark: Marked) -> str:
-    """Marks on one line, printable: `★ ending A ✎ why this one? ❝ watch the entropy`."""
-    parts = [STAR if mark.bookmarked else "", visible(mark.name)]
-    parts += [f"{NOTE} {visible(mark.note)}" if mark.note else ""]
-    parts += [f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""]
-    return " ".join(part for part in parts if part)
-
-
 class TreePanel(Widget, can_focus=True):
     """Table and detail in one frame."""
 
@@ -100,8 +90,10 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
   that
 """
 
-    class BranchChosen(Message):
+    class BranchChosen(ToolMessage):
         """A person wants to go to a branch's end."""
+
+        tool = "tree"
 
         def __init__(self, node: int) -> None:
             self.node = node

@@ -17,7 +17,8 @@ from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.dialogs.keys_page import KeysPage
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import PromptDialog
-from inspector.main.keys import KEYS
+from inspector.main.screen import key_table
+from inspector.tools.registry import TOOLS
 from inspector.tools.sampler.dialog import SamplingDialog, escaped, unescaped
 from inspector.widgets.safety import SafeInput, SafeTextArea, editable
 from tests.inspector.fakes import facts
@@ -335,7 +336,7 @@ def test_the_page_of_keys_leaves_nothing_out_and_fits(size: tuple[int, int]):
         assert max(map(cell_len, lines)) <= page.content_size.width
         assert len(lines) == page.content_size.height
         shown = re.sub(r"\s+", "", "".join(lines))
-        for key in KEYS:
+        for key in key_table(TOOLS).keys:
             assert re.sub(r"\s+", "", f"{key.shown} {key.label}. {key.tooltip}") in shown
 
     run(test, size=size)

@@ -5,51 +5,66 @@ from __future__ import annotations
 from textual.content import Content
 
 from inspector.main.dialogs.help import PAGES, page
-from inspector.main.keyline import HINTS, fitting
-from inspector.main.keys import KEYS, keys_markdown
-from inspector.main.screen import MainScreen
+from inspector.main.key_help import keys_markdown
+from inspector.main.keyline import fitting, written
+from inspector.main.screen import key_table
+from inspector.main.tool import GROUPS, When
+from inspector.tools.registry import TOOLS
 
 ALIASED = {"ctrl+j", "ctrl+m", "ctrl+i", "ctrl+h", "ctrl+p"}
+TABLE = key_table(TOOLS)
+STILL = {When.ALWAYS, When.LIVE}
 
 
 def test_the_help_file_is_made_from_the_table():
-    assert page("keys") == keys_markdown()
+    assert page("keys") == keys_markdown(TABLE)
 
 
 def test_every_key_has_an_action_an_id_of_its_own_and_words():
-    assert len({key.id for key in KEYS}) == len(KEYS)
-    for key in KEYS:
-        name = key.action.partition("(")[0]
-        assert name == "app.quit" or hasattr(MainScreen, f"action_{name}"), key.id
+    assert (
+        len({key.id for key in TABLE.keys}) == len(TABLE.keys) == sum(len(tool.keys) for tool in TABLE.tools)
+    )
+    for key in TABLE.keys:
+        assert callable(key.run), key.id
         assert key.label, key.id
+        assert key.group in GROUPS, key.id
         assert key.tooltip.endswith("."), key.id
 
 
+def test_every_tool_has_an_id_of_its_own_and_its_hints_name_keys_of_the_table():
+    assert len({tool.id for tool in TABLE.tools}) == len(TABLE.tools)
+    for tool in TABLE.tools:
+        assert all(id in TABLE for hint in tool.hints for id in hint.ids), tool.id
+
+
 def test_no_key_is_bound_twice_or_aliased_by_terminals():
-    names = [name for key in KEYS for name in key.keys.split(",")]
+    names = [name for key in TABLE.keys for name in key.keys.split(",")]
     assert len(set(names)) == len(names)
     assert not ALIASED & set(names)
 
 
 def test_the_palette_reads_the_texts_as_they_are():
-    for key in KEYS:
+    for key in TABLE.keys:
         for text in (key.label, f"{key.shown} · {key.tooltip}"):
             assert Content.from_markup(text).plain == text
 
 
 def test_the_line_of_keys_keeps_the_worthiest_that_fit():
-    assert fitting(200) == list(HINTS)
-    narrow = [hint.word for hint in fitting(38)]
+    whole = fitting(TABLE, 200, STILL)
+    assert [(written(TABLE, hint), hint.word) for hint in whole] == [
+        ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("/", "find"),
+        ("a", "type"), ("⌫", "take back"), ("w", "why"), ("t", "tree"), ("B", "beams"), ("m", "colour"),
+        ("s", "sampling"), ("p", "prompt"), ("f", "enlarge"), ("?", "help"), ("q", "quit"),
+    ]  # fmt: skip
+    narrow = [hint.word for hint in fitting(TABLE, 38, STILL)]
     assert narrow[:2] == ["step", "run"]
     assert "help" in narrow
-    assert fitting(0) == []
+    assert fitting(TABLE, 0, STILL) == []
 
 
 def test_during_a_run_the_line_tells_how_to_pause_it():
-    assert [(hint.shown, hint.word) for hint in fitting(200, running=True)[:2]] == [
-        ("space", "pause"),
-        ("-+", "pace"),
-    ]
+    running = fitting(TABLE, 200, STILL | {When.RUNNING})[:2]
+    assert [(written(TABLE, hint), hint.word) for hint in running] == [("space", "pause"), ("-+", "pace")]
 
 
 def test_every_page_of_the_help_has_a_title_and_text():

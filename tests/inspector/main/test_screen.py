@@ -8,10 +8,12 @@ from rich.cells import cell_len
 from engine import commands
 from engine.records import Failure, Verified
 from engine.settings import Settings
-from inspector.main.layout import Layout, layout_for, panels_shown
+from inspector.main.arrangement import Arrangement, Layout, layout_for
+from inspector.main.messages import CandidateChosen, SlotSelected
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
+from inspector.main.screen import PANELS
 from tests.inspector.fakes import HOSTILE, TORN, Session
 from tests.inspector.rig import Rig, run
 
@@ -42,9 +44,9 @@ def test_r_runs_and_space_and_escape_and_r_pause():
             await rig.press("r")
             assert rig.status == "Running at full pace. Press space to pause, + or - for the pace"
             command = rig.engine.last(commands.Run)
-            assert not command.cancel.is_set()
+            assert not rig.engine.cancelled(command)
             await rig.press(pause)
-            assert command.cancel.is_set(), pause
+            assert rig.engine.cancelled(command), pause
             await rig.end("Run", cancelled=True)
         assert rig.engine.names == ["Run"] * 3
 
@@ -109,10 +111,10 @@ def test_the_status_tells_where_the_person_looks():
 def test_clicked_tokens_are_selected():
     async def test(rig: Rig) -> None:
         await rig.ready()
-        rig.app.main.text.post_message(TextPanel.SlotSelected(2))
+        rig.app.main.panel(TextPanel).post_message(SlotSelected(2))
         await rig.pilot.pause()
         assert rig.timeline.slot == 2
-        rig.app.main.steps.post_message(StepsPanel.SlotSelected(7))
+        rig.app.main.panel(StepsPanel).post_message(SlotSelected(7))
         await rig.pilot.pause()
         assert rig.timeline.slot == 7
         assert rig.engine.sent == []
@@ -127,12 +129,12 @@ def test_the_metric_is_shared_and_told():
         seen = set()
         for _ in range(5):
             await rig.press("m")
-            assert main.text.metric == main.steps.metric
-            assert rig.status in ("Colour off", f"Colour by {main.text.metric}")
-            seen.add(main.text.metric)
+            assert main.panel(TextPanel).metric == main.panel(StepsPanel).metric
+            assert rig.status in ("Colour off", f"Colour by {main.panel(TextPanel).metric}")
+            seen.add(main.panel(TextPanel).metric)
         assert seen == {"off", "probability", "surprisal", "entropy", "rank"}
         await rig.press("m", "M")
-        assert main.text.metric == "surprisal"
+        assert main.panel(TextPanel).metric == "surprisal"
 
     run(test)
 
@@ -145,7 +147,7 @@ def test_a_clicked_candidate_is_chosen_where_the_person_looks():
         await rig.ready()
         await rig.press("left", "left")
         other = next(c.id for c in rig.timeline.candidates if c.id != rig.timeline.selected.id)
-        rig.app.main.candidates.post_message(CandidatesPanel.CandidateChosen(other))
+        rig.app.main.panel(CandidatesPanel).post_message(CandidateChosen(other))
         await rig.pilot.pause()
         assert rig.engine.sent == [commands.Choose(rig.timeline.before, other)]
 
@@ -271,7 +273,7 @@ def test_prefill_is_told_and_can_be_stopped():
             rig.status == "Prefill 3 of 5 tokens. Press esc to stop it, + or - for larger or smaller chunks"
         )
         await rig.press("escape")
-        assert rig.engine.last(commands.Prefill).cancel.is_set()
+        assert rig.engine.cancelled(rig.engine.last(commands.Prefill))
         await rig.end("Prefill", cancelled=True)
         assert rig.status == "Prefill stopped at 3 of 5 tokens. Press space to go on, p for another prompt"
         await rig.press("minus")
@@ -280,8 +282,8 @@ def test_prefill_is_told_and_can_be_stopped():
         assert rig.engine.last(commands.GoOnPrefill).step_size == 1
         await rig.press("plus")
         first, second = (each for each in rig.engine.sent if isinstance(each, commands.GoOnPrefill))
-        assert first.cancel.is_set()
-        assert (second.step_size, second.cancel.is_set()) == (2, False)
+        assert rig.engine.cancelled(first)
+        assert (second.step_size, rig.engine.cancelled(second)) == (2, False)
         assert rig.app.main.status.left.startswith(
             "Prefill 3 of 5 tokens in chunks of 2. Press esc to stop it"
         )
@@ -347,8 +349,11 @@ def test_the_size_decides_the_arrangement(size, layout):
 
 
 def test_text_and_candidates_stay_in_sight_on_a_normal_screen():
-    for deck in (2, 3, 4):
-        assert panels_shown(Layout.STACK, 0, 1, deck) == {0, 1, deck}
+    for lower in ("steps", "kv", "timing"):
+        arrangement = Arrangement(PANELS)
+        arrangement.go(lower, Layout.STACK)
+        arrangement.go("text", Layout.STACK)
+        assert arrangement.shown(Layout.STACK, None) == {"text", "candidates", lower}
 
 
 @pytest.mark.parametrize(
@@ -381,7 +386,7 @@ def test_narrow_screens_show_one_panel_and_tab_goes_on():
         assert rig.app.main.status.right == "5/7 Time"
         await rig.press("2")
         assert shown(rig) == ["candidates"]
-        assert rig.app.focused is rig.app.main.candidates
+        assert rig.app.focused is rig.app.main.panel(CandidatesPanel)
 
     run(test, (40, 12))
 
@@ -417,7 +422,7 @@ def test_a_path_that_became_shorter_while_the_text_was_hidden_is_drawn_as_it_is(
         await rig.push([rig.session.move(node)])
         await rig.press("f")
         assert "there was a" in rig.screen_text()
-        assert "Lily" not in str(rig.app.main.text.render_line(0).text)
+        assert "Lily" not in str(rig.app.main.panel(TextPanel).render_line(0).text)
 
     run(test)
 

@@ -38,7 +38,7 @@ async def live(directory: Path, pipe: int) -> None:
         if isinstance(record, Step):
             os.write(pipe, struct.pack("<id", record.node, time.monotonic()))
 
-    app.controller.listeners.append(tell)
+    app.controller.client.listeners.append(tell)
     async with app.run_test(size=(80, 24)) as pilot:
         while not app.controller.stepping:
             await pilot.pause(0.02)
@@ -82,7 +82,7 @@ def killed(directory: Path, chance: random.Random) -> tuple[float, list[tuple[in
 async def resume(path: Path, directory: Path) -> dict[str, Any]:
     """Resume a session on the real model and take a step; returns what came of it."""
     from inspector.app import InspectorApp
-    from inspector.tools.recordings.traces import Opening
+    from inspector.session.playback import Opening
 
     app = InspectorApp(LoadSettings(), Settings(), save=directory, trace=Opening(path, live=True))
     async with app.run_test(size=(80, 24)) as pilot:

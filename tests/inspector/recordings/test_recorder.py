@@ -190,7 +190,7 @@ def test_the_screen_saves_engine_and_marks_and_settings(state):
     async def test(rig: Rig) -> None:
         await rig.ready(3)
         await rig.press("asterisk")
-        assert rig.app.recording.path is not None
+        assert rig.app.recorder.path is not None
 
     app = run(test, save=state)
     (path,) = state.iterdir()
@@ -198,7 +198,7 @@ def test_the_screen_saves_engine_and_marks_and_settings(state):
     assert isinstance(found[-1], Marked)
     assert found[-1].bookmarked
     assert Settings(temp=0.8) in found
-    assert [e.value for e in app.recording.entries] == found
+    assert [e.value for e in app.recorder.entries] == found
 
 
 def test_a_session_that_isnt_saved_leaves_nothing(state):
@@ -286,7 +286,7 @@ def test_bytes_are_bounded_too(tmp_path):
 
 def test_an_app_is_given_a_place_only_by_the_command_line():
     app = InspectorApp(LoadSettings(), Settings(), "x", engine=FakeEngine())
-    assert app.recording.directory is None
+    assert app.recorder.directory is None
 
 
 def test_the_first_prompt_begins_the_file(tmp_path):

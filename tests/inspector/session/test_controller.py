@@ -7,18 +7,20 @@ import pytest
 from engine import commands
 from engine.records import Ended, Failure, Loading
 from engine.settings import LoadSettings, Settings
-from inspector.session.controller import MAX_QUEUED_STEPS, PACES, Controller
+from inspector.session.controller import Controller
 from inspector.session.prefill import Prompt
+from inspector.session.runs import PACES
+from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.timeline import Phase
 from tests.inspector.fakes import Session
-from tests.inspector.rig import FakeEngine
+from tests.inspector.rig import FakeEngine, addressed
 
 
 class Made:
     def __init__(self, steps: int = 6, temp: float = 0.8, prompt: str = "Once") -> None:
         self.engine, self.session = FakeEngine(), Session()
         self.controller = Controller(self.engine, LoadSettings(), Settings(temp=temp), Prompt(prompt, False))
-        self.controller.open(self.controller.load)
+        self.controller.setup.open(self.controller.setup.load)
         self.push(self.session.load())
         if prompt:
             self.push([Ended("Configure"), *self.session.open(), *self.session.steps(steps)])
@@ -26,7 +28,7 @@ class Made:
 
     def push(self, records) -> None:
         for record in records:
-            self.controller.receive(record)
+            self.controller.client.receive(addressed(record, self.controller.client.outstanding))
 
     @property
     def timeline(self):
@@ -36,15 +38,15 @@ class Made:
 def test_the_prompt_follows_the_model():
     made = Made(prompt="")
     assert made.engine.names == ["Load", "Configure"]
-    made.controller.give(Prompt("Hello", True, "Be kind.", True))
+    made.controller.setup.give(Prompt("Hello", True, "Be kind.", True))
     assert made.engine.last(commands.Prefill) == commands.Prefill("Hello", True, "Be kind.", True)
 
 
 def test_a_prompt_given_while_the_model_loads_waits_for_it():
     made = Made(prompt="")
-    made.controller.open(LoadSettings("other"))
+    made.controller.setup.open(LoadSettings("other"))
     made.engine.sent.clear()
-    made.controller.give(Prompt("Later", False))
+    made.controller.setup.give(Prompt("Later", False))
     assert made.engine.names == []
     made.push(made.session.load())
     assert made.engine.names == ["Configure", "Prefill"]
@@ -53,38 +55,39 @@ def test_a_prompt_given_while_the_model_loads_waits_for_it():
 def test_settings_changed_while_loading_are_sent_once_with_the_model():
     engine = FakeEngine()
     controller = Controller(engine, LoadSettings(), Settings(), Prompt("", False))
-    controller.configure(Settings(temp=1.5))
-    assert engine.names == []
+    controller.setup.open(LoadSettings())
+    controller.setup.configure(Settings(temp=1.5))
+    assert engine.names == ["Load"]
     for record in Session().load():
-        controller.receive(record)
+        controller.client.receive(record)
     assert engine.last(commands.Configure) == commands.Configure(Settings(temp=1.5))
 
 
 def test_held_space_queues_no_more_than_a_few_steps():
     made = Made()
     for _ in range(50):
-        made.controller.step()
+        made.controller.transport.step()
     assert made.engine.names == ["Step"] * MAX_QUEUED_STEPS
     made.push([Ended("Step")])
-    made.controller.step()
+    made.controller.transport.step()
     assert len(made.engine.sent) == MAX_QUEUED_STEPS + 1
 
 
 def test_stepping_at_an_older_token_walks_and_asks_nothing():
     made = Made()
-    made.controller.walk(-3)
-    made.controller.step()
+    made.controller.timeline.walk(-3)
+    made.controller.transport.step()
     assert made.timeline.slot == len(made.timeline.items) - 2
     assert made.engine.sent == []
 
 
 def test_a_run_is_running_until_it_ended():
     made = Made()
-    made.controller.run()
+    made.controller.transport.run()
     assert made.timeline.phase is Phase.RUNNING
-    made.controller.step()
+    made.controller.transport.step()
     assert made.engine.names == ["Run"]
-    assert made.engine.sent[0].cancel.is_set()
+    assert made.engine.cancelled(made.engine.sent[0])
     assert made.timeline.phase is Phase.RUNNING
     made.push([Ended("Run", cancelled=True)])
     assert made.timeline.phase is Phase.READY
@@ -92,11 +95,11 @@ def test_a_run_is_running_until_it_ended():
 
 def test_another_pace_goes_on_running():
     made = Made()
-    made.controller.run()
-    made.controller.change_pace(-1)
+    made.controller.transport.run()
+    made.controller.transport.change_pace(-1)
     first, second = made.engine.sent
-    assert first.cancel.is_set()
-    assert not second.cancel.is_set()
+    assert made.engine.cancelled(first)
+    assert not made.engine.cancelled(second)
     assert second.pace == 20
     made.push([Ended("Run", cancelled=True)])
     assert made.timeline.running
@@ -107,27 +110,27 @@ def test_another_pace_goes_on_running():
 def test_the_pace_stays_within_its_steps():
     made = Made()
     for _ in range(20):
-        made.controller.change_pace(-1)
-    assert made.controller.pace == PACES[0]
+        made.controller.transport.change_pace(-1)
+    assert made.controller.runs.pace == PACES[0]
     for _ in range(20):
-        made.controller.change_pace(1)
-    assert made.controller.pace is None
+        made.controller.transport.change_pace(1)
+    assert made.controller.runs.pace is None
 
 
 def test_settings_changed_during_a_run_let_it_go_on():
     made = Made()
-    made.controller.run()
-    made.controller.configure(Settings(temp=0.1))
+    made.controller.transport.run()
+    made.controller.setup.configure(Settings(temp=0.1))
     assert made.engine.names == ["Run", "Configure", "Run"]
-    assert made.engine.sent[0].cancel.is_set()
+    assert made.engine.cancelled(made.engine.sent[0])
 
 
 def test_a_choice_branches_where_the_person_looks():
     made = Made()
-    made.controller.walk(-2)
+    made.controller.timeline.walk(-2)
     before = made.timeline.before
     other = next(c.id for c in made.timeline.candidates if c.id != made.timeline.selected.id)
-    assert made.controller.choose(other) == ""
+    assert made.controller.navigation.choose(other) == ""
     assert made.engine.last(commands.Choose) == commands.Choose(before, other)
     made.push([*made.session.choose(before, other), Ended("Choose")])
     assert made.timeline.following
@@ -136,8 +139,8 @@ def test_a_choice_branches_where_the_person_looks():
 
 def test_choosing_what_stands_there_says_so_and_does_nothing():
     made = Made()
-    made.controller.walk(-2)
-    answer = made.controller.choose(made.timeline.selected.id)
+    made.controller.timeline.walk(-2)
+    answer = made.controller.navigation.choose(made.timeline.selected.id)
     assert "already stands here" in answer
     assert made.engine.sent == []
 
@@ -145,29 +148,29 @@ def test_choosing_what_stands_there_says_so_and_does_nothing():
 def test_taking_back_moves_to_the_parent_and_quick_presses_add_up():
     made = Made(steps=3)
     nodes = [item.node for item in made.timeline.items]
-    assert [made.controller.take_back() for _ in range(3)] == ["", "", ""]
+    assert [made.controller.transport.back() for _ in range(3)] == ["", "", ""]
     assert [command.node for command in made.engine.sent] == [nodes[-2], nodes[-3], nodes[-4]]
-    assert "Nothing to take back" in made.controller.take_back()
+    assert "Nothing to take back" in made.controller.transport.back()
     assert len(made.engine.sent) == 3
 
 
 def test_what_was_taken_back_can_be_had_again():
     made = Made(steps=3)
     last = made.timeline.tip
-    made.controller.take_back()
+    made.controller.transport.back()
     made.push([made.session.move(made.timeline.parent[last]), Ended("MoveTo")])
-    assert made.controller.branch(1) == ""
+    assert made.controller.navigation.branch(1) == ""
     assert made.engine.last(commands.MoveTo).node == last
 
 
 def test_neighbouring_branches_go_round_and_keep_the_place():
     made = Made(steps=4)
-    made.controller.walk(-2)
+    made.controller.timeline.walk(-2)
     slot, old = made.timeline.slot, made.timeline.tip
     other = next(c.id for c in made.timeline.candidates if c.id != made.timeline.selected.id)
-    made.controller.choose(other)
+    made.controller.navigation.choose(other)
     made.push([*made.session.choose(made.timeline.before, other), Ended("Choose")])
-    assert made.controller.branch(1) == ""
+    assert made.controller.navigation.branch(1) == ""
     assert made.engine.last(commands.MoveTo).node == old
     made.push([made.session.move(old), Ended("MoveTo")])
     assert made.timeline.slot == slot
@@ -176,54 +179,54 @@ def test_neighbouring_branches_go_round_and_keep_the_place():
 
 def test_no_other_branch_is_said():
     made = Made()
-    assert "No other branch" in made.controller.branch(1)
-    made.controller.walk(-2)
-    assert "No other branch" in made.controller.branch(-1)
+    assert "No other branch" in made.controller.navigation.branch(1)
+    made.controller.timeline.walk(-2)
+    assert "No other branch" in made.controller.navigation.branch(-1)
     assert made.engine.sent == []
 
 
 def test_greedy_has_no_draw_to_make_again():
     made = Made(temp=0.0)
-    assert "temperature" in made.controller.reroll()
+    assert "temperature" in made.controller.navigation.reroll()
     assert made.engine.sent == []
-    made.controller.configure(Settings(temp=1.0))
-    assert made.controller.reroll() == ""
+    made.controller.setup.configure(Settings(temp=1.0))
+    assert made.controller.navigation.reroll() == ""
     assert made.engine.names[-1] == "Reroll"
 
 
 def test_a_new_prompt_cancels_what_is_under_way_but_no_settings():
     made = Made()
-    made.controller.step()
-    made.controller.configure(Settings(temp=0.3))
-    made.controller.run()
-    made.controller.give(Prompt("Anew", False))
+    made.controller.transport.step()
+    made.controller.setup.configure(Settings(temp=0.3))
+    made.controller.transport.run()
+    made.controller.setup.give(Prompt("Anew", False))
     assert made.engine.names == ["Step", "Configure", "Run", "Prefill"]
-    assert [command.cancel.is_set() for command in made.engine.sent] == [True, False, True, False]
+    assert [made.engine.cancelled(command) for command in made.engine.sent] == [True, False, True, False]
 
 
 def test_stop_tells_whether_there_was_anything():
     made = Made()
-    assert not made.controller.stop()
-    made.controller.verify()
-    assert made.controller.stop()
-    assert made.engine.sent[0].cancel.is_set()
+    assert not made.controller.transport.stop()
+    made.controller.navigation.verify()
+    assert made.controller.transport.stop()
+    assert made.engine.cancelled(made.engine.sent[0])
 
 
 def test_jumping_looks_at_the_step_of_that_number():
     made = Made(steps=6)
-    assert made.controller.steps_range() == (1, 6)
-    made.controller.jump(2)
+    assert made.controller.navigation.steps_range() == (1, 6)
+    made.controller.navigation.jump(2)
     assert made.timeline.selected.index == 1
     assert made.engine.sent == []
 
 
 def test_first_is_the_completion_and_then_the_prompt():
     made = Made(steps=6)
-    made.controller.first()
+    made.controller.navigation.first()
     assert made.timeline.selected.index == 0
-    made.controller.first()
+    made.controller.navigation.first()
     assert made.timeline.slot == 0
-    made.controller.tip()
+    made.controller.navigation.tip()
     assert made.timeline.following
 
 
@@ -232,7 +235,7 @@ def test_first_is_the_completion_and_then_the_prompt():
 )
 def test_another_model_leaves_nothing_of_the_old_one(record):
     made = Made()
-    made.controller.open(LoadSettings("other"))
+    made.controller.setup.open(LoadSettings("other"))
     made.push([record])
     assert made.timeline.items == []
     assert made.timeline.phase in (Phase.LOADING, Phase.FAILED)
@@ -240,9 +243,9 @@ def test_another_model_leaves_nothing_of_the_old_one(record):
 
 def test_a_late_step_of_a_cancelled_run_is_still_shown():
     made = Made()
-    made.controller.run()
-    made.controller.pause()
+    made.controller.transport.run()
+    made.controller.client.pause()
     count = len(made.timeline.items)
     made.push([*made.session.steps(1), Ended("Run", cancelled=True)])
     assert len(made.timeline.items) == count + 1
-    assert not made.controller.outstanding
+    assert not made.controller.client.outstanding

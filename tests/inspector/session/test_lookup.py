@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from engine.commands import Command, FindTokens
+from engine.commands import FindTokens
 from engine.records import Ended, Failure, TokensFound
+from inspector.session.client import EngineClient
 from inspector.session.lookup import Lookup
+from tests.inspector.rig import FakeEngine
 
 
 class Asking:
     """A lookup whose commands and answers are gathered."""
 
     def __init__(self) -> None:
-        self.sent: list[Command] = []
+        self.engine = FakeEngine()
+        self.client = EngineClient(self.engine)
         self.told: list[TokensFound | Failure] = []
-        self.lookup = Lookup(FindTokens, TokensFound, self.sent.append)
+        self.lookup = Lookup(FindTokens, TokensFound, self.client)
         self.lookup.tell = self.told.append
 
     def ask(self, query: str) -> None:
@@ -21,13 +24,13 @@ class Asking:
 
     def answer(self, query: str) -> TokensFound:
         found = TokensFound(5, query, (), 0, 0.0)
-        self.lookup.receive(found)
-        self.lookup.receive(Ended("FindTokens"))
+        self.client.receive(found)
+        self.client.receive(Ended("FindTokens"))
         return found
 
     @property
     def queries(self) -> list[str]:
-        return [command.query for command in self.sent if isinstance(command, FindTokens)]
+        return [command.query for command in self.engine.asked if isinstance(command, FindTokens)]
 
 
 def test_while_a_question_is_out_the_others_wait_and_only_the_last_is_asked() -> None:
@@ -35,7 +38,7 @@ def test_while_a_question_is_out_the_others_wait_and_only_the_last_is_asked() ->
     for query in ("t", "to", "toy"):
         asking.ask(query)
     assert asking.queries == ["t"]
-    assert asking.sent[0].cancel.is_set()
+    assert asking.engine.cancelled(asking.engine.asked[0])
     asking.answer("t")
     assert asking.told == []
     assert asking.queries == ["t", "toy"]
@@ -52,9 +55,9 @@ def test_a_question_that_is_wanted_again_is_asked_again_if_it_was_cancelled() ->
     asking.ask("t")
     asking.ask("to")
     asking.ask("t")
-    asking.lookup.receive(Ended("FindTokens", cancelled=True))
+    asking.client.receive(Ended("FindTokens", cancelled=True))
     assert asking.queries == ["t", "t"]
-    assert not asking.sent[1].cancel.is_set()
+    assert not asking.engine.cancelled(asking.engine.asked[1])
     found = asking.answer("t")
     assert asking.told == [found]
 
@@ -64,18 +67,18 @@ def test_the_same_question_is_not_cancelled_by_itself() -> None:
     asking.ask("t")
     asking.ask("t")
     assert asking.queries == ["t"]
-    assert not asking.sent[0].cancel.is_set()
+    assert not asking.engine.cancelled(asking.engine.asked[0])
 
 
 def test_a_failure_is_an_answer_too_but_not_that_of_another_command() -> None:
     asking = Asking()
     asking.ask("t")
-    asking.lookup.receive(Failure("Tokenize", "no", ""))
-    asking.lookup.receive(Ended("Tokenize"))
+    asking.client.receive(Failure("Tokenize", "no", ""))
+    asking.client.receive(Ended("Tokenize"))
     assert asking.told == []
     failure = Failure("FindTokens", "no", "")
-    asking.lookup.receive(failure)
-    asking.lookup.receive(Ended("FindTokens"))
+    asking.client.receive(failure)
+    asking.client.receive(Ended("FindTokens"))
     assert asking.told == [failure]
     assert asking.queries == ["t"]
 

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from engine.records import Candidate
+from inspector.main.messages import CandidateChosen
 from inspector.main.panels.candidate_columns import columns
 from inspector.main.panels.candidates import CandidatesPanel, rows_of
 from inspector.main.panels.draw import draw_line
@@ -117,11 +118,11 @@ async def test_a_click_highlights_and_a_second_click_chooses() -> None:
         await pilot.pause()
         await pilot.click(offset=find(pilot, "␣dolls"))
         assert panel.highlighted == 1
-        assert heard(pilot, CandidatesPanel.CandidateChosen) == []
+        assert heard(pilot, CandidateChosen) == []
         await pilot.click(offset=find(pilot, "␣dolls"))
-        assert [message.id for message in heard(pilot, CandidatesPanel.CandidateChosen)] == [1203]
+        assert [message.id for message in heard(pilot, CandidateChosen)] == [1203]
         await pilot.click(offset=find(pilot, "others"))
-        assert len(heard(pilot, CandidatesPanel.CandidateChosen)) == 1
+        assert len(heard(pilot, CandidateChosen)) == 1
 
 
 @on_screen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
+from inspector.main.messages import SlotSelected
 from inspector.main.panels.steps import StepsPanel, StepsTable, fitting
 from inspector.main.panels.strip import StepStrip
 from tests.inspector.fakes import HOSTILE, PROMPT, Session, long_timeline, next_step, session
@@ -52,7 +53,7 @@ async def test_a_click_on_a_row_or_a_column_selects_its_slot() -> None:
         await pilot.click(offset=find(pilot, "␣little"))
         strip = panel.query_one(StepStrip)
         await pilot.click(strip, offset=(12 + 6, 0))
-        assert [message.slot for message in heard(pilot, StepsPanel.SlotSelected)] == [8, len(PROMPT) + 6]
+        assert [message.slot for message in heard(pilot, SlotSelected)] == [8, len(PROMPT) + 6]
 
 
 @on_screen

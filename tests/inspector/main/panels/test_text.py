@@ -6,6 +6,7 @@ import pytest
 from textual.geometry import Offset
 from textual.selection import Selection
 
+from inspector.main.messages import SlotSelected
 from inspector.main.panels.text import TextPanel
 from inspector.scales import METRICS
 from tests.inspector.fakes import HOSTILE, PROMPT, TORN, Session, long_timeline, next_step, session
@@ -39,7 +40,7 @@ async def test_the_token_to_come_is_a_cell_of_its_own_and_can_be_selected() -> N
         await pilot.pause()
         x, y = find(pilot, "▁")
         await pilot.click(offset=(x, y))
-        assert [message.slot for message in heard(pilot, TextPanel.SlotSelected)] == [8]
+        assert [message.slot for message in heard(pilot, SlotSelected)] == [8]
 
 
 @on_screen
@@ -49,7 +50,7 @@ async def test_a_click_selects_the_token_under_it() -> None:
         await pilot.pause()
         for word in ("little", "upon"):
             await pilot.click(offset=find(pilot, word))
-        assert [message.slot for message in heard(pilot, TextPanel.SlotSelected)] == [8, 1]
+        assert [message.slot for message in heard(pilot, SlotSelected)] == [8, 1]
 
 
 @on_screen
@@ -303,7 +304,7 @@ async def test_the_mouse_selects_text_without_selecting_a_token() -> None:
         await pilot.mouse_up(offset=(x + 3, y))
         await pilot.pause()
         assert pilot.app.screen.get_selected_text() == "upon"
-        assert heard(pilot, TextPanel.SlotSelected) == []
+        assert heard(pilot, SlotSelected) == []
 
 
 @on_screen

@@ -45,7 +45,7 @@ def last_run(rig: Rig) -> Run:
 
 def given(rig: Rig, points: Breakpoints) -> None:
     """Set breakpoints without the dialog."""
-    rig.app.controller.breaks.points = points
+    rig.app.controller.runs.breakpoints.points = points
 
 
 # ---- the dialog ---------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def test_breakpoints_are_typed_checked_applied_and_remembered(config: Path) -> N
         assert remark(rig, "rank_above") == "of the picked token: 1 is the first"
         await rig.press("enter")
         assert rig.app.screen is rig.app.main
-        assert rig.app.controller.breaks.points == SET
+        assert rig.app.controller.runs.breakpoints.points == SET
         assert rig.status == "Runs stop at entropy > 3, p < 5 %. Press r to run"
         await rig.press("r")
         assert last_run(rig).until == SET
@@ -88,7 +88,7 @@ def test_every_condition_can_be_set_and_is_shown_again() -> None:
         ]  # fmt: skip
         assert rig.app.screen.query_one("#break-eos", Choice).chosen == 1
         await rig.press("ctrl+s")
-        assert rig.app.controller.breaks.points == points
+        assert rig.app.controller.runs.breakpoints.points == points
 
     run(test)
 
@@ -98,7 +98,7 @@ def test_escape_leaves_them_as_they_were() -> None:
         await rig.ready()
         given(rig, SET)
         await rig.press("b", "1", "escape")
-        assert rig.app.controller.breaks.points == SET
+        assert rig.app.controller.runs.breakpoints.points == SET
 
     run(test)
 
@@ -109,9 +109,9 @@ def test_all_are_cleared_with_one_key_and_that_is_said() -> None:
         given(rig, replace(SET, eos=True, text="dragon"))
         await rig.press("b", "ctrl+d")
         assert field(rig, "text").value == ""
-        assert rig.app.controller.breaks.points.active  # esc would still leave them
+        assert rig.app.controller.runs.breakpoints.points.active  # esc would still leave them
         await rig.press("ctrl+s")
-        assert rig.app.controller.breaks.points == Breakpoints()
+        assert rig.app.controller.runs.breakpoints.points == Breakpoints()
         assert rig.status == "No breakpoints are set"
 
     run(test)
@@ -124,7 +124,7 @@ def test_several_conditions_may_be_asked_for_together() -> None:
         await rig.press("b", "up", "up", "up", "up")  # over the buttons to the last field
         rig.app.screen.query_one("#break-all_of", Choice).focus()
         await rig.press("right", "ctrl+s")
-        assert rig.app.controller.breaks.points == replace(SET, all_of=True)
+        assert rig.app.controller.runs.breakpoints.points == replace(SET, all_of=True)
         assert rig.status.startswith("Runs stop at entropy > 3 and p < 5 %.")
 
     run(test)
@@ -232,7 +232,7 @@ def test_another_pace_and_other_settings_go_on_with_what_was_counted() -> None:
         assert [(each.pace, each.goes_on) for each in rig.engine.sent if isinstance(each, Run)] == [
             (None, False), (20, True),
         ]  # fmt: skip
-        rig.app.controller.configure(rig.app.controller.settings)
+        rig.app.controller.setup.configure(rig.app.controller.setup.settings)
         assert last_run(rig).goes_on
 
     run(test)
@@ -243,7 +243,7 @@ def test_breakpoints_that_are_set_during_a_run_hold_for_it_at_once() -> None:
         await rig.ready()
         await rig.press("r", "b", "3", "ctrl+s")
         first, second = (each for each in rig.engine.sent if isinstance(each, Run))
-        assert first.cancel.is_set()
+        assert rig.engine.cancelled(first)
         assert second == Run(None, Breakpoints(entropy_above=3))
 
     run(test)
@@ -314,7 +314,7 @@ def test_skipping_is_paused_by_its_key() -> None:
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("n", "n")
-        assert last_run(rig).cancel.is_set()
+        assert rig.engine.cancelled(last_run(rig))
 
     run(test)
 

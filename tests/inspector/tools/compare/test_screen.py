@@ -239,16 +239,16 @@ def test_two_branches_of_the_real_engine():
     async def test() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
             timeline = lambda: app.controller.timeline  # noqa: E731
-            idle = lambda: not app.controller.outstanding  # noqa: E731
+            idle = lambda: not app.controller.client.outstanding  # noqa: E731
             await until(lambda: timeline().prefilled and idle())
             await pilot.press("r")
             await until(lambda: len(timeline().steps) == 20 and idle())
             old = timeline().tip
-            app.controller.jump(6)
+            app.controller.navigation.jump(6)
             other = next(c.id for c in timeline().candidates if c.id != timeline().taken)
-            app.controller.choose(other)
+            app.controller.navigation.choose(other)
             await until(idle)
-            app.controller.run()
+            app.controller.transport.run()
             await until(idle)
             await pilot.press("c")
             await pilot.pause()

@@ -146,7 +146,7 @@ def test_a_page_asks_once_and_r_asks_again():
         await rig.press("r")
         assert rig.engine.names[3:] == ["CompareKV"]
         await rig.press("r")
-        assert rig.engine.last(CompareKV).cancel.is_set()
+        assert rig.engine.cancelled(rig.engine.last(CompareKV))
 
     run(test)
 
@@ -157,7 +157,7 @@ def test_escape_stops_and_what_is_known_stays_until_the_next_step():
         await rig.push([PROFILED])
         await rig.end("Profile")
         await rig.press("escape")
-        assert rig.engine.last(MeasureRoofline).cancel.is_set()
+        assert rig.engine.cancelled(rig.engine.last(MeasureRoofline))
         await rig.end("MeasureRoofline", cancelled=True)
         await rig.press("P")
         assert "attention" in rig.screen_text()
@@ -211,13 +211,13 @@ def test_a_real_step_is_taken_apart():
 
             async def idle() -> None:
                 async with asyncio.timeout(60):
-                    while not app.controller.timeline.prefilled or app.controller.outstanding:
+                    while not app.controller.timeline.prefilled or app.controller.client.outstanding:
                         await asyncio.sleep(0.05)
 
             await idle()
             await pilot.press("P")
             await idle()
-            costs = app.main.costs
+            costs = app.main.actions["costs"].control
             assert costs.failures == {}
             assert costs.profiled is not None
             assert costs.roofline is not None

@@ -249,7 +249,7 @@ def test_a_run_is_paused_and_its_last_step_is_followed():
         await rig.press("r")
         rig.engine.asked.clear()
         await rig.press("slash")
-        assert rig.engine.last(commands.Run).cancel.is_set()
+        assert rig.engine.cancelled(rig.engine.last(commands.Run))
         first = rig.timeline.tip
         await rig.push([*found(rig, *MATCHES), rig.session.step(), Ended("Run", True)])
         await rig.pilot.pause(0.3)
@@ -287,7 +287,7 @@ def test_a_token_of_the_prompt_is_searched_and_taken_on_the_real_engine():
             await pilot.press("ctrl+r", "space", *"dog")
             await until(lambda: "contain" in str(app.screen.query_one("#find-remark").content))
             await pilot.press("enter")
-            await until(lambda: controller.timeline.steps and not controller.outstanding)
+            await until(lambda: controller.timeline.steps and not controller.client.outstanding)
             assert [item.text for item in controller.timeline.items][-1] == " dog"
             assert [item.id for item in controller.timeline.items][:-1] == prompt[:3]
             assert controller.timeline.steps[0].origin == "chosen"

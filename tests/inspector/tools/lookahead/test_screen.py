@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from inspector.tools.lookahead.actions import tells_ahead
 
 from engine.commands import LookAhead, Prefill, Take
 from engine.records import AheadLine, Ended, LookedAhead
@@ -14,7 +15,7 @@ from inspector.app import InspectorApp
 from inspector.main.panels.ahead import Form, alone, form, ghost
 from inspector.main.panels.candidate_columns import columns_behind
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.tools.lookahead.actions import tells_ahead
+from inspector.main.panels.text import TextPanel
 from tests.inspector.panels_app import find, lines, on_screen, screen, shown
 from tests.inspector.rig import Rig, run
 from tests.inspector.state.test_lookahead import switched_on
@@ -75,7 +76,7 @@ def test_switching_it_off_stops_the_question_that_is_out():
         await rig.press("l")
         asked = question(rig)
         await rig.press("l")
-        assert asked.cancel.is_set()
+        assert rig.engine.cancelled(asked)
         await rig.end("LookAhead", cancelled=True)
         assert "LookAhead" not in rig.engine.names
 
@@ -88,13 +89,13 @@ def test_escape_switches_it_off_while_it_is_under_way_and_is_its_own_key_otherwi
         await rig.press("l")
         await answered(rig)
         await rig.press("f", "escape")
-        assert not rig.app.main.enlarged
-        assert rig.app.main.asker.ahead.on
+        assert not rig.app.main.arrangement.enlarged
+        assert rig.app.main.actions["lookahead"].lines.on
         await rig.press("space")
         await rig.push([rig.session.step(), Ended("Step")])
         asked = question(rig)
         await rig.press("escape")
-        assert asked.cancel.is_set()
+        assert rig.engine.cancelled(asked)
         assert rig.status == "Look-ahead off"
         await rig.end("LookAhead", cancelled=True)
         assert "LookAhead" not in rig.engine.names
@@ -128,7 +129,7 @@ def test_a_key_that_asks_the_engine_for_something_goes_first(key: str, sent: str
         await rig.press("l")
         asked = question(rig)
         await rig.press(key)
-        assert asked.cancel.is_set()
+        assert rig.engine.cancelled(asked)
         assert rig.engine.names == [sent]
 
     run(test)
@@ -140,7 +141,7 @@ def test_walking_away_stops_it_and_asks_where_the_person_looks_then():
         await rig.press("l")
         first = question(rig)
         await rig.press("left", "left")
-        assert first.cancel.is_set()
+        assert rig.engine.cancelled(first)
         assert rig.engine.names == []
         await rig.end("LookAhead", cancelled=True)
         assert question(rig) == LookAhead(rig.timeline.before, ids(rig), 8)
@@ -170,7 +171,7 @@ def test_a_highlighted_candidate_further_down_is_asked_alone():
         await rig.press("l")
         await answered(rig)
         await rig.press(*["down"] * 8)
-        candidate = rig.app.main.candidates.candidate
+        candidate = rig.app.main.panel(CandidatesPanel).candidate
         assert candidate is not None
         asked = [command for command in rig.engine.sent if isinstance(command, LookAhead)]
         while asked[-1].ids != (candidate.id,):  # those that the highlight passed
@@ -222,7 +223,7 @@ def test_another_prompt_forgets_and_stays_switched_on():
         await rig.press("l")
         await answered(rig)
         rig.engine.sent.clear()
-        rig.app.controller.give(rig.app.controller.prompt)
+        rig.app.controller.setup.give(rig.app.controller.setup.prompt)
         assert isinstance(rig.engine.sent[-1], Prefill)
         await rig.push(rig.session.open())
         assert "her friends" not in rig.screen_text()
@@ -290,7 +291,7 @@ def test_a_record_of_it_repaints_the_candidates_alone():
         await rig.ready()
         await rig.press("l")
         drawn: list[str] = []
-        rig.app.main.text.show = lambda timeline: drawn.append("text")  # type: ignore[method-assign]
+        rig.app.main.panel(TextPanel).show = lambda timeline: drawn.append("text")  # type: ignore[method-assign]
         await answered(rig)
         assert drawn == []
         await rig.push([rig.session.step()])
@@ -378,7 +379,7 @@ def test_the_highlighted_line_is_taken_and_followed():
         await answered(rig)
         node = rig.timeline.before
         await rig.press("down")
-        candidate = rig.app.main.candidates.candidate
+        candidate = rig.app.main.panel(CandidatesPanel).candidate
         assert candidate is not None
         await rig.press("L")
         assert rig.engine.last(Take) == Take(node, (candidate.id, *range(8)))
@@ -398,7 +399,7 @@ def test_as_much_is_taken_as_is_there():
         asked = question(rig)
         await rig.push([told(asked, 3)])
         await rig.press("L")
-        assert asked.cancel.is_set()
+        assert rig.engine.cancelled(asked)
         taken = rig.engine.last(Take)
         assert isinstance(taken, Take)
         assert len(taken.ids) == 4
@@ -423,10 +424,12 @@ def test_on_the_real_engine_what_is_taken_is_what_stood_there():
 
     async def test() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
-            controller, ahead = app.controller, app.main.asker.ahead
-            await until(lambda: controller.timeline.prefilled and not controller.outstanding)
+            controller, ahead = app.controller, app.main.actions["lookahead"].lines
+            await until(lambda: controller.timeline.prefilled and not controller.client.outstanding)
             await pilot.press("l")
-            await until(lambda: len(ahead.lines(controller.timeline.tip)) >= 5 and not controller.outstanding)
+            await until(
+                lambda: len(ahead.lines(controller.timeline.tip)) >= 5 and not controller.client.outstanding
+            )
             timeline = controller.timeline
             known = dict(ahead.lines(timeline.tip))
             await pilot.press("down", "L")

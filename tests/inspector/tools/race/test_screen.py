@@ -90,7 +90,7 @@ def test_a_pause_goes_on_where_it_was_and_the_sums_with_it():
         first = racing(rig)
         await rig.push([opened(rig), *steps(16, 30)])
         await rig.press("r")
-        assert first.cancel.is_set()
+        assert rig.engine.cancelled(first)
         await rig.end("Race", cancelled=True)
         assert "Paused at 30 of 128 tokens" in rig.screen_text()
         await rig.press("space")
@@ -133,7 +133,7 @@ def test_one_that_is_over_starts_again_and_n_begins_anew():
         assert screen.control.steps == []
         await rig.push([opened(rig, 16, 32), *steps(16, 20)])
         await rig.press("n")
-        assert racing(rig).cancel.is_set()
+        assert rig.engine.cancelled(racing(rig))
         assert screen.control.steps == []
         await rig.push([step(21)])  # was on its way
         assert screen.control.steps == []
@@ -147,7 +147,7 @@ def test_escape_cancels_and_what_was_measured_is_there_again_for_the_same_text()
         await rig.press("space")
         await rig.push([opened(rig), *steps(16, 20)])
         await rig.press("escape")
-        assert racing(rig).cancel.is_set()
+        assert rig.engine.cancelled(racing(rig))
         await rig.end("Race", cancelled=True)
         await rig.press("z")
         assert "Paused at 20 of 128" in rig.screen_text()
@@ -201,10 +201,10 @@ def test_a_real_race_reaches_its_length_with_equal_tokens():
         app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
         async with app.run_test(size=(100, 30)) as pilot:
             async with asyncio.timeout(60):
-                while not app.controller.timeline.prefilled or app.controller.outstanding:
+                while not app.controller.timeline.prefilled or app.controller.client.outstanding:
                     await asyncio.sleep(0.05)
             await pilot.press("z", "left", "left", "space")
-            racing = app.main.racing
+            racing = app.main.actions["race"].control
             for _ in range(1200):
                 await asyncio.sleep(0.05)
                 if racing.over and racing.command is None:

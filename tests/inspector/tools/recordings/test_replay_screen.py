@@ -30,8 +30,8 @@ from engine.records import (
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, load, save_as
 from inspector.app import InspectorApp
+from inspector.session.playback import Opening
 from inspector.session.replay_backend import REFUSED
-from inspector.tools.recordings.traces import Opening
 from tests.inspector.fakes import Session
 from tests.inspector.rig import FakeEngine, Rig
 
@@ -74,7 +74,7 @@ def replayed(
     async def body() -> None:
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
-            while settled and (app.controller.replay is None or not app.controller.replay.settled):
+            while settled and (app.playback.player is None or not app.playback.player.settled):
                 await pilot.pause(0.02)
             await pilot.pause()
             await test(Rig(pilot, engine, Session()))
@@ -153,18 +153,18 @@ def test_it_plays_pauses_and_changes_its_speed(path):
     async def test(rig: Rig) -> None:
         await rig.press("r")
         await rig.pilot.pause(0.3)
-        assert rig.app.controller.replay.playing
+        assert rig.app.playback.player.playing
         assert "Playing ×1" in rig.status
         await rig.press("space")
-        assert not rig.app.controller.replay.playing
-        shown = rig.app.controller.replay.position
+        assert not rig.app.playback.player.playing
+        shown = rig.app.playback.player.position
         await rig.pilot.pause(0.3)
-        assert rig.app.controller.replay.position == shown
+        assert rig.app.playback.player.position == shown
         await rig.press("plus", "plus", "plus", "plus")
         assert "as fast as possible" in rig.status
         await rig.press("r")
         await rig.pilot.pause(0.5)
-        assert rig.app.controller.replay.at_end
+        assert rig.app.playback.player.at_end
 
     replayed(test, path)
 
@@ -172,7 +172,7 @@ def test_it_plays_pauses_and_changes_its_speed(path):
 def test_escape_pauses(path):
     async def test(rig: Rig) -> None:
         await rig.press("r", "escape")
-        assert not rig.app.controller.replay.playing
+        assert not rig.app.playback.player.playing
 
     replayed(test, path)
 
@@ -180,7 +180,7 @@ def test_escape_pauses(path):
 def test_it_can_begin_to_play_at_once(path):
     async def test(rig: Rig) -> None:
         await rig.pilot.pause(0.5)
-        assert rig.app.controller.replay.at_end
+        assert rig.app.playback.player.at_end
 
     replayed(test, path, settled=False, play=True, speed=float("inf"))
 
@@ -203,14 +203,14 @@ def test_choosing_goes_where_it_was_gone_and_refuses_other_ways(path):
         assert len(rig.timeline.steps) == 6
         assert rig.timeline.steps[2].node != first
         taken = rig.timeline.steps[2]
-        rig.app.controller.choose(rig.timeline.nodes[first].id)
+        rig.app.controller.navigation.choose(rig.timeline.nodes[first].id)
         await rig.pilot.pause(0.1)
         assert rig.timeline.steps[2].node == first
         assert rig.timeline.next == rig.timeline.steps[-1].next
         other = next(
             c.id for c in taken.choice.candidates if c.id not in (taken.id, rig.timeline.nodes[first].id)
         )
-        rig.app.controller.choose(other)
+        rig.app.controller.navigation.choose(other)
         await rig.pilot.pause(0.1)
         assert "not taken" in rig.status
 
@@ -231,7 +231,7 @@ def test_searching_finds_what_was_recorded(path):
     async def test(rig: Rig) -> None:
         asked = commands.FindTokens(rig.timeline.before, "#" + str(rig.timeline.next.candidates[0].id))
         told = []
-        rig.app.controller.listeners.append(told.append)
+        rig.app.controller.client.listeners.append(told.append)
         rig.app.recorded.send(asked)
         await rig.pilot.pause(0.1)
         found = next(record for record in told if type(record).__name__ == "TokensFound")
@@ -265,9 +265,9 @@ def test_a_recorded_explanation_is_told_again(path):
 def test_measuring_and_beams_are_refused_without_a_model(path):
     async def test(rig: Rig) -> None:
         for command in (commands.SearchBeams(BeamSettings()), commands.Verify(), commands.Profile()):
-            rig.app.controller.do(command)
+            rig.app.controller.client.do(command)
         await rig.pilot.pause(0.1)
-        assert not rig.app.controller.outstanding
+        assert not rig.app.controller.client.outstanding
         assert rig.engine.sent == []
 
     replayed(test, path)
@@ -339,7 +339,7 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
         await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
         assert "to the last bit" in rig.status
         assert "● DECODE step 5" in rig.screen_text()
-        assert rig.app.controller.replay is None
+        assert rig.app.playback.player is None
         await rig.press("space")
         assert rig.engine.names[-1] == "Step"
         await rig.press("asterisk")
@@ -371,14 +371,14 @@ def test_another_model_is_refused_with_both_names_and_compared_when_asked_again(
     async def test(rig: Rig) -> None:
         await go(rig, fingerprint="cd", name="other")
         assert "other is not the recorded pocket" in rig.status
-        assert rig.app.controller.replay is not None
+        assert rig.app.playback.player is not None
         assert rig.engine.names == ["Load"]
         await rig.press("v")
         assert rig.status == REFUSED
         await rig.press("G")
         assert rig.engine.names == ["Load", "Configure", "Restore"]
         await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
-        assert rig.app.controller.replay is None
+        assert rig.app.playback.player is None
 
     replayed(test, path)
 
@@ -417,7 +417,7 @@ def test_a_model_that_isnt_there_leaves_the_recording_and_another_place_can_be_n
 def test_going_live_can_be_stopped(path):
     async def test(rig: Rig) -> None:
         await rig.press("G", "escape")
-        assert rig.engine.sent[0].cancel.is_set()
+        assert rig.engine.cancelled(rig.engine.sent[0])
         await rig.push([Ended("Load", cancelled=True)])
         assert "Stopped" in rig.status
         assert "● RECORDED" in rig.screen_text()
@@ -513,13 +513,13 @@ sys.meta_path.insert(0, Block())
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.demo import DEMONSTRATION
-from inspector.tools.recordings.traces import Opening
+from inspector.session.playback import Opening
 async def main():
     app = InspectorApp(LoadSettings(), Settings(), trace=Opening(DEMONSTRATION, play=True, speed=float("inf")))
     async with app.run_test(size=(120, 40)) as pilot:
         for _ in range(200):
             await pilot.pause(0.05)
-            if app.controller.replay and app.controller.replay.at_end:
+            if app.playback.player and app.playback.player.at_end:
                 break
         await pilot.press("home", "right", "w", "w", "t", "t", "c", "escape", "left_square_bracket", "m")
         await pilot.press("question_mark", "escape", "B", "escape")

@@ -55,7 +55,7 @@ def test_a_session_is_saved_whole(tmp_path, suffix):
         assert "Saved" in rig.status
         assert path.name in rig.status
         entries = [entry.value for entry in load(path).entries]
-        assert entries == [entry.value for entry in rig.app.recording.entries]
+        assert entries == [entry.value for entry in rig.app.recorder.entries]
         assert sum(isinstance(value, Step) for value in entries) == 4
 
     run(test)
@@ -157,7 +157,7 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
         texts = [str(option.prompt) for option in options.options]
         options.highlighted = next(place for place, each in enumerate(texts) if "7 tokens" in each)
         await rig.press("enter")
-        while rig.app.controller.replay is None or not rig.app.controller.replay.settled:
+        while rig.app.playback.player is None or not rig.app.playback.player.settled:
             await rig.pilot.pause(0.02)
         await rig.pilot.pause()
         assert "● RECORDED step 7" in rig.screen_text()
@@ -174,7 +174,7 @@ def test_the_session_that_runs_is_not_shown_over_itself(state):
         await listed(rig)
         await rig.press("enter")
         assert "runs now" in rig.status
-        assert rig.app.controller.replay is None
+        assert rig.app.playback.player is None
 
     run(test, save=state)
 
@@ -224,9 +224,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         def run(self) -> None:
             noted["ran"] = True
 
-    import inspector.tools.recordings.traces  # before the module of the application is another one
+    import inspector.session.playback  # before the module of the application is another one
 
-    assert inspector.tools.recordings.traces
+    assert inspector.session.playback
     monkeypatch.setitem(sys.modules, "inspector.app", types.SimpleNamespace(InspectorApp=App))
     monkeypatch.setattr(terminal, "check", lambda *rest, **options: None)
     return noted

@@ -9,6 +9,7 @@ from rich.style import Style
 
 from engine.records import Distribution, Failure, StageColumn, StageReading
 from engine.settings import Settings
+from inspector.main.messages import CandidateChosen, CandidateClicked
 from inspector.state.timeline import StageExplanation, Timeline, Trial
 from inspector.tools.sampler.panel import SamplerPanel, tally
 from inspector.tools.sampler.reason import Reason, penalised, xtc
@@ -217,10 +218,10 @@ async def test_a_click_highlights_and_another_takes():
         await pilot.pause()
         x, y = find(pilot, "96.80")
         await pilot.click(offset=(x, y))
-        assert [message.id for message in heard(pilot, SamplerPanel.CandidateClicked)] == [1]
+        assert [message.id for message in heard(pilot, CandidateClicked)] == [1]
         x, y = find(pilot, "▶ ␣mat")
         await pilot.click(offset=(x + 3, y))
-        assert [message.id for message in heard(pilot, SamplerPanel.CandidateChosen)] == [2]
+        assert [message.id for message in heard(pilot, CandidateChosen)] == [2]
 
 
 @on_screen

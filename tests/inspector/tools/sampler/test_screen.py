@@ -11,6 +11,9 @@ from engine.commands import Configure, Explain, MoveTo, Recall, Reroll, TakeStep
 from engine.records import Ended, Failure, Recalled, Resampled
 from engine.settings import LoadSettings, Settings
 from inspector.config.presets import Presets
+from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.panels.text import TextPanel
+from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
 from inspector.session.prefill import Prompt
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
@@ -19,7 +22,7 @@ from inspector.widgets.choice import Choice
 from inspector.widgets.safety import SafeInput
 from tests.inspector.explanations import answered, explained
 from tests.inspector.fakes import HOSTILE, Session
-from tests.inspector.rig import FakeEngine, Rig, run
+from tests.inspector.rig import FakeEngine, Rig, addressed, run
 
 USED = Settings(temp=0.8)
 
@@ -109,11 +112,11 @@ def test_one_question_is_out_at_most_and_the_latest_wins():
         await rig.ready()
         await rig.press("w", "left", "left", "left")
         assert len(rig.engine.asked) == 1
-        assert rig.engine.asked[0].cancel.is_set()
+        assert rig.engine.cancelled(rig.engine.asked[0])
         await rig.push([Ended("Explain", cancelled=True)])
         assert len(rig.engine.asked) == 2
         assert rig.engine.asked[1].node == rig.timeline.before
-        assert not rig.engine.asked[1].cancel.is_set()
+        assert not rig.engine.cancelled(rig.engine.asked[1])
 
     run(test)
 
@@ -146,7 +149,7 @@ def test_a_new_draw_of_the_same_place_is_asked_anew():
 def test_older_steps_are_explained_with_the_settings_they_were_made_with():
     async def test(rig: Rig) -> None:
         await rig.ready(3)
-        rig.app.controller.configure(Settings(temp=1.3))
+        rig.app.controller.setup.configure(Settings(temp=1.3))
         await rig.push([Ended("Configure")])
         await rig.push(rig.session.steps(2))
         await rig.press("w")
@@ -208,7 +211,7 @@ def test_a_recall_can_be_stopped():
         await rig.press("w")
         await rig.push([Failure("Explain", "The logits were dropped.", ""), Ended("Explain")])
         await rig.press("ctrl+r", "escape")
-        assert rig.engine.sent[0].cancel.is_set()
+        assert rig.engine.cancelled(rig.engine.sent[0])
         assert "sampler" in on_screen(rig)
 
     run(test)
@@ -228,7 +231,7 @@ def test_candidates_are_highlighted_and_taken_in_the_panel():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("w", "home", "down")
-        wanted = rig.app.main.candidates.candidate.id
+        wanted = rig.app.main.panel(CandidatesPanel).candidate.id
         await rig.press("enter")
         assert rig.engine.last(commands.Choose) == commands.Choose(rig.timeline.before, wanted)
 
@@ -237,19 +240,21 @@ def test_candidates_are_highlighted_and_taken_in_the_panel():
 
 def test_a_run_is_asked_about_only_now_and_then():
     now = [0.0]
-    sent: list[commands.Command] = []
-    made = Session()
-    made.load(), made.open()
-    timeline = made.timeline()
-    questions = SamplerQueries(sent.append, USED, lambda: now[0])
+    engine, made = FakeEngine(), Session()
+    client = EngineClient(engine)
+    for record in [*made.load(), *made.open()]:
+        client.timeline.apply(record)
+    timeline = client.timeline
+    questions = SamplerQueries(client, USED, lambda: now[0])
     questions.watching = timeline.running = True
     for tenth in range(30):
         now[0] = tenth * PATIENCE / 10
         timeline.apply(made.step())
         questions.ask(timeline)
-        if sent and questions._explain is not None:
-            questions.receive(Ended("Explain", cancelled=True), timeline)
-    assert len(sent) == 3
+        if engine.asked and questions._explain is not None:
+            client.receive(Ended("Explain", cancelled=True))
+            timeline.running = True
+    assert len(engine.asked) == 3
 
 
 # ---- what-if ----------------------------------------------------------------------------------
@@ -300,7 +305,7 @@ def test_while_an_answer_is_awaited_the_next_settings_wait_and_the_latest_wins()
             field(rig, "temp").value = value
             await rig.pilot.pause()
         assert len(rig.engine.asked) == 2
-        assert all(command.cancel.is_set() for command in rig.engine.asked)
+        assert all(rig.engine.cancelled(command) for command in rig.engine.asked)
         await rig.push([Ended("Explain", True), Ended("WhatIf", True)])
         assert [command.settings.temp for command in rig.engine.asked[2:]] == [1.3, 1.3]
 
@@ -318,7 +323,7 @@ def test_steps_that_would_differ_are_marked_and_walked_to():
         await rig.press("pageup")
         assert rig.timeline.slot == first + 1
         struck = [
-            segment.text.strip() for y in range(10) for segment in rig.app.main.text.render_line(y)
+            segment.text.strip() for y in range(10) for segment in rig.app.main.panel(TextPanel).render_line(y)
             if segment.style and segment.style.strike
         ]  # fmt: skip
         assert struck == [rig.timeline.items[first + place].text.strip() for place in (1, 3)]
@@ -350,7 +355,7 @@ def test_discarding_restores_everything():
         assert on_screen(rig) == before
         assert "≠" not in rig.screen_text()
         assert rig.engine.sent == []
-        assert rig.app.controller.settings == USED
+        assert rig.app.controller.setup.settings == USED
 
     run(test)
 
@@ -439,9 +444,9 @@ def test_without_a_prompt_settings_are_set_and_nothing_is_asked():
 def test_settings_the_engine_refuses_are_not_kept():
     async def test(rig: Rig) -> None:
         await rig.ready()
-        rig.app.controller.configure(replace(USED, logit_bias=((4095, 1.0),)))
+        rig.app.controller.setup.configure(replace(USED, logit_bias=((4095, 1.0),)))
         await rig.push([Failure("Configure", "No.", ""), Ended("Configure")])
-        assert rig.app.controller.settings == rig.app.controller.questions.in_force == USED
+        assert rig.app.controller.setup.settings == rig.app.controller.queries.in_force == USED
 
     run(test)
 
@@ -546,17 +551,17 @@ def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
     engine, made = FakeEngine(), Session()
     controller = Controller(engine, LoadSettings(), USED, Prompt("x", False))
     for record in [*made.load(), *made.open(), *made.steps(5)]:
-        controller.receive(record)
+        controller.client.receive(record)
     engine.sent.clear()
-    controller.outstanding.clear()
-    controller.walk(-2)
+    controller.client.outstanding.clear()
+    controller.timeline.walk(-2)
     slot, before = controller.timeline.slot, controller.timeline.before
-    assert controller.reroll() == ""
+    assert controller.navigation.reroll() == ""
     assert engine.sent == [MoveTo(before), Reroll(), TakeStep()]
     records = [made.move(before), Ended("MoveTo"), Ended("Reroll")]
     records.append(made.step(controller.timeline.nodes[before].next.candidates[3].id, "sampled"))
     for record in [*records, Ended("Step")]:
-        controller.receive(record)
+        controller.client.receive(addressed(record, controller.client.outstanding))
     assert controller.timeline.slot == slot
     assert controller.timeline.selected is records[-1]
     assert len(controller.timeline.siblings(slot)) == 2
@@ -566,8 +571,8 @@ def test_drawing_again_is_stopped_as_one():
     engine, made = FakeEngine(), Session()
     controller = Controller(engine, LoadSettings(), USED, Prompt("x", False))
     for record in [*made.load(), *made.open(), *made.steps(5)]:
-        controller.receive(record)
-    controller.walk(-2)
-    controller.reroll()
-    controller.stop()
-    assert all(command.cancel.is_set() for command in engine.sent[-3:])
+        controller.client.receive(record)
+    controller.timeline.walk(-2)
+    controller.navigation.reroll()
+    controller.transport.stop()
+    assert all(engine.cancelled(command) for command in engine.sent[-3:])

@@ -46,7 +46,7 @@ def test_the_settings_used_change_no_step_and_others_are_gone_on_with():
             assert other is not None
             number = timeline().selected.index
             await pilot.press("ctrl+s")
-            await until(lambda: not app.controller.outstanding)
+            await until(lambda: not app.controller.client.outstanding)
             assert [step.id for step in timeline().steps] == path[:number]
             assert timeline().next.picked == other.picked
             await pilot.press("space")

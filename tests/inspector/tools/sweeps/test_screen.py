@@ -45,7 +45,7 @@ def test_it_waits_for_the_person_and_measures_what_is_chosen():
         await rig.push([Measuring("Sweep", 3, 12, "ttft at 64")])
         assert "3/12 ttft at 64" in rig.screen_text()
         await rig.press("1")
-        assert rig.app.main.sweeping.chosen == ("ttft", "tpot")  # not while it runs
+        assert rig.app.main.actions["sweeps"].control.chosen == ("ttft", "tpot")  # not while it runs
 
     run(test)
 
@@ -90,12 +90,12 @@ def test_space_and_escape_stop_it():
         await rig.press("space")
         first = sweep(rig)
         await rig.press("space")
-        assert first.cancel.is_set()
+        assert rig.engine.cancelled(first)
         await rig.end("Sweep", cancelled=True)
         assert "nothing was measured to the end" in rig.screen_text()
         await rig.press("space", "escape")
         assert sweep(rig) is not first
-        assert sweep(rig).cancel.is_set()
+        assert rig.engine.cancelled(sweep(rig))
         assert rig.app.screen is rig.app.main
 
     run(test)

@@ -10,9 +10,10 @@ from rich.cells import cell_len
 
 from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked
 from inspector.state.branches import Sums, Token, folded
+from inspector.state.mark_words import written
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, fitting, logprob, perplexity, told
-from inspector.tools.tree.panel import FORK, KEYS_HERE, TreePanel, written
+from inspector.tools.tree.panel import FORK, KEYS_HERE, TreePanel
 from inspector.tools.tree.view import TreeView
 from tests.inspector.fakes import HOSTILE, TORN, Session, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at

@@ -9,6 +9,7 @@ from engine.commands import SearchBeams
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.state.branches import folded
+from inspector.tools.tree.panel import TreePanel
 from tests.inspector.tools.sampler.test_what_if_real import until
 
 USED = Settings(temp=1.0, seed=7, max_tokens=8)
@@ -24,10 +25,10 @@ def test_branches_and_beams_are_gone_to_deleted_and_brought_back():
 
             async def press(*keys: str) -> None:
                 await pilot.press(*keys)
-                await until(lambda: not app.controller.outstanding)
+                await until(lambda: not app.controller.client.outstanding)
                 await pilot.pause()
 
-            await until(lambda: timeline().prefilled and not app.controller.outstanding)
+            await until(lambda: timeline().prefilled and not app.controller.client.outstanding)
             await press("r")
             await press("left", "left", "down", "enter")
             await press("d", "space", "t")
@@ -35,12 +36,14 @@ def test_branches_and_beams_are_gone_to_deleted_and_brought_back():
                 "prompt", "sampled", "sampled", "chosen",
             ]  # fmt: skip
 
-            app.controller.do(SearchBeams(BeamSettings(width=3, max_tokens=4)))
-            await until(lambda: not app.controller.outstanding)
+            app.controller.client.do(SearchBeams(BeamSettings(width=3, max_tokens=4)))
+            await until(lambda: not app.controller.client.outstanding)
             await pilot.pause()
             best = next(beam for beam in timeline().beams.nodes.values() if beam.rank == 1)
             place = next(
-                place for place, branch in enumerate(main.forest._view.rows) if best.node in branch.nodes
+                place
+                for place, branch in enumerate(main.panel(TreePanel)._view.rows)
+                if best.node in branch.nodes
             )
             await press("home", *["down"] * place, "enter")
             assert timeline().tip == timeline().branches.of(best.node).last

@@ -6,10 +6,15 @@ import pytest
 
 from engine import commands
 from engine.records import Deleted, Marked, Undeleted
-from inspector.main.keyline import IN_TREE, fitting
-from inspector.main.layout import CANDIDATES, KV, SAMPLER, STEPS, TEXT, TIMING, TREE, Layout, panels_shown
+from inspector.main.arrangement import Arrangement, Layout
+from inspector.main.keyline import fitting
+from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.screen import key_table, panels_with
+from inspector.main.tool import When
+from inspector.tools.registry import TOOLS
 from inspector.tools.tree.naming import NamingDialog
 from inspector.tools.tree.panel import TreePanel
+from inspector.tools.tree.tool import TREE
 from inspector.widgets.safety import SafeInput
 from tests.inspector.rig import Rig, run
 
@@ -34,11 +39,13 @@ async def forked(rig: Rig) -> list[int]:
 
 
 def test_the_tree_takes_the_place_of_the_steps_or_of_the_deck():
-    assert panels_shown(Layout.GRID, TREE, TREE, STEPS, tree=True) == {TEXT, CANDIDATES, TREE, KV, TIMING}
-    assert panels_shown(Layout.GRID, TREE, TREE, STEPS, why=True, tree=True) == {TEXT, TREE, SAMPLER}
-    assert panels_shown(Layout.STACK, TREE, TREE, STEPS, tree=True) == {TEXT, CANDIDATES, TREE}
-    assert panels_shown(Layout.STACK, TEXT, TREE, STEPS, why=True, tree=True) == {TEXT, SAMPLER}
-    assert panels_shown(Layout.SINGLE, TREE, TREE, STEPS, tree=True) == {TREE}
+    arrangement = Arrangement(panels_with(TOOLS))
+    arrangement.go("tree", Layout.GRID)
+    assert arrangement.shown(Layout.GRID, None) == {"text", "candidates", "tree", "kv", "timing"}
+    assert arrangement.shown(Layout.GRID, "sampler") == {"text", "tree", "sampler"}
+    assert arrangement.shown(Layout.STACK, None) == {"text", "candidates", "tree"}
+    assert arrangement.shown(Layout.STACK, "sampler") == {"text", "sampler"}
+    assert arrangement.shown(Layout.SINGLE, None) == {"tree"}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,9 @@ def test_the_tree_stays_while_others_are_visited_and_goes_for_the_steps():
 
 
 def test_the_last_line_tells_the_keys_of_the_tree():
-    assert set(IN_TREE.values()) <= set(fitting(200, tree=True))
+    hints = [hint for hint in TREE.hints if hint.when is When.PANEL]
+    assert hints
+    assert set(hints) <= set(fitting(key_table(TOOLS), 200, {When.ALWAYS, When.LIVE}, TREE))
 
     async def test(rig: Rig) -> None:
         await forked(rig)
@@ -103,22 +112,22 @@ def test_the_last_line_tells_the_keys_of_the_tree():
 def test_arrows_and_enter_go_to_the_end_of_a_branch():
     async def test(rig: Rig) -> None:
         ends = await forked(rig)
-        slot, highlighted = rig.timeline.slot, rig.app.main.candidates.highlighted
+        slot, highlighted = rig.timeline.slot, rig.app.main.panel(CandidatesPanel).highlighted
         await rig.press("up")
-        assert (slot, highlighted) == (rig.timeline.slot, rig.app.main.candidates.highlighted)
+        assert (slot, highlighted) == (rig.timeline.slot, rig.app.main.panel(CandidatesPanel).highlighted)
         await rig.press("enter")
         assert rig.engine.sent == [commands.MoveTo(ends[2])]
         await rig.push([rig.session.move(ends[2])])
         await rig.end("MoveTo")
-        assert rig.app.main.forest.branch.last == ends[2]
+        assert rig.app.main.panel(TreePanel).branch.last == ends[2]
         await rig.press("enter")
         assert rig.status == "The path ends here already: space steps on"
         await rig.press("home", "right", "left", "left")
-        assert rig.app.main.forest.branch.last == ends[0]
+        assert rig.app.main.panel(TreePanel).branch.last == ends[0]
         await rig.press("end")
-        assert rig.app.main.forest.branch.last == ends[2]
+        assert rig.app.main.panel(TreePanel).branch.last == ends[2]
         await rig.press("pageup")
-        assert rig.app.main.forest.branch.last == ends[0]
+        assert rig.app.main.panel(TreePanel).branch.last == ends[0]
         assert len(rig.engine.sent) == 1
 
     run(test)
@@ -127,10 +136,10 @@ def test_arrows_and_enter_go_to_the_end_of_a_branch():
 def test_outside_the_tree_the_arrows_are_what_they_were():
     async def test(rig: Rig) -> None:
         await forked(rig)
-        branch = rig.app.main.forest.branch
+        branch = rig.app.main.panel(TreePanel).branch
         await rig.press("2", "down", "left")
         assert rig.timeline.slot == len(rig.timeline.items) - 1
-        assert rig.app.main.forest.branch is branch
+        assert rig.app.main.panel(TreePanel).branch is branch
 
     run(test)
 
@@ -139,11 +148,11 @@ def test_a_click_on_a_row_makes_the_tree_the_current_panel():
     async def test(rig: Rig) -> None:
         await forked(rig)
         await rig.press("1")
-        table = rig.app.main.forest._table
+        table = rig.app.main.panel(TreePanel)._table
         await rig.pilot.click(table, offset=(12, 2))
         await rig.pilot.pause()
-        assert rig.app.main.at_tree
-        assert rig.app.main.forest._view.row == 1
+        assert rig.app.main.arrangement.current == "tree"
+        assert rig.app.main.panel(TreePanel)._view.row == 1
 
     run(test)
 
@@ -154,7 +163,7 @@ def test_a_click_on_a_row_makes_the_tree_the_current_panel():
 def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token():
     async def test(rig: Rig) -> None:
         await forked(rig)
-        first = rig.app.main.forest.branch.first
+        first = rig.app.main.panel(TreePanel).branch.first
         await rig.press("asterisk")
         assert rig.timeline.marks.at(first) == Marked(first, bookmarked=True)
         assert rig.status.startswith("Bookmarked ")
@@ -172,7 +181,7 @@ def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token():
 def test_one_dialog_asks_for_name_note_and_caption():
     async def test(rig: Rig) -> None:
         await forked(rig)
-        first = rig.app.main.forest.branch.first
+        first = rig.app.main.panel(TreePanel).branch.first
         await rig.press("N", *"ab", "tab", *"cd", "tab", *"ef", "enter")
         assert rig.timeline.marks.at(first) == Marked(first, "ab", False, "cd", "ef")
         assert rig.status == "Kept: ab ✎ cd ❝ ef"
@@ -193,7 +202,7 @@ def test_marks_come_as_records_that_others_hear():
     async def test(rig: Rig) -> None:
         ends = await forked(rig)
         told: list[object] = []
-        rig.app.controller.listeners.append(told.append)
+        rig.app.controller.client.listeners.append(told.append)
         await rig.press("asterisk", "up", "x", "u")
         assert [type(record) for record in told] == [Marked, Deleted, Undeleted]
         assert rig.timeline.branches.of(ends[2]) is not None
@@ -244,7 +253,7 @@ def test_what_the_path_runs_through_is_deleted_once_the_path_is_elsewhere():
         ends = await forked(rig)
         await rig.press("r", "x", "x")
         run_command, move = rig.engine.sent
-        assert run_command.cancel.is_set()
+        assert rig.engine.cancelled(run_command)
         assert move == commands.MoveTo(ends[1])
         await rig.push([rig.session.step()])
         await rig.end("Run", cancelled=True)

@@ -46,7 +46,7 @@ async def opened(rig: Rig, *keys: str, text: str = "") -> None:
         await answered(rig)
 
 
-def user_message(rig: Rig) -> tuple[str, bool]:
+def remark_and_pieces(rig: Rig) -> tuple[str, bool]:
     return remark(rig, "own-remark")
 
 
@@ -94,7 +94,10 @@ def test_before_the_first_token_nothing_is_offered():
 def test_the_tokens_are_shown_with_their_ids_and_counted():
     async def test(rig: Rig) -> None:
         await opened(rig, text=" a dragon<|im_end|>")
-        assert user_message(rig) == ("3 tokens, 1 of them special. The context then holds 14 of 512.", False)
+        assert remark_and_pieces(rig) == (
+            "3 tokens, 1 of them special. The context then holds 14 of 512.",
+            False,
+        )
         lines = rig.screen_text().split("\n")
         row = next(n for n, line in enumerate(lines) if "␣a " in line and "│" in line and "dragon" in line)
         assert re.search(r"␣a +│␣dragon│<\|im_end\|>│", lines[row])
@@ -110,10 +113,10 @@ def test_the_latest_text_wins():
         texts = [each.text for each in rig.engine.asked if isinstance(each, commands.Tokenize)]
         assert texts == ["", "h"]
         await rig.push([Tokenized("h", pieces("h")), Ended("Tokenize")])
-        assert user_message(rig)[0] == KEYS
+        assert remark_and_pieces(rig)[0] == KEYS
         assert rig.engine.asked[-1] == commands.Tokenize("hey")
         await answered(rig)
-        assert user_message(rig)[0].startswith("1 token.")
+        assert remark_and_pieces(rig)[0].startswith("1 token.")
 
     run(test)
 
@@ -121,7 +124,7 @@ def test_the_latest_text_wins():
 def test_what_does_not_fit_is_said_and_cannot_be_inserted():
     async def test(rig: Rig) -> None:
         await opened(rig, text=" dog" * 502)
-        assert user_message(rig) == (
+        assert remark_and_pieces(rig) == (
             "502 tokens: too many. The context window has room for 501 there. Type less.",
             True,
         )
@@ -132,7 +135,7 @@ def test_what_does_not_fit_is_said_and_cannot_be_inserted():
         rig.app.screen.query_one(OwnArea).text = " dog" * 501
         await rig.pilot.pause()
         await answered(rig)
-        assert not user_message(rig)[1]
+        assert not remark_and_pieces(rig)[1]
         await rig.press("enter")
         assert rig.engine.names == ["Insert"]
 
@@ -160,7 +163,7 @@ def test_nothing_typed_is_refused_in_place():
         await opened(rig)
         assert rig.app.screen.query_one("#apply", Button).disabled
         await rig.press("enter")
-        assert user_message(rig) == ("Nothing was typed. Type at least one character.", True)
+        assert remark_and_pieces(rig) == ("Nothing was typed. Type at least one character.", True)
         assert rig.engine.sent == []
 
     run(test)
@@ -173,7 +176,7 @@ def test_a_text_that_cannot_be_cut_says_why():
         await rig.push(
             [Failure("Tokenize", "Token id 9 is outside [/x]\x1b.", "Type less."), Ended("Tokenize")]
         )
-        assert user_message(rig) == ("Token id 9 is outside [/x]␛. Type less.", True)
+        assert remark_and_pieces(rig) == ("Token id 9 is outside [/x]␛. Type less.", True)
         assert not rig.app._notifications
 
     run(test)
@@ -229,7 +232,7 @@ def test_what_was_not_taken_is_kept_to_be_typed_again(how):
         if how == "cancelled":
             await rig.push([rig.session.step(origin="inserted")])
             await rig.press("escape")
-            assert rig.engine.last(commands.Insert).cancel.is_set()
+            assert rig.engine.cancelled(rig.engine.last(commands.Insert))
             await rig.push([Ended("Insert", cancelled=True)])
             assert rig.status.startswith("Stopped: 1 token typed: ‹")
         else:
@@ -292,14 +295,16 @@ def test_the_end_of_a_prompt_is_edited_on_the_real_engine():
             await until(lambda: controller.timeline.prefilled)
             prompt = [item.id for item in controller.timeline.items]
             await pilot.press("left", "a", "space", *"dragon", "enter")
-            await until(lambda: controller.timeline.steps and not controller.outstanding)
+            await until(lambda: controller.timeline.steps and not controller.client.outstanding)
             await pilot.pause()
             text = "".join(item.text for item in controller.timeline.items)
             assert text == "Once upon a dragon"
             assert all(step.origin == "inserted" for step in controller.timeline.steps)
             assert "typed" in app.main.status.answer
             await pilot.press("home", "left_square_bracket")
-            await until(lambda: not controller.outstanding and controller.timeline.phase.value == "ready")
+            await until(
+                lambda: not controller.client.outstanding and controller.timeline.phase.value == "ready"
+            )
             await until(lambda: [item.id for item in controller.timeline.items] == prompt)
 
     asyncio.run(test())

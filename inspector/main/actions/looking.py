@@ -1,0 +1,88 @@
+"""Looking around: the keys that ask the engine for nothing but dropped logits."""
+
+from __future__ import annotations
+
+from inspector.main.dialogs.jump import JumpDialog
+from inspector.main.panels.steps import StepsPanel
+from inspector.main.panels.text import TextPanel
+from inspector.main.tool import LOOK, Hint, Key, Needs, Tool, ToolActions, When
+from inspector.scales import METRICS
+
+
+class LookActions(ToolActions):
+    """Looks at what is there."""
+
+    def walk(self, by: int) -> None:
+        """Look at a token further back or ahead."""
+        self.timeline.walk(by)
+        self.host.answer()
+
+    def first(self) -> None:
+        """Look at the first token of the completion, then of the prompt."""
+        self.controller.navigation.first()
+        self.host.answer()
+
+    def tip(self) -> None:
+        """Follow the tip."""
+        self.controller.navigation.tip()
+        self.host.answer()
+
+    def jump(self) -> None:
+        """Ask for a step and look at it."""
+        steps = self.controller.navigation.steps_range()
+        if steps is None:
+            self.host.answer("No step was taken yet. Press space to take one")
+        else:
+            self.host.open(JumpDialog(*steps), self._jump)
+
+    def _jump(self, number: int | None) -> None:
+        if number is not None:
+            self.controller.navigation.jump(number)
+            self.host.answer()
+
+    def metric(self, by: int) -> None:
+        """Colour text and steps by another metric."""
+        text, steps = self.host.panel(TextPanel), self.host.panel(StepsPanel)
+        metric = METRICS[(METRICS.index(text.metric) + by) % len(METRICS)]
+        text.metric = steps.metric = metric
+        self.host.answer("Colour off" if metric == "off" else f"Colour by {metric}")
+
+    def recall(self) -> None:
+        """Have dropped logits computed again."""
+        self.host.answer(self.controller.setup.recall())
+
+
+LOOKING = Tool(
+    "looking",
+    "Look around",
+    LookActions,
+    keys=(
+        Key("earlier", "left", "←", "Earlier", LOOK,
+            "Look at the token before.", lambda own: own.walk(-1), Needs.DISTRIBUTION),
+        Key("later", "right", "→", "Later", LOOK, "Look at the token after.",
+            lambda own: own.walk(1), Needs.DISTRIBUTION),
+        Key("ten_earlier", "pageup", "pgup", "Ten earlier", LOOK,
+            "Look ten tokens back.", lambda own: own.walk(-10), Needs.DISTRIBUTION),
+        Key("ten_later", "pagedown", "pgdn", "Ten later", LOOK,
+            "Look ten tokens ahead.", lambda own: own.walk(10), Needs.DISTRIBUTION),
+        Key("first", "home", "home", "First", LOOK,
+            "Look at the first token of the completion; again for the first of the prompt.",
+            LookActions.first, Needs.DISTRIBUTION),
+        Key("tip", "end", "end", "Tip", LOOK, "Follow the tip: the token to come.",
+            LookActions.tip, Needs.DISTRIBUTION),
+        Key("jump", "g", "g", "Jump", LOOK, "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION),
+        Key("recall", "ctrl+r", "ctrl+r", "Recompute logits", LOOK,
+            "Compute logits again that were dropped, where the sampler's stages need them.",
+            LookActions.recall, Needs.DISTRIBUTION),
+        Key("metric", "m", "m", "Colour", LOOK,
+            "Colour the text by the next metric: probability, surprisal, entropy, rank, off.",
+            lambda own: own.metric(1)),
+        Key("metric_back", "M", "M", "Colour back", LOOK,
+            "Colour the text by the metric before.", lambda own: own.metric(-1)),
+    ),
+    hints=(
+        Hint(3, ("earlier", "later"), "walk", 7),
+        Hint(7, ("jump",), "jump", 2, When.REPLAY),
+        Hint(12, ("metric",), "colour", 3),
+    ),
+)  # fmt: skip

@@ -1,0 +1,53 @@
+"""The screen itself: the keys that go from panel to panel, enlarge one, stop, help and leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inspector.main.arrangement import PanelPlace
+from inspector.main.tool import SCREEN, STEP, Hint, Key, Tool, ToolActions
+
+
+def screen_tool(panels: Sequence[PanelPlace]) -> Tool:
+    """The tool of the screen's own keys.
+
+    Args:
+        panels: Each gets a number key, in their order, as far as there are digits.
+    """
+    numbers = tuple(_number(place + 1, panel) for place, panel in enumerate(panels[:9]))
+    return Tool("screen", "Screen", ScreenActions, keys=(*_FIRST, *numbers, *_LAST), hints=_HINTS)
+
+
+def _number(digit: int, panel: PanelPlace) -> Key:
+    return Key(f"panel_{panel.id}", str(digit), str(digit), panel.label, SCREEN, f"Go to {panel.called}.",
+               lambda own: own.host.go_to(panel.id))  # fmt: skip
+
+
+class ScreenActions(ToolActions):
+    """Arranges the screen; all of it is the host's own."""
+
+
+_FIRST = (
+    Key("stop", "escape", "esc", "Stop", STEP,
+        "Pause the run, stop the prefill or a look ahead, or leave the enlarged panel; notices go too.",
+        lambda own: own.host.stop()),
+    Key("next_panel", "tab", "tab", "Next panel", SCREEN, "Go to the next panel.",
+        lambda own: own.host.go_to(own.host.arrangement.neighbour(1))),
+    Key("panel_before", "shift+tab", "shift+tab", "Panel before", SCREEN, "Go to the panel before.",
+        lambda own: own.host.go_to(own.host.arrangement.neighbour(-1))),
+)  # fmt: skip
+_LAST = (
+    Key("enlarge", "f", "f", "Enlarge", SCREEN, "Give the current panel the whole screen, or back.",
+        lambda own: own.host.enlarge()),
+    Key("theme", "T", "T", "Dark or light", SCREEN, "Switch between the dark and the light theme.",
+        lambda own: own.host.switch_theme()),
+    Key("help", "question_mark", "?", "Help", SCREEN, "Show the keys and what the panels mean.",
+        lambda own: own.host.help()),
+    Key("quit", "q", "q", "Quit", SCREEN, "Leave; ctrl+q does so from everywhere.",
+        lambda own: own.host.quit()),
+)  # fmt: skip
+_HINTS = (
+    Hint(15, ("enlarge",), "enlarge", 1),
+    Hint(16, ("help",), "help", 13),
+    Hint(17, ("quit",), "quit", 8),
+)

@@ -1,0 +1,166 @@
+"""Which panels are on screen: by the size of the terminal, and by what a person looked at last. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+MINIMUM = (40, 10)
+"""Columns and rows."""
+
+
+class Layout(Enum):
+    """How the panels are arranged; the value is the style class of the screen."""
+
+    TINY = "tiny"
+    """Too small for anything but saying so."""
+    SINGLE = "single"
+    """One at a time."""
+    BESIDE = "beside"
+    """The text, and one of the others at its side."""
+    STACK = "stack"
+    """The text, the candidates under it, one of the others under them."""
+    GRID = "grid"
+    """All."""
+
+
+def layout_for(width: int, height: int, enlarged: bool = False) -> Layout:
+    """The arrangement for a terminal of so many columns and rows."""
+    if width < MINIMUM[0] or height < MINIMUM[1]:
+        return Layout.TINY
+    if enlarged or width < 80:
+        return Layout.SINGLE
+    if height < 20:
+        return Layout.BESIDE
+    return Layout.GRID if width >= 120 else Layout.STACK
+
+
+class Place(Enum):
+    """Where a panel goes."""
+
+    TEXT = "text"
+    UPPER = "upper"
+    """Under the text, or at its side: the candidates."""
+    LOWER = "lower"
+    """Of these one is shown where not all have room."""
+    SIDE = "side"
+    """A tool's, in the place of the upper ones and all lower ones but the first."""
+    BELOW = "below"
+    """A tool's, in the place of the first lower one, or of whichever is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class PanelPlace:
+    """One panel of the screen."""
+
+    id: str
+    name: str
+    """For the end of the status line, where one panel is shown at a time."""
+    place: Place
+    label: str = ""
+    """For its number key in the palette."""
+    called: str = ""
+    """As a sentence calls it: `the tree`."""
+
+
+class Arrangement:
+    """The panel that a person is at, those looked at before it, and the tools' panels that are open.
+
+    Args:
+        panels: All panels in the order of the number keys; the first is the text.
+    """
+
+    def __init__(self, panels: Sequence[PanelPlace]) -> None:
+        self.panels = tuple(panels)
+        self._places = {panel.id: panel.place for panel in panels}
+        self.text = panels[0].id
+        self._upper = self._first(Place.UPPER)
+        self.current = self.text
+        self.other = self._upper
+        """The one last visited at the side of the text."""
+        self.lower = self._first(Place.LOWER)
+        """The one last visited of those that share a place."""
+        self.open_side: str | None = None
+        self.open_below: str | None = None
+        """The tools' panels that are open."""
+        self.enlarged = False
+
+    def _first(self, place: Place) -> str:
+        return next(panel.id for panel in self.panels if panel.place is place)
+
+    @property
+    def number(self) -> int:
+        """Place of the current panel, counted from 0."""
+        return next(place for place, panel in enumerate(self.panels) if panel.id == self.current)
+
+    @property
+    def name(self) -> str:
+        """Name of the current panel."""
+        return self.panels[self.number].name
+
+    def go(self, panel: str, layout: Layout) -> None:
+        """Make a panel the current one."""
+        place, wide = self._places[panel], layout is Layout.GRID
+        first_lower = {self._first(Place.LOWER)}
+        self.open_side = self._kept(self.open_side, panel, Place.SIDE, place is Place.TEXT or (
+            wide and (panel in first_lower or place is Place.BELOW)
+        ))  # fmt: skip
+        leaves = panel in first_lower if wide else place is Place.LOWER
+        self.open_below = self._kept(self.open_below, panel, Place.BELOW, not leaves)
+        self.current = panel
+        self.other = panel if place is not Place.TEXT else self.other
+        self.lower = panel if place is Place.LOWER else self.lower
+
+    def _kept(self, open: str | None, panel: str, place: Place, stays: bool) -> str | None:
+        """The panel of a tool that is open in a place once another is gone to."""
+        if self._places[panel] is place:
+            return panel
+        return open if stays else None
+
+    def is_open(self, panel: str, shown: Collection[str]) -> bool:
+        """Whether a tool's panel is open.
+
+        Args:
+            panel: The panel.
+            shown: Those on screen: one below gives way on a small screen, and is opened again then.
+        """
+        return panel == self.open_side if self._places[panel] is Place.SIDE else panel in shown
+
+    def neighbour(self, by: int) -> str:
+        """The panel so many places further."""
+        return self.panels[(self.number + by) % len(self.panels)].id
+
+    def close(self, panel: str) -> None:
+        """Close a tool's panel and go back to the text."""
+        if self._places[panel] is Place.SIDE:
+            self.open_side, self.other = None, self._upper
+        else:
+            self.open_below = None
+            self.other = self._upper if self.other == panel else self.other
+        self.current = self.text
+
+    def shown(self, layout: Layout, side: str | None) -> frozenset[str]:
+        """The panels on screen.
+
+        Args:
+            layout: The arrangement.
+            side: The tool's panel at the side that is open, or is wanted for as long as a dialog is.
+        """
+        first_lower = self._first(Place.LOWER)
+        match layout:
+            case Layout.TINY:
+                return frozenset()
+            case Layout.SINGLE:
+                return frozenset({self.current})
+            case Layout.BESIDE:
+                return frozenset({self.text, self.other})
+            case Layout.STACK:
+                return frozenset(
+                    {self.text, side} if side else {self.text, self._upper, self.open_below or self.lower}
+                )
+        below = self.open_below or first_lower
+        if side:
+            return frozenset({self.text, below, side})
+        rest = {panel.id for panel in self.panels if panel.place is Place.LOWER and panel.id != first_lower}
+        return frozenset({self.text, self._upper, below, *rest})

@@ -1,0 +1,301 @@
+"""What a tool is: a value that the main screen takes its keys, panel, help and refusals from.
+
+A tool is one line in `inspector.tools.registry` (or in the tuple that an application is given). The main screen makes
+its actions once, with itself as their host, and knows no tool by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, Flag, auto
+from typing import Any, Literal, Protocol, TypeVar
+
+from textual.binding import Binding
+from textual.screen import Screen
+from textual.widget import Widget
+
+from engine.records import Candidate, Record
+from inspector.main.arrangement import Arrangement, Place
+from inspector.main.messages import ToolMessage
+from inspector.session.controller import Controller
+from inspector.session.playback import Playback, Severity
+from inspector.state.timeline import Timeline
+
+Result = TypeVar("Result")
+Panel = TypeVar("Panel", bound=Widget)
+
+STEP, BRANCH, LOOK, SET_UP, SCREEN = "Step and run", "Branch", "Look around", "Set up", "Screen"
+GROUPS = (STEP, BRANCH, LOOK, SET_UP, SCREEN)
+"""In the order of the help."""
+
+
+class Needs(Flag):
+    """What has to be there for a key to mean something."""
+
+    NOTHING = 0
+    MODEL = auto()
+    """What is known of a model, loaded or recorded."""
+    DISTRIBUTION = auto()
+    """A distribution on show: a prompt went through, or was recorded."""
+    ENGINE = auto()
+    """A live engine: in a replay the key is refused with the way to one."""
+
+
+class When(Enum):
+    """While what a hint is shown in the line of keys."""
+
+    ALWAYS = 0
+    LIVE = 1
+    REPLAY = 2
+    RUNNING = 3
+    PANEL = 4
+    """While the tool's panel is the current one."""
+
+
+class Host(Protocol):
+    """What the main screen does for the tools."""
+
+    @property
+    def controller(self) -> Controller:
+        """The session on the screen."""
+
+    @property
+    def playback(self) -> Playback | None:
+        """Recordings in the place of the engine; None where an application has no files."""
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """Which panels are on screen."""
+
+    @property
+    def shown(self) -> frozenset[str]:
+        """Ids of the panels on screen."""
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The highlighted candidate."""
+
+    def answer(self, answer: str = "") -> None:
+        """Answer the last key, or take the answer back, and have everything shown again."""
+
+    def changed(self) -> None:
+        """Have everything shown again: once, however often this is called before."""
+
+    def open(self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None) -> None:
+        """Show a screen or a dialog over this one.
+
+        Args:
+            screen: Dismissed with its result.
+            then: Called with the result.
+        """
+
+    def panel(self, kind: type[Panel]) -> Panel:
+        """The panel of a class."""
+
+    def go_to(self, panel: str) -> None:
+        """Make a panel the current one."""
+
+    def toggle(self, panel: str) -> None:
+        """Open a tool's panel, or close it."""
+
+    def help(self) -> None:
+        """Show the keys and what is shown."""
+
+    def switch_theme(self) -> None:
+        """Switch between dark and light."""
+
+    def announce(self, text: str, title: str, severity: Severity = "information") -> None:
+        """Tell the person something that is no answer to a key; printable."""
+
+    def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        """Do what takes long in a thread of its own.
+
+        Args:
+            work: Must not touch the screen.
+            then: Called with what it returned, in the screen's thread.
+        """
+
+    def screenshot(self, title: str, then: Callable[[str], None]) -> None:
+        """Take a picture of the screen without the dialog that is about to close.
+
+        Args:
+            title: Of the picture's frame.
+            then: Called with the SVG.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of the main screen, and its entry in palette and help."""
+
+    id: str
+    keys: str
+    """As Textual names them, separated by commas; the first one is shown."""
+    shown: str
+    """As a person reads it."""
+    label: str
+    """One or two words, for the palette."""
+    group: str
+    """One of `GROUPS`."""
+    tooltip: str
+    """One sentence, for the palette, the tooltip and the help."""
+    run: Callable[[Any], Awaitable[None] | None]
+    """What it does, given the tool's actions: as a rule one of their methods."""
+    needs: Needs = Needs.NOTHING
+    moves: Literal["", "on", "back"] = ""
+    """Which way it moves on: a transport may be ready for that though no distribution is on show."""
+    refusal: str = ""
+    """The answer while there is no model; empty to grey the key."""
+
+    @property
+    def action(self) -> str:
+        """As Textual wants it."""
+        return f"do('{self.id}')"
+
+    @property
+    def binding(self) -> Binding:
+        """As Textual wants it. Priority, since a focused panel would scroll on the arrow keys."""
+        return Binding(
+            self.keys,
+            self.action,
+            self.label,
+            id=self.id,
+            show=False,
+            key_display=self.shown,
+            tooltip=self.tooltip,
+            group=Binding.Group(self.group),
+            priority=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """One or two keys and their word in the last line of the screen."""
+
+    place: int
+    """Where in the line; of several hints for one place the one for the narrowest `When` is shown."""
+    ids: tuple[str, ...]
+    word: str
+    worth: int
+    """The least worthy goes first where there is no room."""
+    when: When = When.ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class HelpSection:
+    """A part of the help on keys that is no table of the main screen's own."""
+
+    title: str
+    rows: tuple[tuple[str, str], ...] = ()
+    """Keys as they are written, and what they do."""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PanelSpec:
+    """A panel that a tool brings to the main screen."""
+
+    make: Callable[[], Widget]
+    """Makes the widget; its id becomes the tool's."""
+    place: Place
+    name: str
+    """For the end of the status line, where one panel is shown at a time."""
+    label: str
+    """For its number key in the palette."""
+    called: str
+    """As a sentence calls it: `the tree`."""
+
+
+class ToolActions:
+    """State and actions of a tool in one application. A tool without hooks of its own needs no more than this.
+
+    Args:
+        host: The main screen.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    @property
+    def controller(self) -> Controller:
+        """The session on the screen."""
+        return self.host.controller
+
+    @property
+    def timeline(self) -> Timeline:
+        """What is on show."""
+        return self.host.controller.timeline
+
+    def show(self) -> None:
+        """Everything is shown again: show the tool's panel, where it has one."""
+
+    def shown(self) -> None:
+        """Everything is shown and in its place."""
+
+    @property
+    def in_dialog(self) -> bool:
+        """Whether a dialog of the tool is open that leaves its panel in sight."""
+        return False
+
+    def takes_alone(self, records: Sequence[Record]) -> bool:
+        """Whether the tool alone has something to show of records; it shows it then."""
+        return False
+
+    def stop(self) -> bool:
+        """Escape, where nothing else was to be stopped; returns whether this tool stopped something."""
+        return False
+
+    def pressed(self, key: str) -> None:
+        """A key of the main screen is about to do what it does."""
+
+    def hear(self, message: ToolMessage) -> None:
+        """Take in what the tool's panel says."""
+
+    @property
+    def instead(self) -> Mapping[str, Callable[[], None]]:
+        """What some keys of the main screen do while the tool's panel is the current one, by their ids."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One thing that a person opens."""
+
+    id: str
+    title: str
+    """As the palette and the layout name it."""
+    make: Callable[[Host], ToolActions] = ToolActions
+    keys: tuple[Key, ...] = ()
+    panel: PanelSpec | None = None
+    hints: tuple[Hint, ...] = ()
+    help: tuple[HelpSection, ...] = ()
+    situation: str = ""
+    """What the status line says while the tool's panel is the current one."""
+
+
+@dataclass(slots=True)
+class KeyTable:
+    """All keys of a main screen: bindings, palette, help and hints come from here."""
+
+    tools: Sequence[Tool]
+    _by_id: dict[str, tuple[Tool, Key]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._by_id = {key.id: (tool, key) for tool in self.tools for key in tool.keys}
+
+    def __getitem__(self, id: str) -> Key:
+        return self._by_id[id][1]
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._by_id
+
+    @property
+    def keys(self) -> list[Key]:
+        """In the order of the help: by group, then as the tools come."""
+        keys = [key for tool in self.tools for key in tool.keys]
+        return sorted(keys, key=lambda key: GROUPS.index(key.group))
+
+    def tool(self, id: str) -> Tool:
+        """The tool that a key belongs to."""
+        return self._by_id[id][0]

@@ -1,0 +1,171 @@
+"""A recording in the place of the engine: opened, played frame by frame, gone on with live. Without Textual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from engine.errors import TraceError
+from engine.records import Record
+from engine.trace import Entry, TraceReader
+from inspector.display import visible
+from inspector.recordings.recorder import Recorder
+from inspector.session.backend import Backend
+from inspector.session.controller import Controller
+from inspector.session.going_live import GoingLive, LoadedModel
+from inspector.session.player import Player
+from inspector.session.replay_backend import ReplayBackend
+from inspector.session.replay_transport import ReplayTransport
+
+Severity = Literal["information", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A recording that is to be shown."""
+
+    path: Path
+    play: bool = False
+    """From its start, rather than shown whole."""
+    speed: float = 1.0
+    live: bool = False
+    """Go on live as soon as it is read, and append to its file."""
+    load: dict[str, Any] = field(default_factory=dict)
+    """Fields of the recorded `LoadSettings` that are replaced when it goes on live."""
+
+
+class Stage(Protocol):
+    """Where recordings are shown."""
+
+    def emit(self, record: Record) -> None:
+        """Take in a record with the next frame."""
+
+    def say(self, answer: str) -> None:
+        """Answer the person, once what is under way is done."""
+
+    def redraw(self) -> None:
+        """Show what changed, now."""
+
+    def announce(self, text: str, title: str, severity: Severity) -> None:
+        """Tell the person something that is no answer to a key; printable."""
+
+
+class Playback:
+    """Recordings of one application.
+
+    Args:
+        controller: Shows them.
+        recorder: Keeps the session that is lived through.
+        live: Gives the live engine, started.
+        stage: Where they are shown.
+    """
+
+    def __init__(
+        self, controller: Controller, recorder: Recorder, live: Callable[[], Backend], stage: Stage
+    ) -> None:
+        self._controller, self._live, self._stage = controller, live, stage
+        self.recorder = recorder
+        self._waiting: Opening | None = None
+        """A recording that is shown once the commands of the session before it have ended."""
+        self._shown: Opening | None = None
+        self.player: Player | None = None
+        """The recording on show, None while a session is lived through."""
+        self.going: GoingLive | None = None
+        """The way from it to a live session."""
+
+    # ---- showing ----------------------------------------------------------------------------
+
+    def open(self, opening: Opening) -> None:
+        """Show a recording, in the place of what is on show."""
+        self._controller.client.leave()
+        self._waiting = opening
+        self.tick()
+
+    def tick(self) -> None:
+        """Do what a frame has time for."""
+        self.recorder.tick()
+        if self._waiting is not None and not self._controller.client.outstanding:
+            opening, self._waiting = self._waiting, None
+            self._begin(opening)
+        player = self.player
+        if player is None or (self.going is not None and self.going.under_way):
+            return
+        if player.tick():
+            self._controller.client.note_running()
+            self._stage.redraw()
+        if self._shown is not None and self._shown.live and player.settled:
+            self._resume(self._shown, player)
+
+    def _begin(self, opening: Opening) -> None:
+        controller, client = self._controller, self._controller.client
+        there = self._loaded_model()
+        backend = ReplayBackend(controller, self._stage.emit, self._stage.say)
+        try:
+            player = Player(opening.path, backend.show, backend.begin, opening.play)
+        except TraceError as error:
+            self._stage.announce(visible(str(error)), "Not opened", "error")
+            return
+        self.recorder.rest()
+        self._shown, self.player, client.backend = opening, player, backend
+        backend.begin()
+        self.going = GoingLive(controller, player, self._live, self._stage.say, self._arrived, there)
+        controller.transport = ReplayTransport(client, player, self.going)
+        player.speed, player.playing = opening.speed, opening.play
+        client.note_running()
+        self._stage.say("")
+
+    def _loaded_model(self) -> LoadedModel | None:
+        """The model that the live engine has, where it is in use."""
+        facts = self._controller.timeline.facts
+        if self.player is not None or facts is None:
+            return None
+        return self._controller.setup.load, facts
+
+    # ---- going live -------------------------------------------------------------------------
+
+    def _resume(self, opening: Opening, player: Player) -> None:
+        """Go on with the session as soon as all of it is on show."""
+        self._shown = replace(opening, live=False)
+        if player.torn:
+            self._stage.announce(
+                f"Its last line was incomplete: {player.torn:,} bytes were left out.",
+                "The session was cut off",
+                "information",
+            )
+        if self.going is not None and player.failure is None:
+            self._stage.say(self.going.begin(replace(self._controller.setup.load, **opening.load)))
+
+    def _arrived(self) -> None:
+        """The session is live: it is kept from here on, with what was on show before."""
+        player, opening = self.player, self._shown
+        assert player is not None
+        assert opening is not None
+        own = opening.path.parent == self.recorder.directory and player.at_end and not player.failure
+        self.recorder.go_on(player.entries[: player.position], opening.path if own else None)
+        player.close()
+        self.player = self.going = self._shown = None
+        self._controller.transport = self._controller.live
+
+    # ---- files ------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All of the session, or of the recording on show."""
+        return self.recorder.entries if self.player is None else self.player.entries
+
+    @property
+    def path(self) -> Path | None:
+        """The file of what is on show, None where there is none."""
+        return self._shown.path if self._shown is not None else self.recorder.path
+
+
+def checked(path: Path) -> Path:
+    """See that a file is a trace, before a screen is opened for it.
+
+    Raises:
+        TraceError: It isn't, or can't be read.
+    """
+    with TraceReader(path, torn_ok=True):
+        return path

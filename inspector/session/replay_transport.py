@@ -1,0 +1,131 @@
+"""Step, run, back and pace of a recording: what came next, play, what was there before, and the speed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+from engine.settings import LoadSettings
+from inspector.display import visible
+from inspector.session.client import EngineClient
+from inspector.session.going_live import GoingLive
+from inspector.session.player import Player
+
+LIVE = "G goes on live"
+
+
+class ReplayTransport:
+    """Plays one recording, until it is gone on with live.
+
+    Args:
+        client: Shows it.
+        player: Reads and plays it.
+        going: The way to a live session.
+    """
+
+    recorded: ClassVar[bool] = True
+
+    def __init__(self, client: EngineClient, player: Player, going: GoingLive) -> None:
+        self._client, self._player, self.going = client, player, going
+
+    @property
+    def running(self) -> bool:
+        """Whether it plays."""
+        return self._player.playing
+
+    @property
+    def ready(self) -> frozenset[str]:
+        """Both ways, though nothing is on show yet; none on the way to a live session."""
+        return frozenset(() if self.going.under_way else ("on", "back"))
+
+    @property
+    def whereabouts(self) -> str:
+        """The status line's other end says how far it is."""
+        return ""
+
+    def step(self) -> str:
+        """Pause, show the next change of the picture, or walk forward at an older token."""
+        timeline = self._client.timeline
+        if self._player.playing:
+            return self._do(self._player.pause)
+        if timeline.following or not timeline.items:
+            return self._do(self._player.step)
+        return self._do(lambda: timeline.walk(1))
+
+    def run(self, over_sure: bool = False) -> str:
+        """Play at its own pace, at its end from the start, or pause."""
+        if self._player.playing:
+            return self._do(self._player.pause)
+        return self._do(self._play)
+
+    def _play(self) -> None:
+        self._client.timeline.select(None)
+        self._player.play()
+
+    def back(self) -> str:
+        """Show what was there a change of the picture before."""
+        return self._do(self._back)
+
+    def _back(self) -> None:
+        self._client.timeline.select(None)
+        self._player.back()
+
+    def change_pace(self, by: int) -> str:
+        """Play faster or slower."""
+        self._do(lambda: self._player.change_speed(by))
+        return "" if self._player.playing else f"Plays {speed_text(self._player.speed)}"
+
+    def _do(self, what: Callable[[], None]) -> str:
+        """Do something with the recording, unless it is about to be gone on with live."""
+        if not self.going.under_way:
+            what()
+            self._client.note_running()
+        return ""
+
+    def stop(self) -> bool:
+        """Pause, or give up going live."""
+        if self.going.under_way:
+            return self.going.stop()
+        playing = self._player.playing
+        if playing:
+            self._do(self._player.pause)
+        return playing or self._client.stop()
+
+    def open_model(self, load: LoadSettings) -> str:
+        """Go on live with a model."""
+        return self.going.begin(load)
+
+    def describe(self) -> str:
+        """How far the recording is, and the keys that matter now; printable, empty at an older token."""
+        timeline = self._client.timeline
+        if not (timeline.following or timeline.running or not timeline.items):
+            return ""
+        player = self._player
+        if player.failure is not None:
+            return f"Cut off: {visible(str(player.failure))}"
+        shown, there = player.stop
+        if player.reading:
+            return f"Reading the recording: {player.progress:.0%}. What is there can be looked at already"
+        if not player.settled and not player.playing:
+            return f"Going through the recording: {shown:,} of {there:,}"
+        if player.playing:
+            speed = speed_text(player.speed)
+            return f"Playing {speed}, {shown:,} of {there:,}. Space pauses, + and - change the speed"
+        if player.at_end:
+            return f"Recorded, at its end. r plays it, ← → walk, ⌫ goes back, {LIVE}"
+        return f"Recorded, {shown:,} of {there:,}. Space shows the next step, r plays, ⌫ goes back, {LIVE}"
+
+    def caption(self, node: int) -> str:
+        """What the author wrote on a token of the tree on show."""
+        return self._player.caption(node)
+
+    @property
+    def captioned(self) -> bool:
+        """Whether the recording has captions at all."""
+        return self._player.has_captions
+
+
+def speed_text(speed: float) -> str:
+    """A speed as a person reads it."""
+    return "as fast as possible" if math.isinf(speed) else f"×{speed:g}"

@@ -1,0 +1,36 @@
+"""What a step costs, as a tool: the keys that open its pages."""
+
+from __future__ import annotations
+
+from inspector.main.tool import LOOK, Host, Key, Needs, Tool, ToolActions
+from inspector.tools.costs.control import CostControl
+from inspector.tools.costs.screen import BITS, PARTS, ProfileScreen
+
+
+class CostActions(ToolActions):
+    """Takes the step to come apart."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.control = CostControl(host.controller)
+
+    def open(self, page: int) -> None:
+        """Open a page; what it needs is measured."""
+        self.controller.client.pause()
+        self.host.answer()
+        self.host.open(ProfileScreen(self.host, self.control, page))
+
+
+COSTS = Tool(
+    "costs",
+    "What a step costs",
+    CostActions,
+    keys=(
+        Key("profile", "P", "P", "Take a step apart", LOOK,
+            "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "
+            "roofline.", lambda own: own.open(PARTS), Needs.DISTRIBUTION),
+        Key("compare_kv", "Q", "Q", "Quantized KV", LOOK,
+            "Compare the KV cache with quantized ones: bytes, and how far the logits change.",
+            lambda own: own.open(BITS), Needs.DISTRIBUTION),
+    ),
+)  # fmt: skip

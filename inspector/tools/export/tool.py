@@ -1,0 +1,78 @@
+"""Exporting as a tool: the key that makes a document of what is on show, and the word on what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.errors import EngineError
+from inspector.cli.flags import version
+from inspector.display import visible
+from inspector.main.tool import SET_UP, Host, Key, Needs, Tool, ToolActions
+from inspector.scales import size
+from inspector.tools.export import FORMATS, Recording, figures
+from inspector.tools.export.dialog import PICTURE, ExportDialog, Wanted, stem
+from inspector.tools.export.place import write
+from inspector.tools.export.recording import line, snapshot
+from inspector.tools.export.svg import alone
+
+Written = tuple[str, bool]
+"""What to tell, printable, and whether it failed."""
+
+
+class ExportActions(ToolActions):
+    """Makes a document of what is on show."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._exported = "html"
+        """The kind that was made last."""
+
+    def open(self) -> None:
+        """Ask what to make, and where to put it."""
+        try:
+            told = line(Recording(self.timeline))
+        except EngineError as error:
+            self.host.answer(visible(str(error)))
+            return
+        self.host.open(ExportDialog(self._exported, stem(figures.title(told))), self._left)
+
+    def _left(self, wanted: Wanted | None) -> None:
+        if wanted is None:
+            return
+        self._exported = wanted.name
+        if wanted.name == PICTURE:
+            title = figures.title(line(Recording(self.timeline)))
+            self.host.screenshot(title, lambda svg: self._told(_written(wanted, lambda: alone(svg))))
+            return
+        setup = self.controller.setup
+        recording = snapshot(self.timeline, setup.settings, setup.load, f"mlx-inspector {version()}")
+        self.host.answer(f"Writing {visible(str(wanted.path))}")
+        make = FORMATS[wanted.name].make
+        self.host.in_background(lambda: _written(wanted, lambda: make(recording)), self._told)
+
+    def _told(self, told: Written) -> None:
+        text, failed = told
+        self.host.answer("" if failed else text)
+        if failed:
+            self.host.announce(text, "Not exported", "error")
+
+
+def _written(wanted: Wanted, make: Callable[[], str]) -> Written:
+    """Make a document and write it."""
+    try:
+        written = write(wanted.path, make(), wanted.force)
+    except EngineError as error:
+        return visible(str(error)), True
+    return f"Exported {size(written)} to {visible(str(wanted.path.absolute()))}", False
+
+
+EXPORT = Tool(
+    "export",
+    "Export",
+    ExportActions,
+    keys=(
+        Key("export", "E", "E", "Export", SET_UP,
+            "Make a document of the session: a web page to share, Markdown, CSV, plain text, or a picture of the "
+            "screen.", ExportActions.open, Needs.DISTRIBUTION),
+    ),
+)  # fmt: skip

@@ -1,0 +1,119 @@
+"""Look-ahead as a tool: asked for while the engine has nothing else to do, shown behind the candidates, and taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.commands import LookAhead, Take
+from engine.records import Ended, LookedAhead, Record
+from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.tool import BRANCH, Host, Key, Needs, Tool, ToolActions
+from inspector.state.lookahead import LookAheadLines
+from inspector.state.timeline import Phase
+
+ON = "Look-ahead on: L takes it, l hides it. Dim is what greedy decoding would bring"
+"""Fits into 80 columns, and begins with what matters where there are fewer."""
+
+
+class LookAheadActions(ToolActions):
+    """Asks one question at a time, the latest that is wanted; every other command goes first."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.lines = LookAheadLines()
+        self._client = host.controller.client
+        self._client.listeners.append(self.lines.receive)
+
+    # ---- asking -----------------------------------------------------------------------------
+
+    def shown(self) -> None:
+        """Ask what might come after the candidates, where they are on screen."""
+        panel = self.host.panel(CandidatesPanel)
+        panel.ahead = self.lines
+        if self.ask(panel.wanted if panel.display else ()):
+            panel.redraw()
+
+    def ask(self, ids: Sequence[int]) -> bool:
+        """Ask about candidates of the selected slot, unless all is known or the engine is busy.
+
+        Args:
+            ids: The candidates; none where they are not on screen.
+
+        Returns:
+            Whether a question was sent.
+        """
+        client, node = self._client, self.timeline.before
+        unwanted = [
+            each for each in client.of(LookAhead) if not self.lines.on or not ids or each.node != node
+        ]
+        client.cancel(*unwanted)  # the next is asked when it has ended
+        if client.outstanding or self.timeline.phase is not Phase.READY:
+            return False
+        question = self.lines.question(node, ids)
+        if question is not None:
+            client.do(question)
+        return question is not None
+
+    def takes_alone(self, records: Sequence[Record]) -> bool:
+        """Records of a look ahead change the candidates and nothing else."""
+        if not records or not all(map(_tells_ahead, records)):
+            return False
+        self.host.panel(CandidatesPanel).show(self.timeline)
+        self.shown()
+        return True
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def switch(self) -> None:
+        """Show what might come, or don't any more."""
+        self.lines.switch()
+        there = "" if self.host.panel(CandidatesPanel).display else "Press 2 to see it. "
+        self.host.answer(there + ON if self.lines.on else "Look-ahead off")
+
+    def stop(self) -> bool:
+        """Switch look-ahead off while the engine is at it."""
+        if self.lines.on and self._client.under_way(LookAhead):
+            self.switch()
+            return True
+        return False
+
+    def take(self) -> None:
+        """Take the highlighted candidate and what stands behind it."""
+        candidate = self.host.candidate
+        if candidate is None:
+            self.host.answer("No candidates were recorded here. Press end for the tip")
+        else:
+            self.host.answer(self._take(candidate.id))
+
+    def _take(self, id: int) -> str:
+        """Take a candidate and the tokens after it, as far as they are known; returns the answer for the person."""
+        node = self.timeline.before
+        line = self.lines.lines(node).get(id)
+        if line is not None:
+            self._client.do(Take(node, (id, *line.ids)))
+            return ""
+        return (
+            "Nothing is known ahead of this candidate yet. Wait a moment, or press ⏎ to take it alone"
+            if self.lines.on
+            else "Look-ahead is off. Press l for it, then L takes what stands at a candidate"
+        )
+
+
+def _tells_ahead(record: Record) -> bool:
+    """Whether a record tells of a look ahead and of nothing else."""
+    return isinstance(record, LookedAhead) or (isinstance(record, Ended) and record.command == LookAhead.kind)
+
+
+LOOK_AHEAD = Tool(
+    "lookahead",
+    "Look ahead",
+    LookAheadActions,
+    keys=(
+        Key("look_ahead", "l", "l", "Look ahead", BRANCH,
+            "Show behind each candidate what greedy decoding would bring after it, and the probability of all of it "
+            "together; again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION),
+        Key("take_ahead", "L", "L", "Take look-ahead", BRANCH,
+            "Take the highlighted candidate and the tokens that look-ahead shows behind it.",
+            LookAheadActions.take, Needs.DISTRIBUTION),
+    ),
+)  # fmt: skip

@@ -1,0 +1,33 @@
+"""The race as a tool: the key that opens it."""
+
+from __future__ import annotations
+
+from inspector.main.tool import LOOK, Host, Key, Needs, Tool, ToolActions
+from inspector.tools.race.control import RaceControl
+from inspector.tools.race.screen import RaceScreen
+
+
+class RaceActions(ToolActions):
+    """Measures in a screen of its own."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.control = RaceControl(host.controller)
+
+    def open(self) -> None:
+        """Open the race; one that was paused goes on there."""
+        self.controller.client.pause()
+        self.host.answer()
+        self.host.open(RaceScreen(self.host, self.control))
+
+
+RACE = Tool(
+    "race",
+    "Race",
+    RaceActions,
+    keys=(
+        Key("race", "z", "z", "Race", LOOK,
+            "Race with the KV cache against without: the same tokens side by side, both measured.",
+            RaceActions.open, Needs.DISTRIBUTION),
+    ),
+)  # fmt: skip

@@ -1,0 +1,82 @@
+"""Recordings as a tool: the keys that go on live, save, and list recent sessions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from inspector.main.tool import SET_UP, HelpSection, Hint, Key, Tool, ToolActions, When
+from inspector.session.playback import Opening
+from inspector.tools.recordings.save_as import SaveAsDialog, Saved, told
+from inspector.tools.recordings.sessions import SessionsDialog
+
+
+class RecordingActions(ToolActions):
+    """Goes on with recorded sessions, saves them and lists them."""
+
+    def go_live(self) -> None:
+        """Go on live from the recording on show."""
+        playback = self.host.playback
+        if playback is None or playback.going is None:
+            self.host.answer("This session is live already: space takes the next token")
+        else:
+            self.host.answer(playback.going.begin())
+
+    def save_as(self) -> None:
+        """Ask for a name, and save the session under it."""
+        playback = self.host.playback
+        if playback is None or not playback.entries:
+            self.host.answer("There is nothing to save yet")
+            return
+        name = playback.path.name.partition(".json")[0] if playback.path is not None else "session"
+        dialog = SaveAsDialog(tuple(playback.entries), f"{name}.jsonl.gz", playback.recorder.program)
+        self.host.open(dialog, self._saved)
+
+    def _saved(self, saved: Saved | None) -> None:
+        if saved is not None:
+            self.host.answer(told(saved))
+
+    def sessions(self) -> None:
+        """List recent sessions, and show the one that is chosen."""
+        self.host.open(SessionsDialog(), self._chosen)
+
+    def _chosen(self, path: Path | None) -> None:
+        playback = self.host.playback
+        if path is None or playback is None:
+            return
+        if path == playback.recorder.path:
+            self.host.answer("That is the session which runs now")
+        else:
+            playback.open(Opening(path))
+
+
+RECORDINGS = Tool(
+    "recordings",
+    "Recordings",
+    RecordingActions,
+    keys=(
+        Key("go_live", "G", "G", "Go on live", SET_UP,
+            "In a replay: load the model, if it is the recorded one, and step on from what is on show.",
+            RecordingActions.go_live),
+        Key("save_as", "ctrl+s", "ctrl+s", "Save as", SET_UP,
+            "Save the session, or what is on show of a recording, to a file of your own.",
+            RecordingActions.save_as),
+        Key("sessions", "ctrl+o", "ctrl+o", "Recent sessions", SET_UP,
+            "Look at a recent session, and go on with it.", RecordingActions.sessions),
+    ),
+    hints=(Hint(14, ("go_live",), "go live", 10, When.REPLAY),),
+    help=(
+        HelpSection(
+            "In a replay",
+            (
+                ("`space`", "Show the next step; while it plays, pause."),
+                ("`r`", "Play it at the recorded pace, at its end from the start; again to pause."),
+                ("`+` `-`", "Play faster or slower: a quarter of the recorded pace up to as fast as possible."),
+                ("`⌫`", "Go back to what was there a step before."),
+                ("`⏎` `[` `]`", "Go to another branch that was recorded."),
+                ("`/`", "Search among the candidates that were recorded."),
+                ("`G`", "Go on live: load the model, compare it with the recording, step on."),
+                ("`o`", "Go on live with a model that lies elsewhere."),
+            ),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,34 @@
+"""The tools that come with the program, a line each: keys, panels, help and palette follow this order."""
+
+from __future__ import annotations
+
+from inspector.main.tool import Tool
+from inspector.tools.beams.tool import BEAMS
+from inspector.tools.breakpoints.tool import BREAKPOINTS
+from inspector.tools.compare.tool import COMPARE
+from inspector.tools.costs.tool import COSTS
+from inspector.tools.export.tool import EXPORT
+from inspector.tools.find.tool import FIND
+from inspector.tools.lookahead.tool import LOOK_AHEAD
+from inspector.tools.race.tool import RACE
+from inspector.tools.recordings.tool import RECORDINGS
+from inspector.tools.sampler.tool import SAMPLER
+from inspector.tools.sweeps.tool import SWEEP
+from inspector.tools.tree.tool import TREE
+from inspector.tools.typed_text.tool import TYPED_TEXT
+
+TOOLS: tuple[Tool, ...] = (
+    BREAKPOINTS,
+    FIND,
+    TYPED_TEXT,
+    COMPARE,
+    BEAMS,
+    LOOK_AHEAD,
+    RACE,
+    COSTS,
+    SWEEP,
+    SAMPLER,
+    TREE,
+    EXPORT,
+    RECORDINGS,
+)

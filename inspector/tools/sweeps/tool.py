@@ -1,0 +1,34 @@
+"""Sweeps as a tool: the key that opens them."""
+
+from __future__ import annotations
+
+from inspector.main.tool import LOOK, Host, Key, Needs, Tool, ToolActions
+from inspector.tools.sweeps.control import SweepControl
+from inspector.tools.sweeps.screen import SweepScreen
+
+
+class SweepActions(ToolActions):
+    """Measures in a screen of its own."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.control = SweepControl(host.controller)
+
+    def open(self) -> None:
+        """Open the sweeps."""
+        self.controller.client.pause()
+        self.host.answer()
+        self.host.open(SweepScreen(self.host, self.control))
+
+
+SWEEP = Tool(
+    "sweeps",
+    "Sweeps",
+    SweepActions,
+    keys=(
+        Key("sweep", "y", "y", "Sweeps", LOOK,
+            "Measure time to first token over the prompt's length, time per token over the context's, throughput over "
+            "the batch, and what inspection costs.",
+            SweepActions.open, Needs.MODEL, refusal="There is no model to measure yet"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,87 @@
+"""Typed text as a tool: the key that puts a text of one's own into the path, and the word on what came of it."""
+
+from __future__ import annotations
+
+from engine.commands import Insert, Tokenize
+from engine.records import Ended, Failure, Record, Step, Tokenized
+from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
+from inspector.session.lookup import Lookup
+from inspector.tools.typed_text.dialog import OwnText, OwnTextDialog, spot
+from inspector.tools.typed_text.tally import tally
+
+
+class TypedTextActions(ToolActions):
+    """Takes a text token by token."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._lookup = Lookup(Tokenize, Tokenized, host.controller.client)
+        self._text = ""
+        """What was typed and not inserted yet."""
+        self._steps: list[Step] = []
+        self._refused = False
+        host.controller.client.listeners.append(self._receive)
+
+    def open(self) -> None:
+        """Ask for a text, and take it token by token."""
+        self.controller.client.pause()
+        where = spot(self.timeline)
+        if not where.taken:
+            self.host.answer(
+                "Nothing can go before the first token. Press → for a later one, or p for another prompt"
+            )
+            return
+        dialog = OwnTextDialog(self._text, self._lookup, where)
+        self.host.open(dialog, lambda typed: self._left(where.node, typed))
+        self.host.answer()
+
+    def _left(self, node: int, typed: OwnText | None) -> None:
+        if typed is None:
+            return
+        self._text = typed.text
+        if typed.submitted:
+            self._steps, self._refused = [], False
+            self.controller.client.do(Insert(node, typed.text))
+            self.host.answer()
+
+    def _receive(self, record: Record) -> None:
+        match record:
+            case Step() if isinstance(self.controller.client.doing, Insert):
+                self._steps.append(record)
+            case Failure(command=Insert.kind):
+                self._refused = True
+            case Ended(command=Insert.kind):
+                self._inserted(record.cancelled)
+            case _:
+                pass
+
+    def _inserted(self, stopped: bool) -> None:
+        """Say what the model thought of it; what was not taken stays to be typed again."""
+        if not (stopped or self._refused):
+            self._text = ""
+        self.host.answer(tally(self._steps, stopped))
+        self._steps = []
+
+
+TYPED_TEXT = Tool(
+    "typed_text",
+    "Type your own",
+    TypedTextActions,
+    keys=(
+        Key("own_text", "a", "a", "Type your own", BRANCH,
+            "Type a text, special tokens included, in the place of the token that is looked at: a branch of its own, "
+            "and the status line says what the model thought of it.",
+            TypedTextActions.open, Needs.DISTRIBUTION | Needs.ENGINE),
+    ),
+    hints=(Hint(7, ("own_text",), "type", 2, When.LIVE),),
+    help=(
+        HelpSection(
+            "While a text of your own is typed",
+            (
+                ("`⏎` or `ctrl+s`", "Insert it."),
+                ("`ctrl+n`", "Begin a new line."),
+                ("`esc`", "Leave; what was typed is kept."),
+            ),
+        ),
+    ),
+)  # fmt: skip
