@@ -62,9 +62,9 @@ class SafeInput(Input, Inked, inherit_css=False):
     """One line to type in; control characters that were pasted are shown, not obeyed."""
 
     DEFAULT_CSS = """
-    Line { width: 100%; height: 1; background: $foreground 8%; color: $foreground; pointer: text; }
-    Line:focus { background-tint: $foreground 5%; }
-    Line { overflow: auto; scrollbar-size-horizontal: 0; }
+    SafeInput { width: 100%; height: 1; background: $foreground 8%; color: $foreground; pointer: text; }
+    SafeInput:focus { background-tint: $foreground 5%; }
+    SafeInput { overflow: auto; scrollbar-size-horizontal: 0; }
     """
 
     def __init__(self, value: str = "", placeholder: str = "", id: str | None = None) -> None:

@@ -56,7 +56,7 @@ class LookAheadActions(ToolActions):
 
     def takes_alone(self, records: Sequence[Record]) -> bool:
         """Records of a look ahead change the candidates and nothing else."""
-        if not records or not all(map(_tells_ahead, records)):
+        if not records or not all(map(tells_ahead, records)):
             return False
         self.host.panel(CandidatesPanel).show(self.timeline)
         self.shown()
@@ -99,7 +99,7 @@ class LookAheadActions(ToolActions):
         )
 
 
-def _tells_ahead(record: Record) -> bool:
+def tells_ahead(record: Record) -> bool:
     """Whether a record tells of a look ahead and of nothing else."""
     return isinstance(record, LookedAhead) or (isinstance(record, Ended) and record.command == LookAhead.kind)
 

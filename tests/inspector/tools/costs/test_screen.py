@@ -218,7 +218,7 @@ def test_a_real_step_is_taken_apart():
             await pilot.press("P")
             await idle()
             costs = app.main.actions["costs"].control
-            assert costs.failures == {}
+            assert costs.job.failures == {}
             assert costs.profiled is not None
             assert costs.roofline is not None
             together = sum(part.ms for part in costs.profiled.parts) + costs.profiled.other_ms

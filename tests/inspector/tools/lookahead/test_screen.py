@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from inspector.tools.lookahead.actions import tells_ahead
 
 from engine.commands import LookAhead, Prefill, Take
 from engine.records import AheadLine, Ended, LookedAhead
@@ -16,6 +15,7 @@ from inspector.main.panels.ahead import Form, alone, form, ghost
 from inspector.main.panels.candidate_columns import columns_behind
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import TextPanel
+from inspector.tools.lookahead.tool import tells_ahead
 from tests.inspector.panels_app import find, lines, on_screen, screen, shown
 from tests.inspector.rig import Rig, run
 from tests.inspector.state.test_lookahead import switched_on
