@@ -131,12 +131,13 @@ class KV:
         return all(kind_of(cache).trims_at(cache, following) for cache in self.caches)
 
     def record_undo(self) -> tuple[Snapshot, ...] | None:
-        """What takes the next single token off again, for each cache; None where trimming will do."""
+        """What takes the next single token off again, for each cache; None where trimming will do or nothing will."""
         if self.can_step_back():
             return None
-        records = tuple(kind_of(cache).record_undo(cache) for cache in self.caches)
+        asked = [kind_of(cache).record_undo(cache) for cache in self.caches]
+        records = tuple(record for record in asked if record is not None)
         mx.eval([array for record in records for array in record.copies])
-        return records
+        return records if len(records) == len(asked) else None
 
     def undo(self, steps: Sequence[Sequence[Snapshot]]) -> None:
         """Take single tokens off.

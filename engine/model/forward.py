@@ -64,7 +64,7 @@ class Runner:
         self._settings = settings
         self.kv = KV(model, settings)
         self.undo: tuple[Snapshot, ...] | None = None
-        """What takes the last single token off again; None where trimming will do."""
+        """What takes the last single token off again; None where trimming will do or nothing will."""
 
     def fresh(self) -> Runner:
         """A runner on the same model with empty caches of its own."""

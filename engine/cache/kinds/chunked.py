@@ -24,6 +24,9 @@ class Chunked(Kind):
         """The chunk of attention."""
         return int(cache.chunk_size)
 
+    def record_undo(self, cache: Any) -> None:
+        """None: by the time it is asked for, `trim` may stop at the dropped beginning, and says nothing."""
+
     def trim_refusal(self, cache: Any, offset: int) -> str:
         dropped = "a chunked cache has dropped its beginning" if offset <= cache.start_position else ""
         return super().trim_refusal(cache, offset) or dropped

@@ -64,8 +64,10 @@ class Composite(Kind):
         pairs = zip(self._inner(cache), saved.parts, strict=True)
         return sum(kind.restore(each, part, at, end) for (kind, each), part in pairs)
 
-    def record_undo(self, cache: Any) -> Parts:
-        return _parts(tuple(kind.record_undo(each) for kind, each in self._inner(cache)))
+    def record_undo(self, cache: Any) -> Parts | None:
+        records = [kind.record_undo(each) for kind, each in self._inner(cache)]
+        known = tuple(record for record in records if record is not None)
+        return _parts(known) if len(known) == len(records) else None
 
     def undo(self, cache: Any, record: Parts) -> None:
         for (kind, each), part in zip(self._inner(cache), record.parts, strict=True):

@@ -169,9 +169,9 @@ class Kind:
         """
         raise NotImplementedError(f"no snapshot of a {self.name} cache can be restored")
 
-    def record_undo(self, cache: Any) -> Snapshot:
-        """What `undo` needs to take the next single token off; to be asked before its forward."""
-        return Snapshot()
+    def record_undo(self, cache: Any) -> Snapshot | None:
+        """What `undo` needs to take the next single token off, None where it couldn't; asked before its forward."""
+        return None if Kind.trim_refusal(self, cache, 0) else Snapshot()
 
     def undo(self, cache: Any, record: Any) -> None:
         """Take the last single token off, by the record made before it."""
