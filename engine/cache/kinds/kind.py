@@ -113,7 +113,7 @@ class Kind:
         return sum(each.nbytes // each.shape[2] for each in found)
 
     def read(self, cache: Any) -> Reading:
-        """All of the above."""
+        """All that a record tells of one cache; see `KVGroup`."""
         allocated = sum(array.nbytes for array in self.buffers(cache))
         return self.name, self.held(cache), self.limit(cache), self.used(cache), allocated
 
@@ -177,7 +177,7 @@ class Kind:
         """Take the last single token off, by the record made before it."""
         cache.trim(1)
 
-    # ---- several rows: asked of keepable caches alone -----------------------------------------
+    # ---- several rows: asked of keepable caches alone ---------------------------------------
 
     def repeat(self, cache: Any, count: int) -> Any:
         """A new cache of `count` rows, each of them the one row of a cache that is only read."""
@@ -198,7 +198,7 @@ class Kind:
         """Go on with some of the rows.
 
         Args:
-            cache: Its rows have this many tokens in common.
+            cache: Of several rows.
             rows: int32, shape (rows wanted,): the present row that each goes on from.
             since: Tokens that all rows share; None where their number changes.
 
@@ -210,7 +210,7 @@ class Kind:
         return []
 
     def write_columns(self, cache: Any, columns: list[Any], since: int | None) -> None:
-        """Write what `reorder` returned, evaluated."""
+        """Write what `reorder` returned for the same `since`, once it is evaluated."""
 
 
 def pick_rows(value: Any, rows: Array) -> Any:

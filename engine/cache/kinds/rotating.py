@@ -56,7 +56,7 @@ class Rotating(Kind):
     def record_undo(self, cache: Any) -> Snapshot:
         length = 0 if cache.keys is None else cache.keys.shape[2]
         if length < cache.max_size or cache.offset < cache.max_size:
-            return Snapshot()
+            return Snapshot()  # the window is not full yet: nothing is overwritten, and trimming will do
         if length > cache.max_size:
             # A chunk left it longer: the next token makes new arrays, and the old ones stay as they are.
             return Ring((cache.keys, cache.values), offset=cache.offset, index=cache._idx)
