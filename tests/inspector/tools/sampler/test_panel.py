@@ -14,8 +14,8 @@ from inspector.tools.sampler.panel import SamplerPanel, tally
 from inspector.tools.sampler.reason import Reason, penalised, xtc
 from inspector.tools.sampler.stage_table import columns, fitting
 from inspector.widgets.ruler import places, ruler
-from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.explanations import answered, candidate, distribution, explained
+from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
 
 USED = Settings(temp=0.8, top_p=0.99)
@@ -239,7 +239,9 @@ async def test_dropped_logits_are_said_with_the_key_and_the_rest_stays():
 async def test_an_answer_about_another_place_is_not_shown_here():
     async with shown(SamplerPanel(), (60, 34)) as (panel, pilot):
         other = replace(SURPRISE, node=99)
-        timeline = timeline_of(SURPRISE, last_explanation=StageExplanation(other, USED, explained(other), None))
+        timeline = timeline_of(
+            SURPRISE, last_explanation=StageExplanation(other, USED, explained(other), None)
+        )
         panel.show(timeline, USED, None)
         await pilot.pause()
         assert "·" in lines(pilot)[find(pilot, "96.80")[1]]

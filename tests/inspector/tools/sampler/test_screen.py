@@ -17,8 +17,8 @@ from inspector.session.sampler_queries import PATIENCE, SamplerQueries
 from inspector.tools.sampler.dialog import GROUPS, SamplingDialog
 from inspector.widgets.choice import Choice
 from inspector.widgets.safety import SafeInput
-from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.explanations import answered, explained
+from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.rig import FakeEngine, Rig, run
 
 USED = Settings(temp=0.8)
