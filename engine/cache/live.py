@@ -7,96 +7,16 @@ kind (a quantized cache says 0 tokens, and fails while it is empty), so both are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.generate import maybe_quantize_kv_cache
-from mlx_lm.models import cache as caches
+from mlx_lm.models.cache import make_prompt_cache
 
-from engine.cache.parts import Undo, flat, note
+from engine.cache.kinds import Snapshot, kind_of
+from engine.cache.kinds.kind import Reading
 from engine.records import CacheKind, KVGroup, KVReading
 from engine.settings import LoadSettings
-
-
-def kind_of(cache: Any) -> CacheKind:
-    """The kind of one of mlx_lm's cache objects."""
-    kinds: tuple[tuple[type, CacheKind], ...] = (
-        (caches.QuantizedKVCache, "quantized"),
-        (caches.RotatingKVCache, "rotating"),
-        (caches.KVCache, "plain"),
-        (caches.ArraysCache, "recurrent"),
-        (caches.ChunkedKVCache, "chunked"),
-        (caches.CacheList, "list"),
-    )
-    return next((name for kind, name in kinds if isinstance(cache, kind)), "other")
-
-
-def arrays(value: Any) -> Iterator[mx.array]:
-    """The arrays in a cache's state, however nested."""
-    if isinstance(value, mx.array):
-        yield value
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from arrays(each)
-
-
-def _buffers(cache: Any) -> list[mx.array]:
-    """The arrays that a cache owns, unsliced (its `state` may hold views)."""
-    if isinstance(cache, caches.CacheList):
-        return [array for each in cache.caches for array in _buffers(each)]
-    if isinstance(cache, caches.ArraysCache):
-        return list(arrays(cache.cache))
-    if hasattr(cache, "keys") and hasattr(cache, "values"):
-        return [*arrays(cache.keys), *arrays(cache.values)]
-    return list(arrays(cache.state))
-
-
-def _held(cache: Any) -> int:
-    """Tokens whose keys and values a cache holds."""
-    if isinstance(cache, caches.RotatingKVCache):
-        # A chunk of prefill leaves the ring longer than its window until the next single token.
-        length = cache.keys.shape[2] if cache.keys is not None else 0
-        return int(min(cache.offset, max(cache.max_size, length)))
-    if isinstance(cache, caches.ChunkedKVCache):
-        return int(cache.offset - cache.start_position)
-    if isinstance(cache, caches.CacheList):
-        return max((_held(each) for each in cache.caches), default=0)
-    return 0 if isinstance(cache, caches.ArraysCache) else int(getattr(cache, "offset", 0))
-
-
-def _used(cache: Any, held: int) -> int:
-    """Bytes of a cache that hold tokens or state."""
-    if isinstance(cache, caches.CacheList):
-        return sum(_used(each, _held(each)) for each in cache.caches)
-    buffers = _buffers(cache)
-    if kind_of(cache) in ("recurrent", "other"):
-        return sum(array.nbytes for array in buffers)
-    return sum(
-        array.nbytes // array.shape[2] * min(held, array.shape[2]) for array in buffers if array.shape[2]
-    )
-
-
-def _limit(cache: Any) -> int | None:
-    if isinstance(cache, caches.RotatingKVCache):
-        return int(cache.max_size)
-    return int(cache.chunk_size) if isinstance(cache, caches.ChunkedKVCache) else None
-
-
-def _group_key(cache: Any) -> tuple[CacheKind, int, int | None, int, int]:
-    held = _held(cache)
-    allocated = sum(array.nbytes for array in _buffers(cache))
-    return kind_of(cache), held, _limit(cache), _used(cache, held), allocated
-
-
-@dataclass(frozen=True, slots=True)
-class Rewind:
-    """How a cache came to stand at fewer tokens."""
-
-    kept: int
-    note: str = ""
-    """Why nothing could be kept, when nothing could."""
 
 
 class KV:
@@ -115,175 +35,191 @@ class KV:
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew, with empty caches."""
-        self.caches: list[Any] = caches.make_prompt_cache(self._model, self._settings.max_kv_size)
+        """Start over with empty caches."""
+        self.caches: list[Any] = make_prompt_cache(self._model, self._settings.max_kv_size)
+        """mlx_lm's objects, one a layer as a rule; their `kind_of` knows what is in them."""
         self.offset = 0
-        self.cut = 0
+        self.chunked_until = 0
         """Tokens at the beginning that went through in chunks; the rest came one by one."""
         self.layout = self._new_layout()
-        self.passed = (0, 0)
+        self.last_pass = (0, 0)
         """Tokens and bytes of what was dropped last."""
-        self._readings: dict[tuple[Any, ...], tuple[int, ...]] = {}
+        self._layers: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def drop(self) -> None:
-        """Begin anew after a pass that keeps nothing, and remember what it took."""
-        passed = self.offset, sum(_used(cache, _held(cache)) for cache in self.caches)
+        """Start over after a pass that keeps nothing, and remember what it took."""
+        last_pass = self.offset, sum(kind_of(cache).used(cache) for cache in self.caches)
         self.clear()
-        self.passed = passed
+        self.last_pass = last_pass
 
     def advance(self, count: int, *, chunk: bool = False) -> None:
         """Account for `count` tokens that went through the model, and quantize as mlx_lm does."""
         self.offset += count
         if chunk:
-            self.cut, self.layout = self.offset, self._new_layout()
-        settings = self._settings
-        if settings.kv_bits is None:
-            return
-        for index, cache in enumerate(self.caches):
-            if isinstance(cache, caches.KVCache):
-                one = [cache]
-                maybe_quantize_kv_cache(
-                    one, settings.quantized_kv_start, settings.kv_group_size, settings.kv_bits
-                )
-                self.caches[index] = one[0]
+            self.chunked_until, self.layout = self.offset, self._new_layout()
+        if self._settings.kv_bits is not None:
+            for index, cache in enumerate(self.caches):
+                self.caches[index] = kind_of(cache).quantize(cache, self._settings)
 
     def _new_layout(self) -> int:
-        """A number for how tokens lie in the rings: a chunk or a new beginning lays them out anew."""
+        """A number for how tokens lie in the rings: a chunk or a new beginning lays them out in another order."""
         self._layouts += 1
         return self._layouts
 
-    def stands(self, offset: int, *, cut: int | None = None, layout: int | None = None) -> None:
+    def set_offset(self, offset: int, *, chunked_until: int | None = None, layout: int | None = None) -> None:
         """Account for tokens that were put back or taken off cache by cache."""
         self.offset = offset
-        self.cut = min(self.cut if cut is None else cut, offset)
+        self.chunked_until = min(self.chunked_until if chunked_until is None else chunked_until, offset)
         self.layout = self.layout if layout is None else layout
-
-    def note(self) -> tuple[Undo, ...] | None:
-        """What takes the next single token off again; None where trimming will do."""
-        if self.can_step_back():
-            return None
-        undo = tuple(map(note, self.caches))
-        mx.eval([array for each in undo for array in flat(each)])
-        return undo
 
     def pending(self) -> list[mx.array]:
         """Arrays that the logits don't depend on and that would stay a lazy graph if nobody evaluated them."""
-        return [array for cache in self.caches if _lazy(cache) for array in _buffers(cache)]
+        lazy = [(kind, cache) for cache in self.caches if (kind := kind_of(cache)).lazy]
+        return [array for kind, cache in lazy for array in kind.buffers(cache)]
 
     def state(self) -> list[mx.array]:
         """All arrays of all caches, to evaluate after a chunk of prefill."""
-        return [array for cache in self.caches for array in _buffers(cache)]
+        return [array for cache in self.caches for array in kind_of(cache).buffers(cache)]
 
-    def rewind(self, offset: int) -> Rewind:
-        """Stand at fewer tokens: trim where every cache can, else begin anew.
+    # ---- back ---------------------------------------------------------------------------------
+
+    def rewind(self, offset: int) -> str:
+        """Hold fewer tokens: trim where every cache can, else start over.
 
         Args:
-            offset: Tokens to stand at, at most the present offset.
+            offset: Tokens to hold, at most the present offset.
 
         Returns:
-            Tokens kept: `offset`, or 0 where the caches had to be emptied and the caller must recompute.
+            Why the caches had to be emptied, so that the caller must recompute; empty where they were trimmed.
         """
         if offset == self.offset:
-            return Rewind(offset)
-        why = self.stuck(offset)
-        if why:
+            return ""
+        if why := self.trim_refusal(offset):
             self.clear()
-            return Rewind(0, why)
+            return why
         for cache in self.caches:
             cache.trim(self.offset - offset)
-        self.offset = offset
-        self.cut = min(self.cut, offset)
-        return Rewind(offset)
+        self.set_offset(offset)
+        return ""
 
-    def stuck(self, offset: int) -> str:
+    def trim_refusal(self, offset: int) -> str:
         """Why the caches can't be trimmed to an offset; empty where they can."""
         if offset == 0:
             return "nothing of it could be kept"
         for cache in self.caches:
-            if not (hasattr(cache, "trim") and cache.is_trimmable()):
-                return f"a {kind_of(cache)} cache can't be trimmed"
-            if isinstance(cache, caches.ChunkedKVCache) and offset <= cache.start_position:
-                return "a chunked cache has dropped its beginning"
-        quantized = any(isinstance(cache, caches.QuantizedKVCache) for cache in self.caches)
-        if quantized and offset < self._settings.quantized_kv_start:
+            if why := kind_of(cache).trim_refusal(cache, offset):
+                return why
+        if any(self.quantized()) and offset < self._settings.quantized_kv_start:
             return "the cache was not quantized there"
         return ""
 
-    def realign(self, offset: int) -> None:
-        """Stand at `offset` again after a forward that failed half-way and left the layers apart, or begin anew."""
-        self.offset = offset
-        self.cut = min(self.cut, offset)
-        for cache in self.caches:
-            ahead = int(getattr(cache, "offset", 0)) - offset
-            if kind_of(cache) not in ("plain", "quantized") or (ahead and cache.trim(ahead) != ahead):
-                return self.clear()
-        return None
+    def recover(self, offset: int) -> None:
+        """Hold `offset` tokens again after a forward that failed half-way and left the layers apart, or start over."""
+        self.set_offset(offset)
+        if not all(kind_of(cache).recover(cache, offset) for cache in self.caches):
+            self.clear()
+
+    def could_trim(self, offset: int, to: int) -> bool:
+        """Whether every cache could be trimmed to `to` tokens once it holds `offset`."""
+        if any(self.quantized()) and not self.quantized_at(to):
+            return False
+        return all(kind_of(cache).trims_at(cache, offset) for cache in self.caches)
+
+    def can_step_back(self) -> bool:
+        """Whether one more token could be taken off again by trimming."""
+        following = self.offset + 1
+        return all(kind_of(cache).trims_at(cache, following) for cache in self.caches)
+
+    def record_undo(self) -> tuple[Snapshot, ...] | None:
+        """What takes the next single token off again, for each cache; None where trimming will do or nothing will."""
+        if self.can_step_back():
+            return None
+        asked = [kind_of(cache).record_undo(cache) for cache in self.caches]
+        records = tuple(record for record in asked if record is not None)
+        mx.eval([array for record in records for array in record.copies])
+        return records if len(records) == len(asked) else None
+
+    def undo(self, steps: Sequence[Sequence[Snapshot]]) -> None:
+        """Take single tokens off.
+
+        Args:
+            steps: Their records from `record_undo`, the last token's first.
+        """
+        for records in steps:
+            for cache, record in zip(self.caches, records, strict=True):
+                kind_of(cache).undo(cache, record)
+        mx.eval(self.state())
+        self.set_offset(self.offset - len(steps))
+
+    # ---- segments -----------------------------------------------------------------------------
+
+    def unkeepable(self) -> Any | None:
+        """The first cache of which no segments can be kept and no rows be made, None where there is none."""
+        return next((cache for cache in self.caches if not kind_of(cache).keepable(cache)), None)
+
+    def in_part(self) -> bool:
+        """Whether a part of a snapshot can be put back; else it comes back whole."""
+        return all(kind_of(cache).in_part for cache in self.caches)
+
+    def snapshot(self, start: int) -> tuple[Snapshot, ...]:
+        """Save the tokens from `start` on, cache by cache; the copies are not evaluated."""
+        return tuple(kind_of(cache).snapshot(cache, start, self.offset) for cache in self.caches)
+
+    def restore(self, saved: Sequence[Snapshot], at: int, end: int) -> int:
+        """Put a snapshot back over the first `at` tokens, up to `end`; the caller sets the offset.
+
+        Returns:
+            Bytes that were put back.
+        """
+        pairs = zip(self.caches, saved, strict=True)
+        nbytes = sum(kind_of(cache).restore(cache, one, at, end) for cache, one in pairs)
+        mx.eval(self.state())
+        return nbytes
+
+    # ---- what is known of it ------------------------------------------------------------------
 
     def reading(self, kept: int = 0, budget: int = 0) -> KVReading:
         """Read every cache; those that read the same are one group.
 
         Args:
-            kept: Bytes of branches that are kept beside the caches.
+            kept: Bytes of branches that are kept outside the caches.
             budget: What those may take.
         """
-        groups: dict[tuple[Any, ...], list[int]] = {}
+        groups: dict[Reading, list[int]] = {}
         for index, cache in enumerate(self.caches):
-            groups.setdefault(_group_key(cache), []).append(index)
+            groups.setdefault(kind_of(cache).read(cache), []).append(index)
         read = tuple(KVGroup(key[0], self._shared(layers), *key[1:]) for key, layers in groups.items())
         used = sum(group.used_bytes * len(group.layers) for group in read)
         allocated = sum(group.allocated_bytes * len(group.layers) for group in read)
-        return KVReading(self.offset, used, allocated, read, kept, budget, *self.passed)
+        return KVReading(self.offset, used, allocated, read, kept, budget, *self.last_pass)
 
     def _shared(self, layers: list[int]) -> tuple[int, ...]:
         """One tuple for equal lists: a long session has a reading for every step."""
         found = tuple(layers)
-        return self._readings.setdefault(found, found)
+        return self._layers.setdefault(found, found)
+
+    def kinds(self) -> tuple[CacheKind, ...]:
+        """The kind of each cache."""
+        return tuple(kind_of(cache).name for cache in self.caches)
+
+    def quantized(self) -> tuple[bool, ...]:
+        """Which caches hold packed numbers now."""
+        return tuple(kind_of(cache).quantized for cache in self.caches)
 
     def quantized_at(self, offset: int) -> bool:
-        """Whether mlx_lm would have quantized the plain caches by the time they hold so many tokens."""
+        """Whether mlx_lm would have quantized the plain caches by the time they hold `offset` tokens."""
         return self._settings.kv_bits is not None and offset >= self._settings.quantized_kv_start
-
-    def can_step_back(self) -> bool:
-        """Whether one more token could be taken off again by trimming."""
-        return all(
-            kind_of(cache) in ("plain", "quantized")
-            or (isinstance(cache, caches.RotatingKVCache) and self.offset + 1 < cache.max_size)
-            for cache in self.caches
-        )
 
     @property
     def chunked_matters(self) -> bool:
         """Whether the numbers depend on how the tokens were cut into chunks.
 
-        mlx_lm quantizes after a chunk, so its tokens saw each other unquantized; and in a window that keeps its
-        first tokens a chunk's tokens don't see those, while single ones do. Everywhere else chunks only change the
-        order of sums.
+        mlx_lm quantizes after a chunk, so its tokens saw each other unquantized; and some kinds treat a chunk
+        otherwise than single tokens. Everywhere else chunks only change the order of sums.
         """
-        keeps = any(getattr(cache, "keep", 0) for cache in self.caches)
-        return keeps or self._settings.kv_bits is not None
+        matters = any(kind_of(cache).chunks_matter(cache) for cache in self.caches)
+        return matters or self._settings.kv_bits is not None
 
-    def kinds(self) -> tuple[CacheKind, ...]:
-        """The kind of each cache."""
-        return tuple(kind_of(cache) for cache in self.caches)
-
-
-def _lazy(cache: Any) -> bool:
-    return kind_of(cache) in ("recurrent", "list", "other")
-
-
-def bytes_per_token(cache_list: Sequence[Any]) -> int | None:
-    """Bytes that one more token adds to caches that have held some; None where no kind grows with the text.
-
-    For full attention this is `2 x KV heads x head size x bytes` a layer; it is read off the arrays, so that
-    quantized caches and heads of different sizes for keys and values come out right too.
-    """
-    growing = [cache for cache in cache_list if kind_of(cache) in ("plain", "quantized", "chunked", "list")]
-    found = sum(array.nbytes // array.shape[2] for cache in growing for array in _per_token(cache))
-    return found or None
-
-
-def _per_token(cache: Any) -> list[mx.array]:
-    if isinstance(cache, caches.CacheList):
-        inner = [each for each in cache.caches if kind_of(each) in ("plain", "quantized", "chunked")]
-        return [array for each in inner for array in _buffers(each)]
-    return [array for array in _buffers(cache) if array.ndim == 4 and array.shape[2]]
+    def bytes_per_token(self) -> int | None:
+        """Bytes that one more token adds to caches that have held some; None where no kind grows with the text."""
+        return sum(kind_of(cache).bytes_per_token(cache) for cache in self.caches) or None

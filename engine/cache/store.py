@@ -6,44 +6,46 @@ The least recently used goes first. What was dropped is computed again when some
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 
-from engine.cache.parts import Part, Undo, arrays_of, nbytes
+from engine.cache.kinds import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The end of a path as it stood in the cache when it was left."""
+    """The end of a path, as the cache held it when the session left it."""
 
     node: int
     """The last token held."""
     base: int
-    """Tokens of the path that are not part of it: a cache that holds so many of them can take it back."""
+    """Tokens of the path that are not part of it: a cache that holds these can take it back."""
     end: int
     """Tokens of the path up to the node."""
-    cut: int
-    """`KV.cut` when it was kept."""
+    chunked_until: int
+    """`KV.chunked_until` when it was kept."""
     layout: int
     """`KV.layout` when it was kept."""
     quantized: tuple[bool, ...]
-    """Which caches were quantized then: a part goes back into the kind that it was taken from."""
-    parts: tuple[Part, ...]
+    """Which caches were quantized then: a snapshot goes back into the kind that it was taken from."""
+    snapshots: tuple[Snapshot, ...]
+    """One for each cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndoRecord:
     """What takes one token off the cache again."""
 
-    undo: tuple[Undo, ...]
+    records: tuple[Snapshot, ...]
     """One for each cache."""
     layout: int
-    """`KV.layout` when it was noted: in another layout a ring's columns stand elsewhere."""
+    """`KV.layout` when it was made: in another layout a ring's columns are at other places."""
 
 
 class KVStore:
-    """Branches by their last node and undo records by theirs.
+    """Segments by their last node and undo records by theirs.
 
     Args:
         budget: Bytes that all of them together may keep alive.
@@ -54,32 +56,32 @@ class KVStore:
         self.nbytes = 0
         self._entries: OrderedDict[tuple[str, int], tuple[Segment | UndoRecord, int]] = OrderedDict()
 
-    def keep(self, branch: Segment) -> None:
-        """Keep a branch; one that the budget can't hold is not kept."""
-        mx.eval([array for part in branch.parts for array in arrays_of(part)])
-        self._put(("branch", branch.node), branch, sum(map(nbytes, branch.parts)))
+    def keep_segment(self, segment: Segment) -> None:
+        """Keep a segment; one that the budget can't hold is not kept."""
+        mx.eval([array for snapshot in segment.snapshots for array in snapshot.copies])
+        self._put(("segment", segment.node), segment, _nbytes(segment.snapshots))
 
-    def note(self, node: int, token: UndoRecord) -> None:
+    def keep_undo(self, node: int, undo: UndoRecord) -> None:
         """Keep what takes a node's token off again."""
-        self._put(("undo", node), token, sum(map(_size, token.undo)))
+        self._put(("undo", node), undo, _nbytes(undo.records))
 
-    def branch(self, node: int) -> Segment | None:
-        """The branch that ends at a node, None where it isn't kept."""
-        entry, _ = self._entries.get(("branch", node), (None, 0))
+    def segment(self, node: int) -> Segment | None:
+        """The segment that ends at a node, None where it isn't kept."""
+        entry, _ = self._entries.get(("segment", node), (None, 0))
         return entry if isinstance(entry, Segment) else None
 
-    def branches(self) -> list[Segment]:
-        """All branches that are kept, the most recently used first."""
+    def segments(self) -> list[Segment]:
+        """All segments that are kept, the most recently used first."""
         return [entry for entry, _ in reversed(self._entries.values()) if isinstance(entry, Segment)]
 
-    def undo(self, node: int, layout: int) -> tuple[Undo, ...] | None:
+    def undo(self, node: int, layout: int) -> tuple[Snapshot, ...] | None:
         """What takes a node's token off a cache of that layout again, None where it isn't kept."""
         entry, _ = self._entries.get(("undo", node), (None, 0))
-        return entry.undo if isinstance(entry, UndoRecord) and entry.layout == layout else None
+        return entry.records if isinstance(entry, UndoRecord) and entry.layout == layout else None
 
-    def used(self, branch: Segment) -> None:
-        """Note that a branch was put back."""
-        self._entries.move_to_end(("branch", branch.node))
+    def touch(self, segment: Segment) -> None:
+        """Make a segment the most recently used."""
+        self._entries.move_to_end(("segment", segment.node))
 
     def _put(self, key: tuple[str, int], entry: Segment | UndoRecord, size: int) -> None:
         if (old := self._entries.pop(key, None)) is not None:
@@ -92,5 +94,5 @@ class KVStore:
             self.nbytes -= self._entries.popitem(last=False)[1][1]
 
 
-def _size(undo: Undo) -> int:
-    return sum(map(_size, undo)) if isinstance(undo, tuple) else nbytes(undo)
+def _nbytes(snapshots: Sequence[Snapshot]) -> int:
+    return sum(snapshot.nbytes for snapshot in snapshots)

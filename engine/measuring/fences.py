@@ -18,7 +18,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.cache.live import arrays
+from engine.cache.kinds import arrays
 from engine.records import Role
 
 NAMES: tuple[tuple[Role, tuple[str, ...]], ...] = (

@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from engine.cache.head_groups import fitting, misfit
-from engine.cache.live import kind_of
+from engine.cache.kinds import Kind, kind_of
 from engine.errors import Cancelled, SettingsError
 from engine.model.forward import FIXED_CHUNK, Runner, Stopped, never
 from engine.model.load import Loaded
@@ -149,7 +148,7 @@ class PrecisionComparison:
         runner = Runner(self._loaded.model, settings)
         return _Path(runner, self._ids, self._start, detail, self._stopped)
 
-    def _kinds(self) -> list[str]:
+    def _kinds(self) -> list[Kind]:
         return [kind_of(cache) for cache in Runner(self._loaded.model, self._settings).kv.caches]
 
 
@@ -195,12 +194,11 @@ class _Path:
 
 
 def _base(run: _Path, itemsize: int) -> _Base:
-    plain = [cache for cache in run.runner.kv.caches if kind_of(cache) == "plain"]
-    arrays = [array for cache in plain for array in (cache.keys, cache.values)]
+    made = [(kind_of(cache), cache) for cache in run.runner.kv.caches]
+    arrays = [array for kind, cache in made if kind.quantizable for array in kind.buffers(cache)]
     held = len(run.ids)
     shapes = tuple((held, array.shape[1], array.shape[3], array.itemsize) for array in arrays)
-    reading = run.runner.kv.reading()
-    rest = sum(group.used_bytes * len(group.layers) for group in reading.groups if group.kind != "plain")
+    rest = sum(kind.used(cache) for kind, cache in made if not kind.quantizable)
     return _Base(run.row, 8 * (shapes[0][3] if shapes else itemsize), shapes, rest)
 
 
@@ -213,10 +211,10 @@ def _formula(base: _Base, bits: int, group: int | None) -> int:
     return total
 
 
-def _group(base: _Base, kinds: Sequence[str], wanted: int | None) -> tuple[int, str]:
+def _group(base: _Base, kinds: Sequence[Kind], wanted: int | None) -> tuple[int, str]:
     """The group size, or why there is no quantized cache and what would do."""
     if not base.shapes:
-        names = ", ".join(sorted(set(kinds)))
+        names = ", ".join(sorted({kind.name for kind in kinds}))
         return 0, f"Caches of kind {names} can't be quantized in mlx-lm: only plain ones can."
     sizes = {size for _, _, size, _ in base.shapes}
     tried = GROUPS_TRIED if wanted is None else (wanted,)
@@ -231,9 +229,9 @@ def _refused(bits: int, group: int | None, why: str) -> KVCost:
     )  # fmt: skip
 
 
-def _cost(run: _Path, base: _Base, bits: int, group: int, kinds: Sequence[Any]) -> KVCost:
+def _cost(run: _Path, base: _Base, bits: int, group: int, kinds: Sequence[Kind]) -> KVCost:
     reading, change = run.runner.kv.reading(), apart(run.row, base.row)
-    others = sorted({kind for kind in kinds if kind != "plain"})
+    others = sorted({kind.name for kind in kinds if not kind.quantizable})
     return KVCost(
         bits=bits,
         group_size=group,

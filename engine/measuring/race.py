@@ -173,7 +173,7 @@ class RaceRun:
             tokens=self.tokens, id=token, text=text, cached_ms=cached_ms, uncached_ms=uncached_ms,
             cached_total_ms=sums.cached_ms, uncached_total_ms=sums.uncached_ms, cached_pick=self._next,
             uncached_pick=agreed, largest_difference=difference,
-            kv_bytes=self._cached.kv.reading().used_bytes, passed_bytes=self._uncached.kv.passed[1],
+            kv_bytes=self._cached.kv.reading().used_bytes, passed_bytes=self._uncached.kv.last_pass[1],
         )  # fmt: skip
 
     def _token(self) -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from engine.cache.kinds import kind_named
 from engine.errors import Cancelled
 from engine.measuring import machine_rates, work
 from engine.measuring.trial import RepeatedStep
@@ -84,7 +85,7 @@ class Roofline:
     def notes(self) -> tuple[str, ...]:
         """What the formulas had to do without."""
         facts = self._loaded.facts
-        attends = any(kind != "recurrent" for kind in facts.cache_kinds)
+        attends = any(kind_named(name).attended for name in facts.cache_kinds)
         unknown = attends and not (facts.heads and facts.head_size)
         return (*self.weights.notes, *((NO_HEADS,) if unknown else ()))
 
@@ -115,7 +116,7 @@ class Roofline:
         times = [self._ms(lambda: runner.whole(ids))]
         while len(times) < 2 or (len(times) < 4 and sum(times) < PREFILL_MS):
             times.append(self._ms(lambda: runner.whole(ids)))
-        return self._work(len(ids), 0, runner.kv.passed[1], times[1:]), len(times) - 1
+        return self._work(len(ids), 0, runner.kv.last_pass[1], times[1:]), len(times) - 1
 
     def _work(self, tokens: int, before: int, kv_bytes: int, times: Sequence[float]) -> Work:
         groups = self._session.kv.reading().groups

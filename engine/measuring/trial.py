@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from engine.cache.parts import keepable, take_off
 from engine.model.forward import Runner
 from engine.sampling.ranking import Row
 from engine.session.detached import copy_of
@@ -31,7 +30,7 @@ class RepeatedStep:
         """The token that goes through."""
         self._path = session.tree.tokens(session.node)
         self._runner: Runner = copy_of(session.runner)
-        self.copies = session.cached and not all(map(keepable, session.kv.caches))
+        self.copies = session.cached and session.kv.unkeepable() is not None
         """Whether every step copies the cache, which takes time of its own."""
 
     def forward(self) -> Row:
@@ -47,7 +46,7 @@ class RepeatedStep:
     def bytes_read(self) -> int:
         """Keys, values and states that the step had to read, its own included; asked for before `back`."""
         kv = self._runner.kv
-        return kv.reading().used_bytes if self._session.cached else kv.passed[1]
+        return kv.reading().used_bytes if self._session.cached else kv.last_pass[1]
 
     def back(self) -> None:
         """Take the token off again, so that the next step is the same."""
@@ -55,17 +54,14 @@ class RepeatedStep:
             return
         runner, offset = self._runner, self._session.kv.offset
         if not self.copies:
-            self._take_off(runner, offset)
+            self._undo(runner, offset)
         if (
             self.copies or runner.kv.offset != offset
         ):  # where mlx_lm quantized at this token, nothing leads back
             self._runner = copy_of(self._session.runner)
 
-    def _take_off(self, runner: Runner, offset: int) -> None:
+    def _undo(self, runner: Runner, offset: int) -> None:
         if runner.undo is None:
             runner.kv.rewind(offset)
-            return
-        for cache, undo in zip(runner.kv.caches, runner.undo, strict=True):
-            take_off(cache, undo)
-        mx.eval(runner.kv.state())
-        runner.kv.stands(offset)
+        else:
+            runner.kv.undo([runner.undo])

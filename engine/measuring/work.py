@@ -19,6 +19,7 @@ import mlx.nn as nn
 from mlx_lm.models import cache as caches
 from mlx_lm.models import switch_layers
 
+from engine.cache.kinds import kind_named
 from engine.records import KVGroup, ModelFacts
 
 CHOSEN = (
@@ -148,7 +149,7 @@ def attention(facts: ModelFacts, groups: Sequence[KVGroup], before: int, tokens:
         before: Tokens held before it.
         tokens: That go through at once.
     """
-    attending = [group for group in groups if group.kind != "recurrent"]
+    attending = [group for group in groups if kind_named(group.kind).attended]
     attended = sum(len(group.layers) * _attended(before, tokens, group.limit) for group in attending)
     return 4 * (facts.heads or 0) * (facts.head_size or 0) * attended
 

@@ -1,21 +1,19 @@
 """Several continuations of one path through the model at once: caches of several rows, made from the live one.
 
 Every cache of mlx_lm has its sequences along the first axis, so that a row each is got by indexing it, and beams are
-reordered the same way. A plain or quantized cache is reordered in place from the end of the shared path on: what all
-rows have in common is never copied again. The live cache is read once and never written.
+reordered the same way; how, each kind of cache knows. The live cache is read once and never written.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import mlx.core as mx
-from mlx_lm.models import cache as caches
 
-from engine.cache.live import KV, kind_of
-from engine.cache.parts import keepable
+from engine.cache.kinds import kind_of
+from engine.cache.live import KV
 from engine.model.forward import Runner
 from engine.sampling.ranking import Row
 
@@ -40,8 +38,8 @@ class Rows(Protocol):
 
 def rows(runner: Runner) -> Rows:
     """Continuations of the path that a runner's live cache holds."""
-    odd = [cache for cache in runner.kv.caches if not keepable(cache)]
-    return SequentialRows(runner, odd[0]) if odd else BatchedRows(runner)
+    unkeepable = runner.kv.unkeepable()
+    return BatchedRows(runner) if unkeepable is None else SequentialRows(runner, unkeepable)
 
 
 class BatchedRows:
@@ -62,7 +60,8 @@ class BatchedRows:
     def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
         """See `Rows`."""
         if self._from is not None:
-            _stand(self._runner.kv, self._from, [_repeated(each, len(parents)) for each in self._from.caches])
+            repeated = [kind_of(cache).repeat(cache, len(parents)) for cache in self._from.caches]
+            _put(self._runner.kv, self._from, repeated)
             self._from = None
         elif list(parents) != list(range(self._count)):
             self._reorder(parents)
@@ -70,16 +69,12 @@ class BatchedRows:
         return list(self._runner.rows(tokens))
 
     def _reorder(self, parents: Sequence[int]) -> None:
-        index, resized = mx.array(list(parents)), len(parents) != self._count
-        grown = [] if resized else [each for each in _leaves(self._runner.kv.caches) if _grows(each)]
-        for cache in _leaves(self._runner.kv.caches):
-            if cache not in grown:
-                _pick(cache, index)
-        ends = [[_end(array, self._since, each)[index] for array in _buffers(each)] for each in grown]
-        mx.eval(ends, self._runner.kv.state())  # before the buffers that they are read from are written
-        for cache, columns in zip(grown, ends, strict=True):
-            for array, column in zip(_buffers(cache), columns, strict=True):
-                array[..., self._since : cache.offset, :] = column
+        kv, since = self._runner.kv, self._since if len(parents) == self._count else None
+        index = mx.array(list(parents))
+        columns = [kind_of(cache).reorder(cache, index, since) for cache in kv.caches]
+        mx.eval(columns, kv.state())  # before the buffers that they are read from are written
+        for cache, each in zip(kv.caches, columns, strict=True):
+            kind_of(cache).write_columns(cache, each, since)
 
 
 class SequentialRows:
@@ -87,12 +82,14 @@ class SequentialRows:
 
     Args:
         runner: Its live cache is read at the first forward.
-        odd: The cache that can't have several rows.
+        unkeepable: The cache that can't have several rows.
     """
 
-    def __init__(self, runner: Runner, odd: Any) -> None:
-        name = type(odd).__name__
-        self.note = f"A cache of kind {kind_of(odd)} ({name}) can't hold several sequences: they run one after another."
+    def __init__(self, runner: Runner, unkeepable: Any) -> None:
+        kind, name = kind_of(unkeepable).name, type(unkeepable).__name__
+        self.note = (
+            f"A cache of kind {kind} ({name}) can't hold several sequences: they run one after another."
+        )
         self._each = [runner]
 
     def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
@@ -102,61 +99,13 @@ class SequentialRows:
 
 
 def _forked(runner: Runner) -> Runner:
-    """A runner that stands where another does; MLX copies what they share once one of them writes it."""
-    found = runner.fresh()
-    _stand(found.kv, runner.kv, copy.deepcopy(runner.kv.caches))
-    return found
+    """A runner whose caches hold what another's do; MLX copies what they share once one of them writes it."""
+    fork = runner.fresh()
+    _put(fork.kv, runner.kv, copy.deepcopy(runner.kv.caches))
+    return fork
 
 
-def _stand(kv: KV, like: KV, made: list[Any]) -> None:
+def _put(kv: KV, like: KV, made: list[Any]) -> None:
+    """Give a cache other cache objects, which hold what another's hold."""
     kv.caches = made
-    kv.stands(like.offset, cut=like.cut)
-
-
-# ---- one cache --------------------------------------------------------------------------------
-
-
-def _leaves(made: Sequence[Any]) -> Iterator[Any]:
-    for cache in made:
-        if isinstance(cache, caches.CacheList):
-            yield from _leaves(cache.caches)
-        else:
-            yield cache
-
-
-def _repeated(cache: Any, count: int) -> Any:
-    """A cache of so many rows, each of them the one row of a cache that is only read."""
-    found = copy.copy(cache)
-    if isinstance(cache, caches.CacheList):
-        found.caches = tuple(_repeated(each, count) for each in cache.caches)
-    else:
-        _pick(found, mx.zeros(count, dtype=mx.int32))
-    return found
-
-
-def _pick(cache: Any, index: mx.array) -> None:
-    """Replace a cache's arrays by some of their rows; the old arrays stay as they are."""
-    if isinstance(cache, caches.ArraysCache):
-        cache.cache = [_rows_of(array, index) for array in cache.cache]
-    else:
-        cache.keys, cache.values = _rows_of(cache.keys, index), _rows_of(cache.values, index)
-
-
-def _rows_of(arrays: Any, index: mx.array) -> Any:
-    if isinstance(arrays, list | tuple):
-        return tuple(array[index] for array in arrays)
-    return None if arrays is None else arrays[index]
-
-
-def _grows(cache: Any) -> bool:
-    """Whether a cache only ever adds columns at its end."""
-    return kind_of(cache) in ("plain", "quantized")
-
-
-def _buffers(cache: Any) -> list[mx.array]:
-    both = (cache.keys, cache.values)
-    return [array for each in both for array in (each if isinstance(each, list | tuple) else [each])]
-
-
-def _end(array: mx.array, since: int, cache: Any) -> mx.array:
-    return array[..., since : cache.offset, :]
+    kv.set_offset(like.offset, chunked_until=like.chunked_until)

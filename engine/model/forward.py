@@ -10,8 +10,8 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from engine.cache.kinds import Snapshot
 from engine.cache.live import KV
-from engine.cache.parts import Undo
 from engine.errors import Cancelled
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
@@ -63,8 +63,8 @@ class Runner:
         self._model = model
         self._settings = settings
         self.kv = KV(model, settings)
-        self.undo: tuple[Undo, ...] | None = None
-        """What takes the last single token off again; None where trimming will do."""
+        self.undo: tuple[Snapshot, ...] | None = None
+        """What takes the last single token off again; None where trimming will do or nothing will."""
 
     def fresh(self) -> Runner:
         """A runner on the same model with empty caches of its own."""
@@ -85,7 +85,7 @@ class Runner:
             self.kv.advance(len(ids), chunk=True)
             mx.eval(self.kv.state())
         except BaseException:
-            self.kv.realign(offset)
+            self.kv.recover(offset)
             raise
         return logits
 
@@ -96,12 +96,12 @@ class Runner:
             float32, shape (vocabulary,), in host memory.
         """
         offset = self.kv.offset
-        self.undo = self.kv.note()
+        self.undo = self.kv.record_undo()
         wanted = self.graph(mx.array([[token]]))
         try:
             mx.eval(wanted)
         except BaseException:
-            self.kv.realign(offset)
+            self.kv.recover(offset)
             raise
         if self.kv.offset % CLEAR_EVERY == 0:
             mx.clear_cache()
@@ -163,7 +163,7 @@ class Runner:
             logits: mx.array = self._model(tokens, cache=self.kv.caches)
             self.kv.advance(tokens.shape[1])
         except BaseException:
-            self.kv.realign(offset)
+            self.kv.recover(offset)
             raise
         return [logits[0, -1].astype(mx.float32), *self.kv.pending()]
 

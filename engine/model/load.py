@@ -15,8 +15,9 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm import utils
 
-from engine.cache import live as kv_rooms
 from engine.cache.head_groups import misfit
+from engine.cache.kinds import kind_of
+from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError
 from engine.model import source
 from engine.model.fingerprint import fingerprint
@@ -187,21 +188,22 @@ def _probe(model: Any, settings: LoadSettings) -> _Probed:
     if settings.no_kv_cache:
         settings = replace(settings, kept_kv_mib=0)
         notes.append("The KV cache is off: every step runs all tokens before it again.")
-    cache = kv_rooms.KV(model, settings)
+    cache = KV(model, settings)
     kinds = cache.kinds()
     if settings.max_kv_size is not None and hasattr(model, "make_cache"):
         settings = replace(settings, max_kv_size=None)
         notes.append("--max-kv-size is not used: this model builds its own caches.")
     if settings.kv_bits is not None:
-        settings, more = _probe_bits(model, settings, kinds)
+        settings, more = _probe_bits(model, settings, cache)
         notes += more
-    return _Probed(settings, tuple(notes), kinds, _bytes_per_token(model, settings))
+    return _Probed(settings, tuple(notes), kinds, _tried(model, settings).bytes_per_token())
 
 
-def _probe_bits(model: Any, settings: LoadSettings, kinds: tuple[Any, ...]) -> tuple[LoadSettings, list[str]]:
+def _probe_bits(model: Any, settings: LoadSettings, cache: KV) -> tuple[LoadSettings, list[str]]:
     off = replace(settings, kv_bits=None)
-    others = sorted({kind for kind in kinds if kind != "plain"})
-    if "plain" not in kinds:
+    kinds = [kind_of(each) for each in cache.caches]
+    others = sorted({kind.name for kind in kinds if not kind.quantizable})
+    if not any(kind.quantizable for kind in kinds):
         return off, [f"--kv-bits is not used: caches of kind {', '.join(others)} can't be quantized."]
     try:
         _tried(model, settings, tokens=2)
@@ -218,18 +220,13 @@ def _probe_bits(model: Any, settings: LoadSettings, kinds: tuple[Any, ...]) -> t
 
 def _head_sizes(model: Any, settings: LoadSettings) -> set[int]:
     """Of the keys and values that could be quantized."""
-    made = _tried(model, settings).caches
-    plain = [each for each in made if kv_rooms.kind_of(each) == "plain" and each.keys is not None]
-    return {int(array.shape[-1]) for cache in plain for array in (cache.keys, cache.values)}
+    made = [(kind_of(cache), cache) for cache in _tried(model, settings).caches]
+    return {int(array.shape[-1]) for kind, each in made if kind.quantizable for array in kind.buffers(each)}
 
 
-def _bytes_per_token(model: Any, settings: LoadSettings) -> int | None:
-    return kv_rooms.bytes_per_token(_tried(model, settings).caches)
-
-
-def _tried(model: Any, settings: LoadSettings, tokens: int = 1) -> kv_rooms.KV:
+def _tried(model: Any, settings: LoadSettings, tokens: int = 1) -> KV:
     """Throwaway caches that a token or more went through, quantized from the first on if they are at all."""
-    trial = kv_rooms.KV(model, replace(settings, quantized_kv_start=0))
+    trial = KV(model, replace(settings, quantized_kv_start=0))
     for _ in range(tokens):
         mx.eval(model(mx.array([[0]]), cache=trial.caches))
         trial.advance(1)

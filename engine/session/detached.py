@@ -53,17 +53,17 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
     row, runner = session.kept.get(node), copy_of(session.runner)
     mover = Mover(runner.kv, session.tree, 0)
     mover.kept = session.mover.kept
-    bill = mover.bring(session.node, node, depth if row is not None else depth - 1)
+    cost = mover.move(session.node, node, depth if row is not None else depth - 1)
     recomputed = depth - runner.kv.offset
     if recomputed:
         row = runner.path(session.tree.tokens(node), session.tree[node].start, stopped)
     assert row is not None  # nothing was missing only where it was kept
-    return DetachedPath(runner, row, recomputed, bill.note)
+    return DetachedPath(runner, row, recomputed, cost.note)
 
 
 def copy_of(runner: Runner) -> Runner:
     """A runner whose caches hold what another's hold, and can be written without it."""
     found, kv = runner.fresh(), runner.kv
     found.kv.caches = copy.deepcopy(kv.caches)
-    found.kv.stands(kv.offset, cut=kv.cut, layout=kv.layout)
+    found.kv.set_offset(kv.offset, chunked_until=kv.chunked_until, layout=kv.layout)
     return found

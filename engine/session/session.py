@@ -172,7 +172,7 @@ class Session(SessionState):
         row = self._forward(token)
         forward_ended = time.perf_counter()
         node = self.looker.grow(self.node, token, origin)
-        self.mover.stepped(node, self.runner.undo)
+        self.mover.record_step(node, self.runner.undo)
         try:
             self._arrive(node, row)
         except StepError:
@@ -221,7 +221,7 @@ class Session(SessionState):
             stopped: Asked before each chunk that is recomputed.
 
         Returns:
-            The bill: tokens that stayed, that were put back from memory, and that were recomputed.
+            The cost: tokens that stayed, that were put back from memory, and that were recomputed.
 
         Raises:
             StepError: There is no such node, or it is the root.
@@ -231,8 +231,8 @@ class Session(SessionState):
         begun = time.perf_counter()
         row, depth = self.kept.get(node), self.tree[node].depth
         shared = self.tree[self.tree.common(self.node, node)].depth
-        self.mover.leave(self.node, shared)
-        bill = self.mover.bring(self.node, node, depth if row is not None else depth - 1)
+        self.mover.keep_branch(self.node, shared)
+        cost = self.mover.move(self.node, node, depth if row is not None else depth - 1)
         recomputed = depth - self.kv.offset
         if recomputed:
             row = self._recompute(node, shared, stopped)
@@ -240,9 +240,9 @@ class Session(SessionState):
         self._arrive(node, row)
         self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
-        note = bill.note or "the logits after it are not kept any more" if recomputed else ""
+        note = cost.note or "the logits after it are not kept any more" if recomputed else ""
         return Moved(
-            node, bill.kept, bill.restored, recomputed, ms, self.next, self.reading(), note, bill.nbytes
+            node, cost.kept, cost.restored, recomputed, ms, self.next, self.reading(), note, cost.nbytes
         )
 
     def go(self, node: int, stopped: Stopped = never) -> Iterator[Moved | Step]:

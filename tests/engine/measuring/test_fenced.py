@@ -9,7 +9,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from engine.cache.live import arrays
+from engine.cache.kinds import arrays
 from engine.errors import Cancelled, StepError
 from engine.measuring.fenced import profile
 from engine.measuring.fences import Fences, layers, places

@@ -1,0 +1,32 @@
+"""Chunked KV caches, of llama4: keys and values that grow at their end and are dropped at their beginning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlx_lm.models import cache as caches
+
+from engine.cache.kinds.kind import Kind
+
+
+class Chunked(Kind):
+    """It is trimmed as far as its beginning was not dropped; no segments of it are kept."""
+
+    name = "chunked"
+    cache_class = caches.ChunkedKVCache
+    columns = grows = True
+    lazy = False
+
+    def held(self, cache: Any) -> int:
+        return int(cache.offset - cache.start_position)
+
+    def limit(self, cache: Any) -> int | None:
+        """The chunk of attention."""
+        return int(cache.chunk_size)
+
+    def record_undo(self, cache: Any) -> None:
+        """None: by the time it is asked for, `trim` may stop at the dropped beginning, and says nothing."""
+
+    def trim_refusal(self, cache: Any, offset: int) -> str:
+        dropped = "a chunked cache has dropped its beginning" if offset <= cache.start_position else ""
+        return super().trim_refusal(cache, offset) or dropped

@@ -1,0 +1,220 @@
+"""What a kind of KV cache can do. `Kind` itself is the general case: a kind that mlx_lm adds and nobody registered.
+
+A kind keeps no state of its own. Every operation is given one of mlx_lm's cache objects, the cache of one layer, so
+that the list of them that the model receives stays mlx_lm's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.generate import maybe_quantize_kv_cache
+
+from engine.records import CacheKind
+from engine.settings import LoadSettings
+
+Array = mx.array
+Reading = tuple[CacheKind, int, int | None, int, int]
+"""Name, tokens held, limit, bytes used and bytes allocated of one cache."""
+
+
+def arrays(value: Any) -> Iterator[Array]:
+    """The arrays in a cache's state, however nested."""
+    if isinstance(value, mx.array):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from arrays(each)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was saved of one cache: some of its tokens, or what undoes one. Without arrays: trimming undoes it."""
+
+    copies: tuple[Array, ...] = ()
+    """Arrays of its own, to evaluate before the cache's buffers are written again.
+
+    Each is a forced copy (`mx.array`): a slice that shares the buffer would make MLX copy all of it at the next write.
+    """
+    references: tuple[Array | None, ...] = ()
+    """Arrays of the cache that nobody writes in place."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps alive."""
+        return sum(array.nbytes for array in (*self.copies, *self.references) if array is not None)
+
+
+class Kind:
+    """The general case: it is read and, where mlx_lm says so, trimmed; else it is recomputed, one row at a time.
+
+    A kind of its own sets the attributes, and overrides the operations in which it differs.
+    """
+
+    name: CacheKind = "other"
+    """As in the records."""
+    cache_class: type = object
+    """mlx_lm's class; its subclasses are of this kind, too, but no segments of them are kept."""
+    keeps: bool = False
+    """Whether `snapshot`, `restore`, `repeat` and `reorder` know all that `cache_class` holds."""
+    columns: bool = False
+    """Whether its buffers have shape (rows, heads, tokens, ...)."""
+    grows: bool = False
+    """Whether each token adds such a column."""
+    in_part: bool = False
+    """Whether `restore` can put back any part of a snapshot; else it comes back whole."""
+    quantized: bool = False
+    """Whether it holds packed numbers: trimmed below the start of quantization it would differ from a fresh cache."""
+    quantizable: bool = False
+    """Whether mlx_lm can quantize it."""
+    lazy: bool = True
+    """Whether it may hold arrays that the logits don't depend on: unless a step evaluates them a graph piles up."""
+    attended: bool = True
+    """Whether it holds tokens that attention reads."""
+
+    def keepable(self, cache: Any) -> bool:
+        """Whether segments of a cache can be kept and rows made of it; not of a subclass, which may hold more."""
+        return self.keeps and type(cache) is self.cache_class
+
+    # ---- read -------------------------------------------------------------------------------
+
+    def buffers(self, cache: Any) -> list[Array]:
+        """The arrays that a cache owns, unsliced (its `state` may hold views)."""
+        if hasattr(cache, "keys") and hasattr(cache, "values"):
+            return [*arrays(cache.keys), *arrays(cache.values)]
+        return list(arrays(cache.state))
+
+    def held(self, cache: Any) -> int:
+        """Tokens whose keys and values a cache holds."""
+        return int(getattr(cache, "offset", 0))
+
+    def limit(self, cache: Any) -> int | None:
+        """Tokens that a cache can hold, None where it grows with the text."""
+        return None
+
+    def used(self, cache: Any) -> int:
+        """Bytes that hold tokens or state."""
+        if not self.columns:
+            return sum(array.nbytes for array in self.buffers(cache))
+        held, sized = self.held(cache), [(each.nbytes, each.shape[2]) for each in self.buffers(cache)]
+        return sum(nbytes // length * min(held, length) for nbytes, length in sized if length)
+
+    def bytes_per_token(self, cache: Any) -> int:
+        """Bytes that one more token adds to a cache that has held some; 0 where it doesn't grow with the text.
+
+        For full attention this is `2 x KV heads x head size x bytes`; it is read off the arrays, so that quantized
+        caches and heads of different sizes for keys and values come out right too.
+        """
+        found = [each for each in self.buffers(cache) if self.grows and each.ndim == 4 and each.shape[2]]
+        return sum(each.nbytes // each.shape[2] for each in found)
+
+    def read(self, cache: Any) -> Reading:
+        """All that a record tells of one cache; see `KVGroup`."""
+        allocated = sum(array.nbytes for array in self.buffers(cache))
+        return self.name, self.held(cache), self.limit(cache), self.used(cache), allocated
+
+    def chunks_matter(self, cache: Any) -> bool:
+        """Whether the numbers depend on how a prompt is cut into chunks.
+
+        In a window that keeps its first tokens the tokens of a chunk don't see those, while single tokens do.
+        """
+        return bool(getattr(cache, "keep", 0))
+
+    # ---- trim and quantize ------------------------------------------------------------------
+
+    def trims_at(self, cache: Any, offset: int) -> bool:
+        """Whether a cache could surely be trimmed to fewer tokens once `offset` have gone through."""
+        return False
+
+    def trim_refusal(self, cache: Any, offset: int) -> str:
+        """Why a cache can't be trimmed to `offset` tokens now; empty where it can."""
+        if hasattr(cache, "trim") and cache.is_trimmable():
+            return ""
+        return f"a {self.name} cache can't be trimmed"
+
+    def recover(self, cache: Any, offset: int) -> bool:
+        """Go back to `offset` tokens after a forward that failed half-way; False where nobody knows what it wrote."""
+        return False
+
+    def quantize(self, cache: Any, settings: LoadSettings) -> Any:
+        """The cache that goes on for this one: where mlx_lm would quantize it now, a quantized one."""
+        one = [cache]
+        if self.quantizable:
+            maybe_quantize_kv_cache(
+                one, settings.quantized_kv_start, settings.kv_group_size, settings.kv_bits
+            )
+        return one[0]
+
+    # ---- snapshot and undo ------------------------------------------------------------------
+
+    def snapshot(self, cache: Any, start: int, end: int) -> Snapshot:
+        """Save the tokens from `start` to `end` of a cache that holds `end`; asked of keepable caches alone."""
+        raise NotImplementedError(f"no snapshot of a {self.name} cache can be taken")
+
+    def restore(self, cache: Any, saved: Any, at: int, end: int) -> int:
+        """Put a snapshot back into a cache that holds another branch of the same tree.
+
+        Args:
+            cache: To be written.
+            saved: From `snapshot`; it stays good.
+            at: Tokens that stay of what the cache holds: no fewer than the snapshot's start.
+            end: Tokens that it shall hold. Where not `in_part`, those that it held at the snapshot.
+
+        Returns:
+            Bytes that were put back.
+        """
+        raise NotImplementedError(f"no snapshot of a {self.name} cache can be restored")
+
+    def record_undo(self, cache: Any) -> Snapshot | None:
+        """What `undo` needs to take the next single token off, None where it couldn't; asked before its forward."""
+        return None if Kind.trim_refusal(self, cache, 0) else Snapshot()
+
+    def undo(self, cache: Any, record: Any) -> None:
+        """Take the last single token off, by the record made before it."""
+        cache.trim(1)
+
+    # ---- several rows: asked of keepable caches alone ---------------------------------------
+
+    def repeat(self, cache: Any, count: int) -> Any:
+        """A new cache of `count` rows, each of them the one row of a cache that is only read."""
+        repeated = copy.copy(cache)
+        self.pick(repeated, mx.zeros(count, dtype=mx.int32))
+        return repeated
+
+    def pick(self, cache: Any, rows: Array) -> None:
+        """Replace a cache's arrays by some of their rows; the old arrays stay as they are.
+
+        Args:
+            cache: Each of its arrays has its rows along the first axis.
+            rows: int32, shape (rows wanted,).
+        """
+        cache.keys, cache.values = pick_rows(cache.keys, rows), pick_rows(cache.values, rows)
+
+    def reorder(self, cache: Any, rows: Array, since: int | None) -> list[Any]:
+        """Go on with some of the rows.
+
+        Args:
+            cache: Of several rows.
+            rows: int32, shape (rows wanted,): the present row that each goes on from.
+            since: Tokens that all rows share; None where their number changes.
+
+        Returns:
+            The columns that `write_columns` still has to write, unevaluated: the buffers that they are read from may
+            be written only once these, for all caches, are evaluated. Empty where the arrays were replaced.
+        """
+        self.pick(cache, rows)
+        return []
+
+    def write_columns(self, cache: Any, columns: list[Any], since: int | None) -> None:
+        """Write what `reorder` returned for the same `since`, once it is evaluated."""
+
+
+def pick_rows(value: Any, rows: Array) -> Any:
+    """Some rows of an array or of each of several; None stays None."""
+    if isinstance(value, list | tuple):
+        return tuple(array[rows] for array in value)
+    return None if value is None else value[rows]

@@ -1,0 +1,77 @@
+"""Rotating KV caches: a ring of the last tokens, whose oldest column each new token overwrites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models import cache as caches
+
+from engine.cache.kinds.kind import Kind, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Ring(Snapshot):
+    """Keys and values of a whole ring, or of the one column that the next token overwrites."""
+
+    offset: int = 0
+    index: int = 0
+    """Where mlx_lm writes next."""
+    column: int | None = None
+    """None for a whole ring."""
+
+
+class Rotating(Kind):
+    """A snapshot is the whole ring; undoing a token puts the overwritten column back."""
+
+    name = "rotating"
+    cache_class = caches.RotatingKVCache
+    keeps = columns = True
+    lazy = False
+
+    def held(self, cache: Any) -> int:
+        """See `Kind`: a chunk of prefill leaves the ring longer than its window until the next single token."""
+        length = cache.keys.shape[2] if cache.keys is not None else 0
+        return int(min(cache.offset, max(cache.max_size, length)))
+
+    def limit(self, cache: Any) -> int | None:
+        """The window."""
+        return int(cache.max_size)
+
+    def trims_at(self, cache: Any, offset: int) -> bool:
+        """Until the window is full: from then on a token is overwritten at each step."""
+        return bool(offset < cache.max_size)
+
+    def snapshot(self, cache: Any, start: int, end: int) -> Ring:
+        """See `Kind`; the whole ring, whatever the start."""
+        copies = mx.array(cache.keys), mx.array(cache.values)
+        return Ring(copies, offset=cache.offset, index=cache._idx)
+
+    def restore(self, cache: Any, saved: Ring, at: int, end: int) -> int:
+        cache.keys, cache.values = map(mx.array, saved.copies)
+        cache.offset, cache._idx = saved.offset, saved.index
+        return saved.nbytes
+
+    def record_undo(self, cache: Any) -> Snapshot:
+        length = 0 if cache.keys is None else cache.keys.shape[2]
+        if length < cache.max_size or cache.offset < cache.max_size:
+            return Snapshot()  # the window is not full yet: nothing is overwritten, and trimming will do
+        if length > cache.max_size:
+            # A chunk left it longer: the next token makes new arrays, and the old ones stay as they are.
+            return Ring((cache.keys, cache.values), offset=cache.offset, index=cache._idx)
+        column = cache.keep if cache._idx == cache.max_size else cache._idx
+        keys, values = (mx.array(each[..., column : column + 1, :]) for each in (cache.keys, cache.values))
+        return Ring((keys, values), offset=cache.offset, index=cache._idx, column=column)
+
+    def undo(self, cache: Any, record: Snapshot) -> None:
+        if not isinstance(record, Ring):
+            super().undo(cache, record)
+            return
+        keys, values = record.copies
+        if record.column is None:
+            cache.keys, cache.values = keys, values
+        else:
+            cache.keys[..., record.column : record.column + 1, :] = keys
+            cache.values[..., record.column : record.column + 1, :] = values
+        cache.offset, cache._idx = record.offset, record.index

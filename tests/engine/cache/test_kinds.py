@@ -1,0 +1,419 @@
+"""Cache kinds: one of a test's own making behind the type map, one that nobody registered, and all that mlx_lm has."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import run_state_machine_as_test
+from mlx_lm.models import cache as caches
+
+import engine
+from engine.cache.kinds import GENERAL, KINDS, Kind, Snapshot, kind_named, kind_of
+from engine.cache.kinds.kind import pick_rows
+from engine.cache.kinds.plain import Columns
+from engine.model.batch import BatchedRows, SequentialRows, rows
+from engine.model.forward import Runner
+from engine.model.load import Loaded
+from engine.session.session import Session
+from engine.settings import Settings
+from tests.engine.session.test_walks import walk
+from tests.zoo import CONFIGS, Zoo
+
+PROMPT = list(range(10, 30))
+
+
+class OwnCaches:
+    """A model with other caches than it makes for itself."""
+
+    def __init__(self, model: Any, make: Callable[[], Any]) -> None:
+        self._model, self._make = model, make
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def make_cache(self) -> list[Any]:
+        return [self._make() for _ in self._model.layers]
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return self._model(*args, **keywords)
+
+
+def with_caches(loaded: Loaded, make: Callable[[], Any]) -> Loaded:
+    """A loaded model that makes such caches."""
+    return replace(loaded, model=OwnCaches(loaded.model, make))
+
+
+def opened(loaded: Loaded, steps: int = 10) -> Session:
+    """A session some steps behind its prompt."""
+    session = Session(loaded, Settings(candidates=8))
+    list(session.prefill("", PROMPT, echo=False))
+    for _ in range(steps):
+        session.step()
+    return session
+
+
+def walked(loaded: Loaded) -> None:
+    """Steps, moves, runs and beam searches in any order, each against mlx_lm with fresh caches."""
+    machine = walk(loaded, 1e-4)
+    health = list(HealthCheck)
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=8, stateful_step_count=15, deadline=None, suppress_health_check=health
+        ),
+    )
+
+
+# ---- a kind of a test's own making --------------------------------------------------------------
+
+
+class StackedCache:
+    """Keys and values in one array of shape (rows, 2, heads, tokens, head size), as long as the tokens held."""
+
+    both: mx.array | None = None
+
+    @property
+    def offset(self) -> int:
+        return 0 if self.both is None else self.both.shape[3]
+
+    @property
+    def state(self) -> tuple[mx.array | None]:
+        return (self.both,)
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        self.append(mx.stack([keys, values], axis=1))
+        assert self.both is not None
+        return self.both[:, 0], self.both[:, 1]
+
+    def append(self, new: mx.array) -> None:
+        self.both = new if self.both is None else mx.concatenate([self.both, new], axis=3)
+
+    def make_mask(self, *args: Any, **keywords: Any) -> Any:
+        return caches.create_attention_mask(*args, offset=self.offset, **keywords)
+
+    def is_trimmable(self) -> bool:
+        return True
+
+    def trim(self, count: int) -> int:
+        assert self.both is not None
+        self.both = self.both[..., : self.offset - count, :]
+        return count
+
+
+class Stacked(Kind):
+    """The kind of `StackedCache`: all that the engine learns of it."""
+
+    name = "stacked"  # type: ignore[assignment]
+    cache_class = StackedCache
+    keeps = in_part = True
+    lazy = False
+
+    def bytes_per_token(self, cache: Any) -> int:
+        return int(cache.both.nbytes // cache.offset)
+
+    def trims_at(self, cache: Any, offset: int) -> bool:
+        return True
+
+    def snapshot(self, cache: Any, start: int, end: int) -> Snapshot:
+        return Columns((mx.array(cache.both[..., start:end, :]),), start=start)
+
+    def restore(self, cache: Any, saved: Any, at: int, end: int) -> int:
+        cache.trim(cache.offset - at)
+        column = saved.copies[0][..., at - saved.start : end - saved.start, :]
+        cache.append(column)
+        return int(column.nbytes)
+
+    def pick(self, cache: Any, rows: mx.array) -> None:
+        cache.both = pick_rows(cache.both, rows)
+
+
+@pytest.fixture
+def stacked(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> Loaded:
+    """A model whose caches are of that kind, which has its line in the type map."""
+    monkeypatch.setitem(KINDS, StackedCache, Stacked())
+    return with_caches(zoo.load("llama"), StackedCache)
+
+
+def keys_and_values(loaded: Loaded, ids: list[int]) -> list[np.ndarray]:
+    """What mlx_lm's own caches hold after one prefill of some tokens."""
+    fresh = caches.make_prompt_cache(loaded.model)
+    mx.eval(loaded.model(mx.array([ids]), cache=fresh))
+    return [
+        np.array(mx.stack([cache.state[0], cache.state[1]], axis=1)[..., : len(ids), :]) for cache in fresh
+    ]
+
+
+def test_a_new_kind_is_one_class_and_one_line(zoo: Zoo, stacked: Loaded) -> None:
+    session, plain = opened(stacked), opened(zoo.load("llama"))
+    assert session.kv.kinds() == ("stacked", "stacked")
+    assert session.tree.tokens(session.node) == plain.tree.tokens(plain.node)
+    mine, theirs = session.reading(), plain.reading()
+    assert (mine.offset, mine.used_bytes) == (theirs.offset, theirs.used_bytes)
+    assert session.kv.bytes_per_token() == plain.kv.bytes_per_token() == 1024
+    assert session.overlaps
+
+    tip = session.node
+    assert (session.back(6).kept, session.choose(77).kv.offset) == (24, 25)
+    moved = session.move(tip)
+    assert (moved.kept, moved.restored, moved.recomputed) == (24, 6, 0)
+    for each, expected in zip(
+        session.kv.caches, keys_and_values(zoo.load("llama"), session.tree.tokens(tip)), strict=True
+    ):
+        assert np.abs(np.array(each.both) - expected).max() < 1e-4
+    assert session.verify().largest_difference < 1e-4
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    turns=st.lists(
+        st.lists(st.tuples(st.integers(0, 9), st.integers(3, 4000)), min_size=1, max_size=4), max_size=4
+    )
+)
+def test_its_rows_are_those_of_a_plain_cache(
+    zoo: Zoo, stacked: Loaded, turns: list[list[tuple[int, int]]]
+) -> None:
+    runners = [Runner(loaded.model, loaded.settings) for loaded in (stacked, zoo.load("llama"))]
+    for runner in runners:
+        runner.path(PROMPT, len(PROMPT))
+    mine, theirs = map(rows, runners)
+    assert isinstance(mine, BatchedRows)
+    count = 1
+    for turn in turns:
+        parents, tokens = [parent % count for parent, _ in turn], [token for _, token in turn]
+        for one, two in zip(mine.forward(parents, tokens), theirs.forward(parents, tokens), strict=True):
+            assert np.abs(one - two).max() < 1e-4
+        count = len(turn)
+
+
+def test_walks_over_a_new_kind_show_what_a_fresh_prefill_gives(stacked: Loaded) -> None:
+    walked(stacked)
+
+
+# ---- the general case ---------------------------------------------------------------------------
+
+
+class Untrimmable(StackedCache):
+    """Of a class that nobody registered, and nothing can be taken off it."""
+
+    def is_trimmable(self) -> bool:
+        return False
+
+    def trim(self, count: int) -> int:
+        raise AssertionError("it says that it can't be trimmed")
+
+
+@pytest.mark.parametrize("cache", [StackedCache, Untrimmable])
+def test_a_kind_that_nobody_registered_is_read_and_recomputed(zoo: Zoo, cache: type) -> None:
+    session, plain = opened(with_caches(zoo.load("llama"), cache)), opened(zoo.load("llama"))
+    assert kind_of(session.kv.caches[0]) is GENERAL
+    assert session.kv.kinds() == ("other", "other")
+    reading = session.reading()
+    assert reading.used_bytes == reading.allocated_bytes == plain.reading().used_bytes
+    assert [(group.kind, group.held, group.limit) for group in reading.groups] == [("other", 30, None)]
+    assert session.kv.bytes_per_token() is None
+    assert not session.overlaps
+    sequential = rows(session.runner)
+    assert isinstance(sequential, SequentialRows)
+    assert f"of kind other ({cache.__name__})" in sequential.note
+
+    tip, back = session.node, session.back(3)
+    trimmed = cache is StackedCache
+    assert (back.kept, back.restored, back.recomputed) == ((27, 0, 0) if trimmed else (0, 0, 27))
+    assert back.note == ("" if trimmed else "a other cache can't be trimmed")
+    moved = session.move(tip)
+    assert (moved.kept, moved.restored, moved.recomputed) == (27, 0, 3)
+    assert moved.note == "the branches of a other cache can't be kept"
+    assert session.verify().largest_difference < 1e-4
+
+
+@pytest.mark.parametrize("cache", [StackedCache, Untrimmable])
+def test_walks_over_the_general_case_show_what_a_fresh_prefill_gives(zoo: Zoo, cache: type) -> None:
+    walked(with_caches(zoo.load("llama"), cache))
+
+
+# ---- caches made of caches: no model of the zoo has them ----------------------------------------
+
+
+class WithState(caches.CacheList):
+    """A cache for an attention layer, and a state that each token replaces."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner, caches.ArraysCache(1))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("caches", "keys", "values") or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.caches[0], name)
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> Any:
+        self.caches[1][0] = keys[..., -1:, :] + 0
+        return self.caches[0].update_and_fetch(keys, values)
+
+
+INNER: dict[str, Callable[[], Any]] = {
+    "plain": caches.KVCache,
+    "rotating": lambda: caches.RotatingKVCache(16),
+    "unknown": Untrimmable,
+}
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_walks_over_composite_caches_show_what_a_fresh_prefill_gives(zoo: Zoo, inner: str) -> None:
+    walked(with_caches(zoo.load("llama"), lambda: WithState(INNER[inner]())))
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_a_composite_cache_goes_back_and_forth_as_its_inner_caches_can(zoo: Zoo, inner: str) -> None:
+    session = opened(with_caches(zoo.load("llama"), lambda: WithState(INNER[inner]())))
+    assert session.kv.kinds() == ("list", "list")
+    known, tip = inner != "unknown", session.node
+    states = [np.array(cache.caches[1][0]) for cache in session.kv.caches]
+    back = session.back(5)
+    assert (back.kept, back.recomputed) == ((25, 0) if known else (0, 25))
+    moved = session.move(tip)
+    assert (moved.kept, moved.restored, moved.recomputed) == ((25, 5, 0) if known else (25, 0, 5))
+    for cache, state in zip(session.kv.caches, states, strict=True):
+        assert np.abs(np.array(cache.caches[1][0]) - state).max() < 1e-4
+
+
+def filled(cache: Any, tokens: int) -> Any:
+    """A cache that some tokens of two heads went into."""
+    if isinstance(cache, caches.ArraysCache):
+        cache[0] = mx.zeros((1, 2, 32))
+    else:
+        cache.update_and_fetch(mx.zeros((1, 2, tokens, 32)), mx.zeros((1, 2, tokens, 32)))
+    return cache
+
+
+LEAVES: list[Callable[[], Any]] = [
+    caches.KVCache,
+    lambda: caches.QuantizedKVCache(32, 8),
+    lambda: caches.RotatingKVCache(8),
+    lambda: caches.ArraysCache(1),
+    lambda: caches.ChunkedKVCache(8),
+]
+
+
+@settings(max_examples=40, deadline=None)
+@given(makers=st.lists(st.sampled_from(LEAVES), min_size=1, max_size=4), tokens=st.integers(1, 20))
+def test_a_composite_reads_as_its_inner_caches_together(makers: list[Callable[[], Any]], tokens: int) -> None:
+    leaves = [filled(make(), tokens) for make in makers]
+    whole = caches.CacheList(*leaves)
+    kind, kinds = kind_of(whole), [kind_of(leaf) for leaf in leaves]
+    pairs = list(zip(kinds, leaves, strict=True))
+    assert kind.held(whole) == max(each.held(leaf) for each, leaf in pairs)
+    assert kind.used(whole) == sum(each.used(leaf) for each, leaf in pairs)
+    assert kind.bytes_per_token(whole) == sum(each.bytes_per_token(leaf) for each, leaf in pairs)
+    assert kind.keepable(whole) == all(each.keepable(leaf) for each, leaf in pairs)
+    assert (kind.record_undo(whole) is None) == any(each.record_undo(leaf) is None for each, leaf in pairs)
+
+
+# ---- the map ------------------------------------------------------------------------------------
+
+OF_MODELS = dict.fromkeys(CONFIGS, ("plain",)) | {
+    "llama-sliding": ("plain", "rotating"),
+    "gemma3": ("plain", "rotating"),
+    "gpt-oss": ("plain", "rotating"),
+    "mamba2": ("recurrent",),
+    "lfm2": ("plain", "recurrent"),
+    "qwen3-next": ("plain", "recurrent"),
+}
+CLASSES = {
+    caches.KVCache: "plain", caches.QuantizedKVCache: "quantized", caches.RotatingKVCache: "rotating",
+    caches.ArraysCache: "recurrent", caches.ChunkedKVCache: "chunked", caches.CacheList: "list",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_caches_of_every_model_have_a_kind(zoo: Zoo, name: str) -> None:
+    made = caches.make_prompt_cache(zoo.load(name).model)
+    assert tuple(sorted({kind_of(cache).name for cache in made})) == OF_MODELS[name]
+    for cache in made:
+        assert KINDS[type(cache)] is kind_of(cache)
+        assert kind_of(cache).keepable(cache)
+
+
+def test_the_map_has_a_line_for_each_class() -> None:
+    assert {each: kind.name for each, kind in KINDS.items()} == CLASSES
+    for each, kind in KINDS.items():
+        assert kind.cache_class is each
+        assert kind_named(kind.name) is kind
+        assert "cache_class" in vars(type(kind))
+    assert kind_named("other") is GENERAL
+
+
+@pytest.mark.parametrize("base", CLASSES)
+def test_a_subclass_is_of_its_bases_kind_but_nothing_of_it_is_kept(base: type) -> None:
+    derived = type("Derived", (base,), {})
+    cache = derived.__new__(derived)
+    cache.caches = (caches.KVCache(),)
+    assert kind_of(cache) is KINDS[base]
+    # of a list the inner caches decide
+    assert kind_of(cache).keepable(cache) == (base is caches.CacheList)
+
+
+def test_a_chunked_cache_is_trimmed_as_far_as_it_reaches() -> None:
+    cache = filled(caches.ChunkedKVCache(8), 20)
+    cache.maybe_trim_front()
+    kind = kind_of(cache)
+    assert kind.read(cache)[:3] == ("chunked", 8, 8)
+    assert (kind.trim_refusal(cache, 13), kind.trims_at(cache, 20), kind.record_undo(cache)) == (
+        "",
+        False,
+        None,
+    )
+    assert kind.trim_refusal(cache, 12) == "a chunked cache has dropped its beginning"
+
+
+# ---- nobody else asks ---------------------------------------------------------------------------
+
+NAMES = {
+    name
+    for name, each in vars(caches).items()
+    if inspect.isclass(each) and name.endswith(("Cache", "CacheList"))
+}
+WORDS = {*CLASSES.values(), "other"}
+ROOT = Path(engine.__file__).parent
+
+
+def kinds_asked_for(source: str) -> list[int]:
+    """Lines that name a cache class of mlx_lm, or compare something with the name of a kind."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        name = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "name", None)
+        compared = [*ast.walk(node)] if isinstance(node, ast.Compare) else []
+        words = {each.value for each in compared if isinstance(each, ast.Constant)}
+        if name in NAMES or words & WORDS:
+            found.append(getattr(node, "lineno", 0))
+    return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "isinstance(cache, caches.KVCache)",
+        "type(cache) in (caches.RotatingKVCache, int)",
+        "from mlx_lm.models.cache import CacheList",
+        "kind_of(cache) == 'plain'",
+        "kind in ('plain', 'quantized')",
+    ],
+)
+def test_such_a_line_is_found(line: str) -> None:
+    assert kinds_asked_for(line)
+
+
+def test_no_other_part_of_the_engine_tells_cache_kinds_apart() -> None:
+    files = [path for path in ROOT.rglob("*.py") if ROOT / "cache" / "kinds" not in path.parents]
+    found = {str(path): lines for path in files if (lines := kinds_asked_for(path.read_text("utf-8")))}
+    assert len(files) > 50
+    assert found == {}
