@@ -276,7 +276,7 @@ def test_closing_before_the_start_is_fine() -> None:
 
 def test_importing_the_thread_imports_no_mlx() -> None:
     code = (
-        "import sys, engine.thread, engine.commands, engine.records\n"
+        "import sys, engine.thread, engine.commands, engine.records, engine.wire\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('mlx', 'mlx_lm', 'numpy', 'textual', 'rich')])"
     )
     assert (
