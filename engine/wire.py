@@ -69,10 +69,8 @@ def encode(message: Command | Record) -> bytes:
         data = _dump(content).encode()
         if too_much := excess(data, LIMIT):
             raise Misfit(too_much)
-        if role == "command":
-            _message(
-                data
-            )  # a person's input may be in it: what the other end refuses is refused here already
+        if role == "command":  # a person's input may be in it: refuse here what the other end would
+            _message(data)
     except (AttributeError, TypeError, ValueError, Misfit) as error:
         raise WireError(f"{name} can't be sent: {error}.") from error
     return data
@@ -105,7 +103,8 @@ def _message(data: bytes) -> Command | Record:
     fields = found.pop("fields", None)
     role, name = next(iter(found.items()), ("", None))
     if len(found) != 1 or role not in KINDS:
-        raise Misfit(f"must name one command or one record, not {', '.join(map(brief, found)) or 'none'}")
+        names = ", ".join(brief(each) for each in list(found)[:4])
+        raise Misfit(f"must name one command or one record, not {names or 'none'}")
     cls = KINDS[role].get(name) if type(name) is str else None
     if cls is None:
         raise Misfit(f"has a {role} that is not known: {brief(name)}")

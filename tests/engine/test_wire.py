@@ -141,6 +141,7 @@ def changed(**members: Any) -> bytes:
         (changed(wire=True), "is of version True"),
         (changed(wire=1.0), "is of version 1.0"),
         (changed(more=1), "must name one command or one record, not 'command', 'more'"),
+        (changed(**{f"more{n}": n for n in range(9)}), "not 'command', 'more0', 'more1', 'more2'\\."),
         (b'{"wire":1,"fields":{}}', "must name one command or one record, not none"),
         (b'{"wire":1,"fields":{},"order":"Choose"}', "must name one command or one record, not 'order'"),
         (changed(record="Ended"), "must name one command or one record"),
