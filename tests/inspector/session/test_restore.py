@@ -111,7 +111,9 @@ def test_numbers_that_were_never_told_stay_free(lived):
     )
     again = Bench()
     again.do(commands.Restore(asked.prompt, apart, asked.node + 10))
-    assert again.worker._desk.session.tree.tokens(asked.node + 10) == lived.worker._desk.session.tree.tokens(asked.node)
+    assert again.worker._desk.session.tree.tokens(asked.node + 10) == lived.worker._desk.session.tree.tokens(
+        asked.node
+    )
     assert "no token number 7" in again.do(commands.MoveTo(7))[0].message
 
 
