@@ -1,11 +1,12 @@
-"""What an engine can be asked to do: values of plain fields, which carry their own facts and a number.
+"""What an engine can be asked to do: frozen values of plain fields, which carry their own facts and an id.
 
-Every command but `Cancel` is answered by records and closed by one `records.Ended` of its number, after a
-`records.Failure` where it could not be carried out.
+The engine answers every command but `Cancel` with records. The last of them is one `records.Ended` with the command's
+id, after a `records.Failure` with the same id where the command could not be carried out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import ClassVar
@@ -16,33 +17,35 @@ from engine.records import Origin
 from engine.settings import LoadSettings, Settings
 from engine.sweep_settings import SweepSettings
 
-_number = count(1).__next__
+_next_id = count(1).__next__
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Command:
-    """Base of all commands."""
+    """Base of all commands. Two commands are equal when they ask for the same: their ids are not compared."""
 
     kind: ClassVar[str]
-    """Its name in records, traces and messages; the class's own unless it says otherwise."""
+    """Its name in records, traces and messages; the name of the class unless the class body sets another one."""
     needs_model: ClassVar[bool] = True
-    """Whether it is refused while no model is loaded."""
+    """Whether the engine refuses it while no model is loaded."""
     stoppable: ClassVar[bool] = False
-    """Whether escape on the main screen stops it."""
+    """Whether escape on the main screen cancels it."""
     aside: ClassVar[bool] = False
-    """Whether it needs no forward, so that it is answered between the steps of a run."""
-    id: int = field(default_factory=_number, repr=False, compare=False, kw_only=True)
+    """Whether the engine may answer it between the steps of a run: it needs no forward and changes nothing."""
+    id: int = field(default_factory=_next_id, repr=False, compare=False, kw_only=True)
     """Unique in the process that asks."""
 
     def __init_subclass__(cls) -> None:
+        # Called twice for each class, since `slots=True` makes a second class from the first one's body; that body has
+        # the `kind` of the first call then. A subclass never inherits the kind of its base.
         cls.kind = cls.__dict__.get("kind", cls.__name__)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Cancel(Command):
-    """Stop another command, queued or running, at its next chunk or step; nothing answers this one.
+    """Stop another command, queued or running, at its next chunk or step; no record answers this one.
 
-    A command that has ended is not touched, and no other can be: the number is the target's own.
+    Where the target has ended before, nothing happens; another command can't be hit, since ids are not used again.
     """
 
     needs_model: ClassVar[bool] = False
@@ -50,7 +53,7 @@ class Cancel(Command):
     """The `id` of that command."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Load(Command):
     """Load a model; answered by `Loading` records and one `ModelFacts`."""
 
@@ -58,7 +61,7 @@ class Load(Command):
     settings: LoadSettings
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Prefill(Command):
     """Begin a new tree with a prompt; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`."""
 
@@ -85,7 +88,7 @@ class Grown:
     """Whether its step was told; beams' nodes may not have been stepped."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Restore(Command):
     """Build a recorded session's tree anew and stand at one of its nodes.
 
@@ -103,7 +106,7 @@ class Restore(Command):
     """Nodes after which was drawn more than once, and how often again."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class GoOnPrefill(Command):
     """Go on with a prefill that was cancelled; answered by `PrefillChunk` and `Prefilled`."""
 
@@ -112,7 +115,7 @@ class GoOnPrefill(Command):
     """Tokens a chunk from here on; None leaves it as it is."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TakeStep(Command):
     """Take the token that the sampler picked and run it through the model; answered by `Step`."""
 
@@ -120,7 +123,7 @@ class TakeStep(Command):
     stoppable: ClassVar[bool] = True
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Run(Command):
     """Step until a stop or a cancel."""
 
@@ -135,7 +138,7 @@ class Run(Command):
     """The run before, cancelled and taken up again at another pace: what its breakpoints counted stays."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Choose(Command):
     """Take a token after node `node`, wherever the cache stands; answered by `Moved`, if it had to, and `Step`."""
 
@@ -145,7 +148,7 @@ class Choose(Command):
     """Its id."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MoveTo(Command):
     """Put the cache at a node of the tree; answered by `Moved`.
 
@@ -156,7 +159,7 @@ class MoveTo(Command):
     node: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Insert(Command):
     """Put a text after node `node`, on a branch of its own; answered by one `Step` a token."""
 
@@ -165,7 +168,7 @@ class Insert(Command):
     text: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Take(Command):
     """Take tokens by id after node `node`, on a branch of their own; answered by one `Step` a token."""
 
@@ -175,7 +178,7 @@ class Take(Command):
     origin: Origin = "chosen"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Tokenize(Command):
     """Tell how a text would be cut into tokens; answered by `Tokenized`. An aside."""
 
@@ -183,7 +186,7 @@ class Tokenize(Command):
     text: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FindTokens(Command):
     """Search the vocabulary at a node, from kept logits; answered by `TokensFound`. An aside."""
 
@@ -194,7 +197,7 @@ class FindTokens(Command):
     limit: int = 100
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class LookAhead(Command):
     """Tell what greedy decoding would bring after some candidates; answered by `LookedAhead` records.
 
@@ -207,7 +210,7 @@ class LookAhead(Command):
     tokens: int = 8
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Configure(Command):
     """Use other settings from here on; answered by `Resampled` where a prompt is loaded."""
 
@@ -215,21 +218,21 @@ class Configure(Command):
     settings: Settings
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Reroll(Command):
     """Draw again at the tip; answered by `Resampled`."""
 
     stoppable: ClassVar[bool] = True
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Verify(Command):
     """Recompute the path from nothing and compare; answered by `Verified`."""
 
     stoppable: ClassVar[bool] = True
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Explain(Command):
     """Tell the sampler stage by stage after a node, from kept logits; answered by `Explained`.
 
@@ -243,7 +246,7 @@ class Explain(Command):
     """Other settings to try with the same draw; None for those that were used."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class WhatIf(Command):
     """Which steps up to a node would have gone otherwise under other settings; answered by `WhatIfAnswered`.
 
@@ -255,7 +258,7 @@ class WhatIf(Command):
     tip: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Recall(Command):
     """Compute the logits after some nodes of one path again, beside the live cache; answered by `Recalled`."""
 
@@ -263,7 +266,7 @@ class Recall(Command):
     nodes: tuple[int, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SearchBeams(Command):
     """Search with beams from where the session stands; answered by `BeamOpened`, `BeamStep` records and `BeamEnded`.
 
@@ -275,14 +278,14 @@ class SearchBeams(Command):
     """Steps to take, None for all."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Sweep(Command):
     """Measure the model's speed and memory point by point; answered by `Measuring` records and one `Swept`."""
 
     settings: SweepSettings
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class GoOnBeams(Command):
     """Go on with the search that waits; answered by `BeamStep` records and, at its end, `BeamEnded`."""
 
@@ -290,12 +293,12 @@ class GoOnBeams(Command):
     """Steps to take, None for all."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Measure(Command):
-    """Base of what measures beside the session; answered by `Measuring` records and those that each one names."""
+    """Base of measurements on caches of their own; answered by `Measuring` records and those that each one names."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Race(Measure):
     """Race with a KV cache and without one; answered by `RaceOpened`, `RaceStep` records and `RaceEnded`."""
 
@@ -305,7 +308,7 @@ class Race(Measure):
     """Tokens after the last; at most the context window."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Profile(Measure):
     """Take the next step apart with fences; answered by one `Profiled`."""
 
@@ -313,15 +316,25 @@ class Profile(Measure):
     """Counted rounds, after the warm-up."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MeasureRoofline(Measure):
     """Set prefill and decode against the machine's limits; answered by one `RooflineMeasured`."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CompareKV(Measure):
     """Compute the path with quantized KV caches; answered by `KVCompared` after each precision."""
 
     bits: tuple[int, ...] = (8, 4)
     group_size: int | None = None
     """None for 64, or 32 where the heads are smaller."""
+
+
+def _kinds() -> dict[str, type[Command]]:
+    """The classes above without the bases. `__subclasses__` would have each class twice, see `__init_subclass__`."""
+    made = [each for each in globals().values() if isinstance(each, type) and issubclass(each, Command)]
+    return {cls.kind: cls for cls in made if cls not in (Command, Measure)}
+
+
+KINDS: Mapping[str, type[Command]] = _kinds()
+"""Every command by its kind."""

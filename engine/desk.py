@@ -1,4 +1,4 @@
-"""What the handlers of commands share: one model, one session on it, and the way out for records."""
+"""What the handlers of commands share: one model, one session on it, and where records are emitted."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class Call:
 
 
 Handler = Callable[[Any, Call], None]
-"""Carries out commands of one class; takes the command and its call."""
+"""Carries out commands of one class, given the command and its call; raises `EngineError` where it can't."""
 
 
 class Capability(Protocol):
-    """A room's commands: what carries each of them out, and what is forgotten with a tree."""
+    """Commands of one kind of work: their handlers, and the state that these keep from command to command."""
 
     def handlers(self) -> Mapping[type[Command], Handler]:
-        """By the class of the command."""
+        """The handler of each command's class."""
 
     def forget(self, model: bool) -> None:
-        """The tree ends: let go of whatever belongs to it; where the model ends too, of what belongs to that."""
+        """Drop the state that belongs to the tree, which is about to end; with `model`, that of the model too."""
 
 
 class Desk:
@@ -57,7 +57,7 @@ class Desk:
 
     Args:
         emit: Receives every record.
-        answer_asides: Answers the commands that wait and need no forward.
+        answer_asides: Answers the asides at the head of the queue; long commands call it between their steps.
     """
 
     def __init__(self, emit: Callable[[Record], None], answer_asides: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class Desk:
         return self.loaded
 
     def forget(self, model: bool = False) -> None:
-        """Have every capability let go of the tree, or of the model with all that is its own."""
+        """Have every capability drop the state of the tree, with `model` that of the model too."""
         for capability in self.capabilities:
             capability.forget(model)
 

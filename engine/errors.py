@@ -67,6 +67,10 @@ class TraceError(EngineError):
         self.line = line
 
 
+class WireError(EngineError):
+    """A command or record can't go to bytes, or bytes are neither (`engine.wire`)."""
+
+
 class Cancelled(EngineError):
     """The person stopped the work; what was done so far is kept."""
 

@@ -1,4 +1,4 @@
-"""A command on its way through the engine: with the event that cancels it. Standard library alone."""
+"""A command inside the engine, with the event that cancels it. Standard library alone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from engine.commands import Command
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One command, queued or under way."""
+    """One command, queued or running."""
 
     command: Command
     cancel: Event = field(default_factory=Event, repr=False, compare=False)
-    """Set to stop it at its next chunk or step."""
+    """Set to stop the command at its next chunk or step; a queued one is then not begun."""

@@ -68,7 +68,7 @@ class EngineThread:
         self._inbox = Inbox()
         self._closing = threading.Event()
         self._tasks: dict[int, Task] = {}
-        """Those that wait and those under way, by the command's number."""
+        """The queued and the running ones by their commands' ids. Threads share it: every access is one atomic call."""
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -77,12 +77,22 @@ class EngineThread:
         self._thread.start()
 
     def send(self, command: Command) -> None:
-        """Queue a command; its records follow in order, closed by `Ended`. A `Cancel` takes effect at once."""
-        if not isinstance(command, Cancel):
-            task = self._tasks[command.id] = Task(command)
-            self._inbox.put(task)
-        elif (found := self._tasks.get(command.target)) is not None:
-            found.cancel.set()
+        """Queue a command, or honour a `Cancel` at once: it overtakes the queue, and its target may still be in it.
+
+        Args:
+            command: Its records follow in order, closed by `Ended`; none follow a `Cancel`.
+
+        Raises:
+            ValueError: A command of the same id has not ended yet.
+        """
+        if isinstance(command, Cancel):
+            if (target := self._tasks.get(command.target)) is not None:
+                target.cancel.set()
+            return
+        task = Task(command)
+        if self._tasks.setdefault(command.id, task) is not task:
+            raise ValueError(f"{command.kind} can't be sent: command {command.id} has not ended")
+        self._inbox.put(task)
 
     def close(self, timeout: float = 2.0) -> bool:
         """Cancel what runs and what waits, and join the thread.
@@ -104,7 +114,7 @@ class EngineThread:
         return not self._thread.is_alive()
 
     def _emit(self, record: Record) -> None:
-        """Hand out a record; a command that ended can't be cancelled any more."""
+        """Hand out a record. A task is dropped before its `Ended` is seen: no later `Cancel` finds it."""
         if isinstance(record, Ended):
             self._tasks.pop(record.id, None)
         self._hand_out(record)

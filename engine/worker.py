@@ -1,9 +1,9 @@
-"""Carries out commands from a table that the rooms of the engine fill; runs in the engine's thread."""
+"""Dispatches commands from a table that each capability of the engine fills; runs in the engine's thread."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from engine import records
 from engine.commands import Command
@@ -17,16 +17,16 @@ from engine.session.handlers import SessionCommands
 from engine.task import Task
 
 CAPABILITIES = (SessionCommands, DecodingCommands, InspectionCommands, MeasuringCommands)
-"""A room that brings commands is one more entry."""
+"""What brings handlers; each is made once for each worker."""
 
 
 class Worker:
-    """Dispatches commands; every failure becomes a record.
+    """Calls the handler of each command's class; every failure becomes a record.
 
     Args:
         emit: Receives every record.
-        closing: Asked beside each command's own cancel event.
-        aside: Takes the next task out of the queue where its command needs no forward.
+        closing: Whether the engine is about to end; then every command stops as if it were cancelled.
+        aside: Takes the next task out of the queue if its command is an aside, else returns None.
     """
 
     def __init__(
@@ -40,10 +40,17 @@ class Worker:
         self._desk.capabilities = [make(self._desk) for make in CAPABILITIES]
         self._handlers: dict[type[Command], Handler] = {}
         for capability in self._desk.capabilities:
-            self._handlers |= capability.handlers()
+            for kind, handler in capability.handlers().items():
+                assert kind not in self._handlers, f"two handlers for {kind.__name__}"
+                self._handlers[kind] = handler
+
+    @property
+    def handled(self) -> Collection[type[Command]]:
+        """The classes of the commands that have a handler."""
+        return self._handlers.keys()
 
     def carry_out(self, task: Task) -> None:
-        """Do what a command asks; `Failure`, where it failed, and `Ended` carry its number."""
+        """Do what a command asks; its `Failure`, if it fails, and its `Ended` carry its id."""
         command, cancelled = task.command, False
         try:
             self._dispatch(task)
@@ -51,19 +58,19 @@ class Worker:
             cancelled = True
         except EngineError as error:
             self._emit(records.Failure(command.kind, error.message, error.hint, id=command.id))
-        except Exception as error:  # a fault of the program must not take the screen with it
+        except (Exception, SystemExit) as error:  # neither a fault nor a model's own code may end the thread
             self._emit(unexpected(command, error))
         self._emit(records.Ended(command.kind, cancelled, command.id))
 
     def _dispatch(self, task: Task) -> None:
         command, call = task.command, Call(task, self._closing)
-        if call.stopped():
-            raise Cancelled
-        if command.needs_model:
-            _ = self._desk.session
         handler = self._handlers.get(type(command))
         if handler is None:
             raise TypeError(f"no handler for {command!r}")
+        if call.stopped():
+            raise Cancelled
+        if command.needs_model:
+            _ = self._desk.session  # raises where there is none
         handler(command, call)
 
     def _answer_asides(self) -> None:

@@ -13,7 +13,7 @@ class Measuring:
     """How far a measurement is."""
 
     command: str
-    """Class name of the command."""
+    """`Command.kind`."""
     done: int
     total: int
     detail: str

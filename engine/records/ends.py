@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-_TRANSIENT: int = field(default=0, compare=False, repr=False, metadata={"traced": False})
 FinishReason = Literal["eos", "stop", "length", "cancelled"]
 
 
@@ -26,8 +25,8 @@ class Ended:
     command: str
     """`Command.kind`."""
     cancelled: bool = False
-    id: int = _TRANSIENT
-    """`Command.id`; 0 in a recording, where nobody waits for it."""
+    id: int = field(default=0, compare=False, repr=False, metadata={"traced": False})
+    """`Command.id`; 0 in a recording, which does not keep it: it means something to the process that asked alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +40,5 @@ class Failure:
     expected: bool = True
     """False for a fault of the program itself: then `trace` holds the traceback."""
     trace: str = ""
-    id: int = _TRANSIENT
+    id: int = field(default=0, compare=False, repr=False, metadata={"traced": False})
     """`Command.id`, as in `Ended`."""

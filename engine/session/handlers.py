@@ -53,8 +53,11 @@ class SessionCommands:
         desk.forget(model=True)
         desk.loaded = desk.opened = None  # their memory is free before the next one takes more
         free()
-        loaded = desk.loaded = load(command.settings, desk.emit, call.cancel)
-        desk.opened = open_session(loaded, desk.settings)
+        loaded = load(command.settings, desk.emit, call.cancel)
+        desk.loaded, desk.opened = (
+            loaded,
+            open_session(loaded, desk.settings),
+        )  # both or, on a failure, neither
         gc.freeze()  # the libraries' hundred thousand objects are here to stay
         desk.emit(loaded.facts)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
@@ -13,13 +13,11 @@ from engine.records import Candidate, Distribution, KVGroup, KVReading, PromptTo
 from engine.trace import candidates, layers
 from engine.trace.bounds import excess, too_long
 from engine.trace.entry import END, MAGIC, VERSION, Entry, Fields, Unknown
+from engine.trace.forms import Write, writer
 from engine.trace.lazy import PRESENT
 from engine.trace.lines import sealed
-from engine.trace.numbers import named
-from engine.trace.shapes import CLASSES, KINDS, FieldColumn, Kept, columns, items, optional
-from engine.trace.values import write_bytes, write_text
+from engine.trace.shapes import CLASSES, KINDS, FieldColumn, Kept, columns
 
-Write = Callable[[Any], Any]
 FIELDS: Fields = {name: [column.name for column in columns(cls)] for name, cls in CLASSES.items()}
 """Of this version."""
 REFERRED = (Distribution, PromptToken)
@@ -164,43 +162,16 @@ class Encoder:
         return refer
 
     def _column(self, cls: type, column: FieldColumn) -> Write | None:
+        """What turns a field's value into JSON, None where it is JSON already."""
         if (cls, column.name) == (KVGroup, "layers"):
             return layers.write
-        return self._writer(column.hint, column)
+        return writer(column.hint, column.endless, self._own)
 
-    def _writer(self, hint: Any, column: FieldColumn) -> Write | None:
-        """What turns a value into JSON, None where it is JSON already."""
-        hint, may_lack = optional(hint)
+    def _own(self, hint: Any) -> Write | None:
+        """What writes the types that a trace has a form of its own for."""
         if hint == tuple[Candidate, ...]:
             return self._candidates
-        write = self._inner(hint, column)
-        if write is None or not may_lack:
-            return write
-        return lambda value: None if value is None else write(value)
-
-    def _inner(self, hint: Any, column: FieldColumn) -> Write | None:
-        if (parts := items(hint)) is not None:
-            return self._items(parts, column)
-        if hint in CLASSES.values():
-            return self._row(hint)
-        plain: dict[Any, Write | None] = {
-            str: write_text,
-            bytes: write_bytes,
-            float: named if column.endless else None,
-        }
-        return plain.get(hint)
-
-    def _items(self, parts: tuple[Any, ...], column: FieldColumn) -> Write | None:
-        writes = [self._writer(part, column) for part in parts if part is not ...]
-        if not any(writes):
-            return None
-        if parts[-1] is ...:
-            each = writes[0]
-            assert each is not None
-            return lambda value: [each(item) for item in value]
-        return lambda value: [
-            write(item) if write else item for write, item in zip(writes, value, strict=True)
-        ]
+        return self._row(hint) if hint in CLASSES.values() else None
 
     def _candidates(self, found: tuple[Candidate, ...]) -> int | None:
         """Put candidates at the end of the line; their place there stands for them. None for none."""

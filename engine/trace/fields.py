@@ -11,28 +11,12 @@ from engine.settings import LoadSettings, Settings, check, check_load
 from engine.trace import candidates, layers
 from engine.trace.encode import PARTS, REFERRED
 from engine.trace.entry import Fields
+from engine.trace.forms import SCALARS, Read, reader
 from engine.trace.lazy import PRESENT, WITHOUT_CANDIDATES, waiting, waiting_candidates
 from engine.trace.lines import Rest
-from engine.trace.rows import ABSENT, Read, absent, builder
-from engine.trace.shapes import CLASSES, FieldColumn, Misfit, columns, items, optional, words
-from engine.trace.values import (
-    brief,
-    read_bool,
-    read_bytes,
-    read_endless,
-    read_float,
-    read_int,
-    read_list,
-    read_text,
-)
-
-_SCALARS: dict[Any, Read] = {
-    int: read_int,
-    float: read_float,
-    str: read_text,
-    bytes: read_bytes,
-    bool: read_bool,
-}
+from engine.trace.rows import ABSENT, absent, builder
+from engine.trace.shapes import CLASSES, FieldColumn, Misfit, columns
+from engine.trace.values import brief, read_int, read_list
 
 
 class FieldRows:
@@ -94,8 +78,7 @@ class FieldRows:
             raise Misfit(f"has a {cls.__name__}, whose fields the header does not name")
         own = [column.name for column in columns(cls)]
         reads = [
-            self._reader(column.hint, column, cls) if column.name in listed else absent(column)
-            for column in columns(cls)
+            self._reader(column, cls) if column.name in listed else absent(column) for column in columns(cls)
         ]
         build = builder(cls, reads)
         read = self._whole(
@@ -137,7 +120,7 @@ class FieldRows:
     def _part(self, cls: type) -> Read:
         """The place of a part, followed by what is wanted before it is decoded."""
         hints = {column.name: column.hint for column in columns(cls)}
-        reads = [_SCALARS[hints[name]] for name in PRESENT.get(cls, ())]
+        reads = [SCALARS[hints[name]] for name in PRESENT.get(cls, ())]
         width = 1 + len(reads)
 
         def read(value: Any) -> Any:
@@ -172,34 +155,17 @@ class FieldRows:
 
     # ---- fields -----------------------------------------------------------------------------
 
-    def _reader(self, hint: Any, column: FieldColumn, cls: type) -> Read:
+    def _reader(self, column: FieldColumn, cls: type) -> Read:
         if (cls, column.name) == (KVGroup, "layers"):
             return layers.read
-        hint, may_lack = optional(hint)
-        if hint == tuple[Candidate, ...]:
-            return self._candidates(cls in WITHOUT_CANDIDATES)
-        read = self._inner(hint, column, cls)
-        return _or_none(read) if may_lack else read
 
-    def _inner(self, hint: Any, column: FieldColumn, cls: type) -> Read:
-        if hint is float and column.endless:
-            return read_endless
-        if (parts := items(hint)) is not None:
-            return self._items(parts, column, cls)
-        if (allowed := words(hint)) is not None:
-            return _one_of(allowed)
-        if hint in CLASSES.values():
-            return self.row(hint)
-        return _SCALARS[hint]
+        def own(hint: Any) -> Read | None:
+            """What reads the types that a trace has a form of its own for."""
+            if hint == tuple[Candidate, ...]:
+                return self._candidates(cls in WITHOUT_CANDIDATES)
+            return self.row(hint) if hint in CLASSES.values() else None
 
-    def _items(self, parts: tuple[Any, ...], column: FieldColumn, cls: type) -> Read:
-        reads = [self._reader(part, column, cls) for part in parts if part is not ...]
-        if parts[-1] is ...:
-            each = reads[0]
-            return lambda value: tuple([each(item) for item in read_list(value)])
-        return lambda value: tuple(
-            [read(item) for read, item in zip(reads, read_list(value, len(reads)), strict=True)]
-        )
+        return reader(column.hint, column.endless, own)
 
     def _candidates(self, may_wait: bool) -> Read:
         def read(place: Any) -> Any:
@@ -210,19 +176,6 @@ class FieldRows:
             return self.taken(Candidate, place)
 
         return read
-
-
-def _or_none(read: Read) -> Read:
-    return lambda value: None if value is None else read(value)
-
-
-def _one_of(allowed: Sequence[str]) -> Read:
-    def read(value: Any) -> Any:
-        if type(value) is str and value in allowed:
-            return value
-        raise Misfit(f"must be one of {', '.join(allowed)}, not {brief(value)}")
-
-    return read
 
 
 def in_range(value: object) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
 
+from engine.trace.forms import Read
 from engine.trace.lazy import WITHOUT_CANDIDATES, Held
 from engine.trace.shapes import FieldColumn, Misfit, columns
 
-Read = Callable[[Any], Any]
 ABSENT = object()
 """Stands in a row for a field that the file doesn't have."""
 

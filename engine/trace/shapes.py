@@ -8,7 +8,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -45,15 +45,17 @@ class FieldColumn:
 
 
 @cache
-def columns(cls: type) -> tuple[FieldColumn, ...]:
-    """The fields of a dataclass in their order, with their types resolved."""
+def columns(cls: type, transient: bool = False) -> tuple[FieldColumn, ...]:
+    """The fields of a dataclass in their order, with their types resolved.
+
+    Args:
+        cls: The dataclass.
+        transient: Also those that no file holds (`metadata={"traced": False}`): outside the running process they mean
+            nothing.
+    """
     hints = typing.get_type_hints(cls)
-    return tuple(FieldColumn(field.name, hints[field.name], _default(field)) for field in _traced(cls))
-
-
-def _traced(cls: type) -> list[Field[Any]]:
-    """The fields that a file holds; those that mean something in the running process alone say so."""
-    return [each for each in fields(cls) if each.metadata.get("traced", True)]
+    found = (field for field in fields(cls) if transient or field.metadata.get("traced", True))
+    return tuple(FieldColumn(field.name, hints[field.name], _default(field)) for field in found)
 
 
 def _default(field: Any) -> Any:

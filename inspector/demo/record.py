@@ -68,7 +68,7 @@ class Recorder:
         """Have the engine do something; returns all that it told."""
         found: list[Record] = []
         self._engine.send(command)
-        while not found or found[-1] != Ended(type(command).__name__):
+        while not (found and isinstance(ended := found[-1], Ended) and ended.id == command.id):
             found.append(self._hear(self._told.get()))
         return found
 

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator
 from queue import SimpleQueue
-from threading import Event
 
 import pytest
 
@@ -28,15 +27,26 @@ class Engine:
     def send(self, command: commands.Command) -> None:
         self.thread.send(command)
 
-    def until_ended(self) -> list[Record]:
+    def get(self) -> Record:
+        return self.queue.get(timeout=60)
+
+    def until(self, kind: type[Record], count: int = 1) -> list[Record]:
+        """The records up to so many of one kind."""
         found: list[Record] = []
-        while not (found and isinstance(found[-1], records.Ended)):
-            found.append(self.queue.get(timeout=60))
+        while sum(isinstance(record, kind) for record in found) < count:
+            found.append(self.get())
+        return found
+
+    def until_ended(self, command: commands.Command | None = None) -> list[Record]:
+        """The records up to the end of a command, or of any."""
+        found = self.until(records.Ended)
+        while command is not None and getattr(found[-1], "id", 0) != command.id:
+            found += self.until(records.Ended)
         return found
 
     def do(self, command: commands.Command) -> list[Record]:
         self.send(command)
-        return self.until_ended()
+        return self.until_ended(command)
 
 
 @pytest.fixture
@@ -118,7 +128,7 @@ def test_a_run_stops_soon_after_a_cancel_and_can_go_on(ready: Engine) -> None:
     ready.send(run)
     for _ in range(5):
         ready.queue.get(timeout=10)
-    run.cancel.set()
+    ready.send(commands.Cancel(run.id))
     cancelled = time.perf_counter()
     rest = ready.until_ended()
     assert time.perf_counter() - cancelled < 5
@@ -130,17 +140,90 @@ def test_a_run_stops_soon_after_a_cancel_and_can_go_on(ready: Engine) -> None:
         assert following.parent == steps[-1].node
 
 
+def ids(found: list[Record]) -> list[int]:
+    return [record.id for record in found if isinstance(record, records.Ended | records.Failure)]
+
+
 def test_a_late_cancel_hits_nobody_else(ready: Engine) -> None:
-    step = commands.TakeStep()
+    step, run = commands.TakeStep(), commands.Run()
     ready.do(step)
-    step.cancel.set()
+    ready.send(commands.Cancel(step.id))
+    assert kinds(ready.do(commands.TakeStep())) == ["Step", "Ended"]
+    ready.send(run)
+    ready.until(records.Step)
+    ready.send(commands.Cancel(step.id))
+    ready.send(commands.Cancel(0))
+    assert kinds(ready.until(records.Step, 20)) == ["Step"] * 20
+    ready.send(commands.Cancel(run.id))
+    assert ready.until_ended()[-1] == records.Ended("Run", cancelled=True)
+
+
+def test_a_cancel_is_answered_by_nothing(ready: Engine) -> None:
+    ready.send(commands.Cancel(commands.TakeStep().id))
     assert kinds(ready.do(commands.TakeStep())) == ["Step", "Ended"]
 
 
 def test_a_cancelled_command_that_waits_is_not_begun(ready: Engine) -> None:
-    step = commands.TakeStep()
-    step.cancel.set()
-    assert ready.do(step) == [records.Ended("Step", cancelled=True)]
+    run, one, two = commands.Run(), commands.TakeStep(), commands.TakeStep()
+    for command in (run, one, two):
+        ready.send(command)
+    ready.until(records.Step)
+    ready.send(commands.Cancel(one.id))  # it waits behind the run
+    ready.send(commands.Cancel(run.id))
+    ready.until_ended(run)
+    assert ready.until_ended(one) == [records.Ended("Step", cancelled=True)]
+    assert kinds(ready.until_ended(two)) == ["Step", "Ended"]
+
+
+def test_a_cancel_may_come_from_where_records_are_handed_out(ready: Engine) -> None:
+    run, hand_out = commands.Run(), ready.thread._hand_out
+
+    def cancel(record: Record) -> None:
+        hand_out(record)
+        if isinstance(record, records.Step):
+            ready.thread.send(commands.Cancel(run.id))
+
+    ready.thread._hand_out = cancel
+    assert ready.do(run)[-1] == records.Ended("Run", cancelled=True)
+
+
+def test_an_id_is_in_use_until_its_command_has_ended(ready: Engine) -> None:
+    run = commands.Run()
+    ready.send(run)
+    with pytest.raises(ValueError, match=f"Step can't be sent: command {run.id} has not ended"):
+        ready.send(commands.TakeStep(id=run.id))
+    ready.send(commands.Cancel(run.id))
+    ready.until_ended(run)
+    assert ids(ready.do(commands.TakeStep(id=run.id))) == [run.id]
+    assert not ready.thread._tasks
+
+
+def test_every_end_and_failure_has_the_id_of_its_command_in_the_middle_of_a_run_too(ready: Engine) -> None:
+    run, told, failed = commands.Run(), commands.Explain(4), commands.Explain(9999)
+    for command in (run, told, failed):
+        ready.send(command)
+    found = ready.until(records.Ended, 2)
+    assert kinds(found)[-1] == "Ended"
+    assert ids(found) == [told.id, failed.id, failed.id]
+    assert any(isinstance(record, records.Explained) for record in found)
+    ready.send(commands.Cancel(told.id))
+    ready.until(records.Step, 3)  # the run goes on, after the failure and after the late cancel
+    ready.send(commands.Cancel(run.id))
+    assert ids(ready.until_ended()) == [run.id]
+    refused = commands.MoveTo(9999)
+    assert ids(ready.do(refused)) == [refused.id, refused.id]
+
+
+def test_where_mlx_cannot_be_imported_every_command_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlx.core", None)
+    engine = Engine()
+    for command in (commands.Load(LoadSettings()), commands.Configure(Settings()), commands.TakeStep()):
+        failure, ended = engine.do(command)[-2:]
+        assert isinstance(failure, records.Failure)
+        assert failure.message.startswith("MLX can't be started: ")
+        assert ended == records.Ended(command.kind)
+        assert (failure.command, failure.id) == (command.kind, command.id)
+    assert engine.thread.close(10)
 
 
 def test_a_pace_is_kept(ready: Engine) -> None:
@@ -150,7 +233,7 @@ def test_a_pace_is_kept(ready: Engine) -> None:
     for _ in range(5):
         ready.queue.get(timeout=10)
     assert time.perf_counter() - begun > 4 / 20
-    run.cancel.set()
+    ready.send(commands.Cancel(run.id))
     ready.until_ended()
 
 
@@ -193,7 +276,7 @@ def test_closing_before_the_start_is_fine() -> None:
 
 def test_importing_the_thread_imports_no_mlx() -> None:
     code = (
-        "import sys, engine.thread, engine.commands, engine.records\n"
+        "import sys, engine.thread, engine.commands, engine.records, engine.wire\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('mlx', 'mlx_lm', 'numpy', 'textual', 'rich')])"
     )
     assert (
@@ -238,8 +321,3 @@ sys.exit(0 if engine.close(10) else 3)
 def test_a_process_that_closes_in_any_phase_exits_cleanly(phase: str) -> None:
     done = subprocess.run([sys.executable, "-c", EXIT, phase], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_an_event_of_its_own_for_every_command() -> None:
-    assert isinstance(commands.TakeStep().cancel, Event)
-    assert commands.TakeStep().cancel is not commands.TakeStep().cancel

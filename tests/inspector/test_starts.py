@@ -94,9 +94,11 @@ def start_and_quit(phase: str) -> None:
         terminal.close()
 
 
+IMPORTED = "| mlx.core"
+"""What `-X importtime` writes to standard error once the engine's thread has MLX: Python itself is long up then."""
 HEADLESS: dict[str, tuple[list[str], str | None]] = {
-    # arguments, and the event at which Ctrl-C comes (None: it runs to its end)
-    "loading": ([], "start"),
+    # arguments, and what is written when Ctrl-C comes (None: it runs to its end)
+    "loading": ([], IMPORTED),
     "prefill": (["-p", LONG, "--prefill-step-size", "1"], '"event": "prefill"'),
     "stepping": (["--max-tokens", "5"], None),
     "running": (["--max-tokens", "450", "--min-tokens", "450"], '"event": "step"'),
@@ -106,25 +108,25 @@ HEADLESS: dict[str, tuple[list[str], str | None]] = {
 def start_and_interrupt(phase: str) -> None:
     arguments, event = HEADLESS[phase]
     prompt = [] if "-p" in arguments else ["-p", "Once upon a time"]
-    command = [*SCREEN, "generate", *prompt, *arguments, "--ignore-chat-template", "--jsonl"]
+    python = [sys.executable, *(["-X", "importtime"] if event == IMPORTED else [])]
+    given = [*prompt, *arguments, "--ignore-chat-template", "--jsonl"]
+    command = [*python, "-m", "inspector", "generate", *given]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     lines: list[str] = []
-    if event == "start":
-        time.sleep(0.5)
-    elif event:
-        for line in process.stdout:
+    if event:
+        stream = process.stderr if event == IMPORTED else process.stdout
+        assert stream is not None
+        for line in stream:
             lines.append(line)
             if event in line:
                 break
-    if event:
         process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=60)
     lines += rest.splitlines()
     assert process.returncode == (130 if event else 0), errors
     assert "Traceback" not in errors
     assert "terminate called" not in errors
-    if event != "start":
+    if event != IMPORTED:
         assert '"event": "end"' in lines[-1]
         assert ('"finish_reason": "cancelled"' in lines[-1]) == bool(event)
 

@@ -23,6 +23,7 @@ from engine.model.tokens import Tokens
 from engine.sampling.ranking import log_softmax
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.task import Task
 from engine.worker import Worker
 from tests.zoo import Zoo
 
@@ -571,6 +572,8 @@ class Desk:
         self.found: list[records.Record] = []
         self.hook: Callable[[records.Record], None] = lambda record: None
         self.worker = Worker(self._take, lambda: False)
+        self.task: Task | None = None
+        """The last one."""
         self.do(commands.Load(LoadSettings()))
         self.do(commands.Prefill("Once upon a time", chat=False))
 
@@ -581,7 +584,8 @@ class Desk:
     def do(self, command: commands.Command) -> list[records.Record]:
         """Carry out a command; returns its records."""
         at = len(self.found)
-        self.worker.carry_out(command)
+        self.task = Task(command)
+        self.worker.carry_out(self.task)
         return self.found[at:]
 
 
@@ -617,7 +621,8 @@ def test_a_cancel_takes_effect_between_two_steps_and_can_be_gone_on_from() -> No
 
     def cancel_at_two(record: records.Record) -> None:
         if isinstance(record, records.BeamStep) and record.step == 2:
-            command.cancel.set()
+            assert desk.task is not None
+            desk.task.cancel.set()
 
     desk.hook = cancel_at_two
     found = desk.do(command)

@@ -26,6 +26,7 @@ from engine.records import Distribution, Record, Step
 from engine.sampling.ranking import rank_of
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.task import Task
 from engine.worker import Worker
 from tests.engine.decoding.test_run import begun, plain
 from tests.engine.session.test_walks import KINDS
@@ -302,7 +303,10 @@ def test_the_margin_is_that_of_the_two_most_probable(zoo: Zoo) -> None:
 def works(*sent: commands.Command, stop_after: int | None = None) -> list[Record]:
     """The records of some commands on the pocket model; the first run is cancelled after so many steps."""
     found: list[Record] = []
-    runs = [command for command in sent if isinstance(command, commands.Run)]
+    settings = commands.Configure(Settings(temp=0.8, seed=3, max_tokens=20))
+    prompt = commands.Prefill(STORY, chat=False, echo=False)
+    tasks = [Task(command) for command in (commands.Load(LoadSettings()), settings, prompt, *sent)]
+    runs = [task for task in tasks if isinstance(task.command, commands.Run)]
 
     def emit(record: Record) -> None:
         found.append(record)
@@ -310,10 +314,8 @@ def works(*sent: commands.Command, stop_after: int | None = None) -> list[Record
             runs[0].cancel.set()
 
     worker = Worker(emit, lambda: False)
-    settings = commands.Configure(Settings(temp=0.8, seed=3, max_tokens=20))
-    prompt = commands.Prefill(STORY, chat=False, echo=False)
-    for command in (commands.Load(LoadSettings()), settings, prompt, *sent):
-        worker.carry_out(command)
+    for task in tasks:
+        worker.carry_out(task)
     return found
 
 

@@ -23,6 +23,7 @@ from engine.session.detached import run_at
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import Settings
+from engine.task import Task
 from engine.worker import Worker
 from tests.zoo import Zoo
 
@@ -432,27 +433,30 @@ class Desk:
         self.told: list[records.Record] = []
         self.waiting: list[commands.Command] = []
         self.cancel_after: int | None = None
-        self.command: commands.Command | None = None
-        self.worker = Worker(self._take, lambda: False, lambda: self.waiting.pop() if self.waiting else None)
-        self.worker._loaded, self.worker._session = loaded, begun(loaded)
+        self.task: Task | None = None
+        self.worker = Worker(self._take, lambda: False, self._aside)
+        self.session = begun(loaded)
+        self.worker._desk.loaded, self.worker._desk.opened = loaded, self.session
+
+    def _aside(self) -> Task | None:
+        return Task(self.waiting.pop()) if self.waiting else None
 
     def _take(self, record: records.Record) -> None:
         self.told.append(record)
-        if self.command and len(self.all(LookedAhead)) == self.cancel_after:
-            self.command.cancel.set()
+        if self.task and len(self.all(LookedAhead)) == self.cancel_after:
+            self.task.cancel.set()
 
     def all(self, kind: type[Any]) -> list[Any]:
         return [record for record in self.told if isinstance(record, kind)]
 
     def do(self, command: commands.Command) -> None:
-        self.command = command
-        self.worker.carry_out(command)
+        self.task = Task(command)
+        self.worker.carry_out(self.task)
 
 
 def test_the_worker_tells_cancels_and_answers_between_tokens(zoo: Zoo) -> None:
     desk = Desk(zoo.load("pocket"))
-    session = desk.worker._session
-    assert session is not None
+    session = desk.session
     ids = best(session)
     desk.cancel_after = 2
     desk.do(commands.LookAhead(session.node, ids))
@@ -477,8 +481,7 @@ def test_the_worker_tells_cancels_and_answers_between_tokens(zoo: Zoo) -> None:
 
 def test_taking_a_line_makes_its_tokens_steps(zoo: Zoo) -> None:
     desk = Desk(zoo.load("pocket"))
-    session = desk.worker._session
-    assert session is not None
+    session = desk.session
     node, (_, second, *_) = session.node, best(session)
     desk.do(commands.LookAhead(node, (second,), 4))
     line = desk.all(LookedAhead)[-1].lines[0]

@@ -156,7 +156,7 @@ def test_asides_are_answered_between_the_steps_of_a_run() -> None:
     assert any(isinstance(record, records.Explained) for record in found)
     assert any(isinstance(record, records.WhatIfAnswered) for record in found)
     assert not any(isinstance(record, records.Ended) and record.command == "Run" for record in found)
-    run_.cancel.set()
+    engine.send(commands.Cancel(run_.id))
     while not (isinstance(record := engine.queue.get(timeout=20), records.Ended) and record.command == "Run"):
         pass
     assert engine.thread.close(10)

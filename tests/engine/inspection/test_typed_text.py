@@ -168,7 +168,7 @@ def test_a_long_insertion_can_be_stopped_and_what_was_taken_stays(ready: Engine)
     ready.send(command)
     first = ready.queue.get(timeout=60)
     assert isinstance(first, records.Step)
-    command.cancel.set()
+    ready.send(commands.Cancel(command.id))
     rest = ready.until_ended()
     assert rest[-1] == records.Ended("Insert", cancelled=True)
     assert len(rest) < 100

@@ -16,6 +16,7 @@ from engine.records import RaceEnded, RaceOpened, RaceStep
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
+from engine.task import Task
 from engine.worker import Worker
 from tests.zoo import Zoo
 
@@ -170,7 +171,7 @@ def _thirds(steps: list[RaceStep]) -> list[tuple[float, float]]:
 
 def test_the_worker_races_and_a_cancel_ends_it(zoo: Zoo) -> None:
     found: list[records.Record] = []
-    asked = commands.Race(12, 400)
+    asked = Task(commands.Race(12, 400))
 
     def emit(record: records.Record) -> None:
         found.append(record)
@@ -178,12 +179,12 @@ def test_the_worker_races_and_a_cancel_ends_it(zoo: Zoo) -> None:
             asked.cancel.set()
 
     worker = Worker(emit, lambda: False)
-    worker.carry_out(commands.Load(LoadSettings(str(zoo.path("llama")))))
-    worker.carry_out(commands.Prefill("Once upon a time there was", chat=False))
+    worker.carry_out(Task(commands.Load(LoadSettings(str(zoo.path("llama"))))))
+    worker.carry_out(Task(commands.Prefill("Once upon a time there was", chat=False)))
     begun = time.perf_counter()
     worker.carry_out(asked)
     assert time.perf_counter() - begun < 5
     assert found[-1] == records.Ended("Race", cancelled=True)
     assert sum(isinstance(each, RaceStep) for each in found) == 3
-    worker.carry_out(commands.TakeStep())
+    worker.carry_out(Task(commands.TakeStep()))
     assert isinstance(found[-2], records.Step)

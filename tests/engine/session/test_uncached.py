@@ -15,6 +15,7 @@ from engine.model.forward import Runner, never
 from engine.session.session import Session
 from engine.session.uncached import UncachedSession, open_session
 from engine.settings import LoadSettings, Settings, check_load
+from engine.task import Task
 from engine.worker import Worker
 from tests.zoo import CONFIGS, Zoo
 
@@ -136,9 +137,9 @@ def test_settings_that_need_a_cache_are_refused(name: str, value: int) -> None:
 def test_the_worker_says_so_and_steps(zoo: Zoo) -> None:
     found: list[records.Record] = []
     worker = Worker(found.append, lambda: False)
-    worker.carry_out(commands.Load(LoadSettings(str(zoo.path("llama")), no_kv_cache=True)))
-    worker.carry_out(commands.Prefill("Once upon", chat=False))
-    worker.carry_out(commands.TakeStep())
+    worker.carry_out(Task(commands.Load(LoadSettings(str(zoo.path("llama")), no_kv_cache=True))))
+    worker.carry_out(Task(commands.Prefill("Once upon", chat=False)))
+    worker.carry_out(Task(commands.TakeStep()))
     facts = next(record for record in found if isinstance(record, records.ModelFacts))
     assert any("KV cache is off" in note for note in facts.notes)
     step = next(record for record in found if isinstance(record, records.Step))

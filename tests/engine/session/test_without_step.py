@@ -11,6 +11,7 @@ from engine.model.load import Loaded
 from engine.records import BeamEnded, Moved, Step
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.task import Task
 from engine.tree import TokenTree
 from engine.worker import Worker
 from tests.zoo import Zoo
@@ -77,17 +78,17 @@ def test_untold_are_the_last_nodes_of_a_path() -> None:
 def test_tokens_are_taken_by_id(zoo: Zoo) -> None:
     came: list[records.Record] = []
     worker = Worker(came.append, lambda: False)
-    worker.carry_out(commands.Load(LoadSettings()))
-    worker.carry_out(commands.Prefill("Once upon a time", chat=False))
+    worker.carry_out(Task(commands.Load(LoadSettings())))
+    worker.carry_out(Task(commands.Prefill("Once upon a time", chat=False)))
     (prompt,) = (record for record in came if isinstance(record, records.Prefilled))
     came.clear()
     node = prompt.tokens[-1].node
-    worker.carry_out(commands.TakeStep())
-    worker.carry_out(commands.Take(node, (44, 45, 46)))
+    worker.carry_out(Task(commands.TakeStep()))
+    worker.carry_out(Task(commands.Take(node, (44, 45, 46))))
     steps = [record for record in came if isinstance(record, Step)]
     assert [step.id for step in steps[1:]] == [44, 45, 46]
     assert {step.origin for step in steps[1:]} == {"chosen"}
     came.clear()
-    worker.carry_out(commands.Take(node, (44, 10**9)))
+    worker.carry_out(Task(commands.Take(node, (44, 10**9))))
     assert [type(record).__name__ for record in came] == ["Failure", "Ended"]
     assert "outside the model's vocabulary" in came[0].message  # type: ignore[union-attr]

@@ -1,8 +1,8 @@
-"""Every kind of record made from its definition alone, for tests of traces; and a session that hangs together."""
+"""Every kind of record and command made from its definition alone; and a session that hangs together."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.records import KVGroup, Marked, Record
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.trace import Entry
-from engine.trace.shapes import CLASSES, INT_LIMIT, KINDS, FieldColumn, columns, items, optional, words
+from engine.trace.shapes import INT_LIMIT, KINDS, FieldColumn, columns, items, optional, words
 from tests.inspector import fakes
 
 INTS = st.integers(0, 4) | st.integers(-1, INT_LIMIT - 1)
@@ -33,7 +33,7 @@ def _inner(column: FieldColumn, hint: Any) -> st.SearchStrategy[Any]:
         if parts[-1] is ...:
             return st.lists(_of(column, parts[0]), max_size=3).map(tuple)
         return st.tuples(*(_of(column, part) for part in parts))
-    if hint in CLASSES.values():
+    if is_dataclass(hint):
         return made(hint)
     endless = st.sampled_from([float("inf"), float("-inf")])
     floats = FLOATS | FLOAT32 | endless if column.endless else FLOATS
@@ -54,15 +54,15 @@ def _setting(field: Any) -> st.SearchStrategy[Any]:
 
 
 @cache
-def made(cls: type) -> st.SearchStrategy[Any]:
-    """Instances of a record's class, or of one inside it."""
+def made(cls: type, transient: bool = False) -> st.SearchStrategy[Any]:
+    """Instances of the class of a record or command, or of one inside it; `transient` as in `columns`."""
     if cls is Settings:
         return st.builds(Settings, **{field.name: _setting(field) for field in FIELDS})
     if cls is LoadSettings:
         return st.builds(
             LoadSettings, model=TEXTS, kv_bits=st.sampled_from((None, 4, 8)), float32_scales=st.none()
         )
-    parts = {column.name: _of(column, column.hint) for column in columns(cls)}
+    parts = {column.name: _of(column, column.hint) for column in columns(cls, transient)}
     if cls is KVGroup:
         parts["layers"] = st.lists(st.integers(0, 999), max_size=5).map(tuple)
     return st.builds(cls, **parts)

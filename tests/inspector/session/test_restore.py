@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from threading import Event
 
 import pytest
 
@@ -13,6 +12,7 @@ from engine.beam_settings import BeamSettings
 from engine.model.load import load
 from engine.records import Distribution, Ended, Failure, ModelFacts, Record, Restored, Restoring
 from engine.settings import LoadSettings, Settings
+from engine.task import Task
 from engine.worker import Worker
 from inspector.session.restore import differs, largest_difference, restore_of
 from inspector.state.timeline import Timeline
@@ -33,9 +33,11 @@ class Bench:
         self.do(commands.Load(settings or LoadSettings()))
         self.do(commands.Configure(SETTINGS))
 
-    def do(self, command: commands.Command) -> list[Record]:
-        start = len(self.told)
-        self.worker.carry_out(command)
+    def do(self, command: commands.Command, cancelled: bool = False) -> list[Record]:
+        start, task = len(self.told), Task(command)
+        if cancelled:
+            task.cancel.set()
+        self.worker.carry_out(task)
         found = self.told[start:]
         for record in found:
             if self.timeline.facts is None or not self.blind:
@@ -86,14 +88,14 @@ def test_the_tree_is_built_with_the_same_numbers_and_goes_on_the_same(lived):
     found = again.do(asked)
     assert isinstance(found[-1], Ended)
     restored = next(record for record in found if isinstance(record, Restored))
-    old, new = lived.worker._session.tree, again.worker._session.tree
+    old, new = lived.worker._desk.session.tree, again.worker._desk.session.tree
     assert len(new) == len(old)
     for node in range(1, len(old)):
         assert (new[node].token, new[node].parent, new[node].depth, new[node].start, new[node].reroll) == (
             old[node].token, old[node].parent, old[node].depth, old[node].start, old[node].reroll
         )  # fmt: skip
         assert new.without_step(node) == old.without_step(node)
-    assert again.worker._session.pending == lived.worker._session.pending
+    assert again.worker._desk.session.pending == lived.worker._desk.session.pending
     assert restored.next == lived.timeline.next
     assert largest_difference(lived.timeline, restored) == 0.0
     assert again.do(commands.TakeStep())[0].next == lived.do(commands.TakeStep())[0].next
@@ -109,7 +111,9 @@ def test_numbers_that_were_never_told_stay_free(lived):
     )
     again = Bench()
     again.do(commands.Restore(asked.prompt, apart, asked.node + 10))
-    assert again.worker._session.tree.tokens(asked.node + 10) == lived.worker._session.tree.tokens(asked.node)
+    assert again.worker._desk.session.tree.tokens(asked.node + 10) == lived.worker._desk.session.tree.tokens(
+        asked.node
+    )
     assert "no token number 7" in again.do(commands.MoveTo(7))[0].message
 
 
@@ -140,9 +144,7 @@ def test_it_tells_how_far_it_is_and_can_be_stopped(lived):
     asked = restore_of(lived.timeline, {})
     again = Bench()
     assert any(isinstance(record, Restoring) for record in again.do(asked))
-    stopped = Event()
-    stopped.set()
-    found = again.do(commands.Restore(asked.prompt, asked.nodes, asked.node, cancel=stopped))
+    found = again.do(commands.Restore(asked.prompt, asked.nodes, asked.node), cancelled=True)
     assert found == [Ended("Restore", True)]
 
 

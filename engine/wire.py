@@ -1,0 +1,179 @@
+"""Commands and records as bytes and back, so that an engine may run in another process or on another machine.
+
+A message is one JSON object in ASCII, without a line break:
+
+    {"wire": 1, "command": "Choose", "fields": {"id": 7, "node": 3, "token": 421}}
+    {"wire": 1, "record": "Ended", "fields": {"command": "Choose", "cancelled": false, "id": 7}}
+
+A command goes by its `kind`, a record by the name of its class. All fields are there by name, those that a trace leaves
+out too; dataclasses inside them are objects of their fields, and candidates are columns as in a trace. Single values
+are written and read as in a trace: where its numbers may be infinite, or none, they are named `inf`, `-inf`, `nan`.
+Where one message ends and the next begins, and in what order they come, is the transport's to say. `decode` checks
+each value's type, not whether the engine can do what it asks for: the engine itself refuses settings out of range.
+
+Standard library alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Any, cast, get_args
+
+from engine import commands
+from engine.commands import Command
+from engine.errors import WireError
+from engine.records import Candidate, Record
+from engine.trace import candidates
+from engine.trace.bounds import LINE_LIMIT, excess
+from engine.trace.forms import Read, Write, reader, writer
+from engine.trace.parse import parse
+from engine.trace.shapes import Misfit, columns
+from engine.trace.values import brief
+
+VERSION = 1
+"""Of the envelope and of the forms of values. Fields need none: one that is missing or unknown is refused by name."""
+LIMIT = LINE_LIMIT
+"""Bytes of a message at most. What is nested deeper than the fields of any class is refused too."""
+KINDS: Mapping[str, Mapping[str, type]] = {
+    "command": commands.KINDS,
+    "record": {cls.__name__: cls for cls in get_args(Record)},
+}
+"""What can be sent, by the role that the envelope names."""
+_CANDIDATES = tuple[Candidate, ...]
+_HINT = "See that the same version of the program runs at both ends."
+_dump = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
+
+def encode(message: Command | Record) -> bytes:
+    """A command or a record as bytes, which `decode` takes.
+
+    Args:
+        message: Its fields hold what their types say; of a record that is not checked, since the engine made it.
+
+    Returns:
+        One message.
+
+    Raises:
+        WireError: It is neither; it is too long; it is a command that `decode` would refuse (a whole number outside -1
+            to 2**64 - 1 is one cause); or it is a record with an infinite number where a trace allows none.
+    """
+    cls: type = type(message)
+    role, name = ("command", message.kind) if isinstance(message, Command) else ("record", cls.__name__)
+    if KINDS[role].get(name) is not cls:
+        raise WireError(f"{cls.__name__} is neither a command nor a record.")
+    try:
+        content = {"wire": VERSION, role: name, "fields": _writes(cls)(message)}
+        data = _dump(content).encode()
+        if too_much := excess(data, LIMIT):
+            raise Misfit(too_much)
+        if role == "command":  # a person's input may be in it: refuse here what the other end would
+            _message(data)
+    except (AttributeError, TypeError, ValueError, Misfit) as error:
+        raise WireError(f"{name} can't be sent: {error}.") from error
+    return data
+
+
+def decode(data: bytes) -> Command | Record:
+    """The command or record that `encode` made bytes of.
+
+    Args:
+        data: One message, from anyone.
+
+    Returns:
+        An equal value, with the same id.
+
+    Raises:
+        WireError: It is no such message; says what is wrong with it.
+    """
+    try:
+        return _message(data)
+    except Misfit as error:
+        raise WireError(f"A message {error}.", _HINT) from None
+
+
+def _message(data: bytes) -> Command | Record:
+    if too_much := excess(data, LIMIT):
+        raise Misfit(too_much)
+    found = _object(parse(data))
+    if (version := found.pop("wire", None)) != VERSION or type(version) is not int:
+        raise Misfit(f"is of version {brief(version)}, where this program has {VERSION}")
+    fields = found.pop("fields", None)
+    role, name = next(iter(found.items()), ("", None))
+    if len(found) != 1 or role not in KINDS:
+        names = ", ".join(brief(each) for each in list(found)[:4])
+        raise Misfit(f"must name one command or one record, not {names or 'none'}")
+    cls = KINDS[role].get(name) if type(name) is str else None
+    if cls is None:
+        raise Misfit(f"has a {role} that is not known: {brief(name)}")
+    made: Command | Record = _reads(cls)(fields)
+    return made
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise Misfit(f"must be an object, not {brief(value)}")
+    return value
+
+
+# ---- the fields of a class --------------------------------------------------------------------
+
+
+@cache
+def _writes(cls: type) -> Write:
+    """What makes an object of an instance's fields."""
+    found = [
+        (each.name, writer(each.hint, each.endless, _own_write)) for each in columns(cls, transient=True)
+    ]
+
+    def write(value: Any) -> dict[str, Any]:
+        fields = ((name, each, getattr(value, name)) for name, each in found)
+        return {name: each(field) if each else field for name, each, field in fields}
+
+    return write
+
+
+def _own_write(hint: Any) -> Write | None:
+    if hint == _CANDIDATES:
+        return lambda found: candidates.write(found) if found else {}
+    return _writes(cast(type, hint)) if is_dataclass(hint) else None
+
+
+@cache
+def _reads(cls: type) -> Read:
+    """What makes an instance from an object of its fields."""
+    found = {each.name: reader(each.hint, each.endless, _own_read) for each in columns(cls, transient=True)}
+
+    def read(value: Any) -> Any:
+        fields = _object(value)
+        if missing := found.keys() - fields:
+            raise Misfit(f"has no {cls.__name__}.{min(missing)}")
+        if unknown := fields.keys() - found:
+            raise Misfit(f"has {brief(min(unknown))}, which is no field of {cls.__name__}")
+        return cls(**{name: _field(cls, name, each, fields[name]) for name, each in found.items()})
+
+    return read
+
+
+def _field(cls: type, name: str, read: Read, value: Any) -> Any:
+    try:
+        return read(value)
+    except Misfit as error:
+        raise Misfit(f"has a {cls.__name__}.{name} that {error}") from None
+
+
+def _own_read(hint: Any) -> Read | None:
+    if hint == _CANDIDATES:
+        return _candidates
+    return _reads(cast(type, hint)) if is_dataclass(hint) else None
+
+
+def _candidates(value: Any) -> tuple[Candidate, ...]:
+    if value == {}:
+        return ()
+    found, more = candidates.read(value)
+    if more:
+        raise Misfit(f"must not have the column {brief(min(more))}")
+    return found
