@@ -16,7 +16,6 @@ from engine.breakpoints import Breakpoints
 from engine.records import LookedAhead, Record
 from engine.settings import LoadSettings, Settings
 from engine.stalls import drawing
-from inspector.cli.flags import version
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
 from inspector.main.notices import notice
@@ -29,6 +28,7 @@ from inspector.session.replay_backend import ReplayBackend
 from inspector.state.timeline import Phase
 from inspector.tools.lookahead.actions import tells_ahead
 from inspector.tools.recordings.traces import Opening, Traces
+from inspector.version import version
 from inspector.widgets.safety import ControlFilter
 
 FRAME = 1 / 30

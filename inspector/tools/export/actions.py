@@ -7,7 +7,6 @@ from collections.abc import Callable
 from textual import work
 
 from engine.errors import EngineError
-from inspector.cli.flags import version
 from inspector.display import visible
 from inspector.main.acting import PanelScreen
 from inspector.scales import size
@@ -17,6 +16,7 @@ from inspector.tools.export.dialog import PICTURE, ExportDialog, Wanted, stem
 from inspector.tools.export.place import write
 from inspector.tools.export.recording import line, snapshot
 from inspector.tools.export.svg import alone
+from inspector.version import version
 
 
 class Exporting(PanelScreen):

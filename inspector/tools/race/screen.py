@@ -13,12 +13,12 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from engine import records
-from inspector.cli.race import progress
 from inspector.display import visible
 from inspector.main.dialogs.help import HelpDialog
 from inspector.tools.compare.screen import keys
 from inspector.tools.race.control import FIRST, RaceControl
 from inspector.tools.race.lanes import RaceLane, RaceTotals
+from inspector.tools.race.report import progress
 
 Hint = tuple[str, str, int]
 
