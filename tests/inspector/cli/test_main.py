@@ -344,3 +344,24 @@ def test_an_output_that_cannot_be_written() -> None:
         )
     assert done.returncode == 2
     assert done.stderr == b"inspector: error: The output can't be written: No space left on device.\n"
+
+
+# ---- Ctrl-C before anything runs --------------------------------------------------------------
+
+INTERRUPTED = """
+import os, sys
+class Finder:
+    def find_spec(self, name, *rest):
+        if name == os.environ["INTERRUPTED"]:
+            exec("raise KeyboardInterrupt")  # where dataclasses are made, an interrupt comes out of such a string
+sys.meta_path.insert(0, Finder())
+"""
+"""Runs before the program."""
+
+
+@pytest.mark.parametrize("module", ["inspector.cli.main", "inspector.cli.flags", "engine.settings"])
+def test_an_interrupt_while_modules_are_imported(module: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)
+    paths = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    done = run("--help", env={**os.environ, "PYTHONPATH": paths, "INTERRUPTED": module})
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
