@@ -17,7 +17,6 @@ from engine.records import LookedAhead, Record
 from engine.settings import LoadSettings, Settings
 from engine.stalls import drawing
 from engine.thread import EngineThread
-from inspector.cli.flags import version
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
 from inspector.main.notices import notice
@@ -30,6 +29,7 @@ from inspector.session.playback import Opening, Playback, Severity
 from inspector.session.prefill import Prompt
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
+from inspector.version import version
 from inspector.widgets.safety import ControlFilter
 
 FRAME = 1 / 30

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engine.records import PromptToken, Step
-from inspector.state.timeline import Item
 
 STEPS = 5
 """Heat steps above calm."""
 GLYPHS = "▁▂▃▄▅▆▇█"
+TokenRecord = PromptToken | Step
+"""What the metrics of a token are read from."""
 Rgb = tuple[int, int, int]
 _VIRIDIS: tuple[Rgb, ...] = (
     (68, 1, 84), (72, 40, 120), (62, 73, 137), (49, 104, 142), (38, 130, 142),
@@ -115,7 +116,7 @@ class Metric:
 
     name: str
     unit: str
-    value: Callable[[Item], float | None]
+    value: Callable[[TokenRecord], float | None]
     """Of a token; None where it isn't known."""
     steps: tuple[float, ...]
     """Where each heat step begins, calmest first; falling where small values are the hot ones."""
@@ -141,22 +142,22 @@ class Metric:
         return self.step(value) / STEPS
 
 
-def _probability(item: Item) -> float | None:
-    return item.prob
+def _probability(token: TokenRecord) -> float | None:
+    return token.prob
 
 
-def _surprisal(item: Item) -> float | None:
-    if isinstance(item, Step):
-        return item.surprisal_bits
-    return None if item.logprob is None else -item.logprob / math.log(2)
+def _surprisal(token: TokenRecord) -> float | None:
+    if isinstance(token, Step):
+        return token.surprisal_bits
+    return None if token.logprob is None else -token.logprob / math.log(2)
 
 
-def _entropy(item: Item) -> float | None:
-    return item.entropy_bits if isinstance(item, PromptToken) else item.choice.entropy_bits
+def _entropy(token: TokenRecord) -> float | None:
+    return token.entropy_bits if isinstance(token, PromptToken) else token.choice.entropy_bits
 
 
-def _rank(item: Item) -> float | None:
-    return item.rank
+def _rank(token: TokenRecord) -> float | None:
+    return token.rank
 
 
 METRIC: Mapping[str, Metric] = {

@@ -1,4 +1,4 @@
-"""How a command ends: what it writes to, the one line that tells what went wrong, and the exit status."""
+"""How a command ends: what it writes to, the one line that says what went wrong, and the exit status."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
-    from inspector.cli.generate import Outcome
+    from inspector.cli.driver import Outcome
 
-FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
+OK, FAULT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 LONGEST_LINE = 1000
 
 
@@ -35,13 +35,13 @@ def _use_utf8() -> None:
         reconfigure(errors="replace") if sys.stdout.isatty() else reconfigure(encoding="utf-8")
 
 
-def concluded(outcome: Outcome) -> int:
-    """Tell what failed, if something did; returns the exit status."""
+def exit_status(outcome: Outcome) -> int:
+    """Say what failed, if something did; returns the exit status."""
     code = outcome.code
     if outcome.failure is not None:
         failure = outcome.failure
-        told = f"{failure.message} {failure.hint}".rstrip()
-        code = bad_input(told) if failure.expected else fault(failure.message, failure.trace)
+        message = f"{failure.message} {failure.hint}".rstrip()
+        code = bad_input(message) if failure.expected else fault(failure.message, failure.trace)
     if not outcome.joined:
         leave_at_once(code)
     return code
@@ -49,10 +49,10 @@ def concluded(outcome: Outcome) -> int:
 
 def leave_at_once(code: int) -> NoReturn:
     """End the process without the interpreter's shutdown: a thread that still uses MLX would abort it."""
-    os._exit(flushed(code))
+    os._exit(flush(code))
 
 
-def flushed(code: int) -> int:
+def flush(code: int) -> int:
     """Write out what is buffered; where that fails, keep the interpreter from trying, and complaining, again."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -73,17 +73,17 @@ def _discard(descriptor: int) -> None:
     os.close(nowhere)
 
 
-# ---- what is told -----------------------------------------------------------------------------
+# ---- messages -----------------------------------------------------------------------------------
 
 
 def bad_input(message: str) -> int:
-    """Tell what is wrong with what was given; returns the exit status."""
+    """Say what is wrong with what was given; returns the exit status."""
     _say(message)
     return BAD_INPUT
 
 
 def fault(message: str, trace: str) -> int:
-    """Tell of a fault of the program itself, and keep its traceback in a file."""
+    """Report a fault of the program itself, and keep its traceback in a file."""
     _say(f"This is a fault of the program: {message} {_kept(trace)}")
     return FAULT
 

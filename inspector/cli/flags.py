@@ -7,15 +7,14 @@ differ. Standard library alone, so that `--help` is instant.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
 
-from engine.beam_settings import WIDEST, BeamSettings
-from engine.breakpoints import CONDITIONS, Condition
 from engine.errors import EngineError, SettingsError
-from engine.settings import BY_NAME, FIELDS, Field, Settings
-from inspector.cli.inputs import unescaped
+from engine.settings import FIELDS, Field, Settings
 
+EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 SHORT = {"max_tokens": "-m"}
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE", "order": "ORDER"}
 
@@ -28,42 +27,33 @@ class Parser(argparse.ArgumentParser):
         raise EngineError(f"{message.removeprefix('argument ')}.", f"See `{self.prog} --help`.")
 
 
-class Version(argparse.Action):
-    """Prints the version and leaves."""
+def command_parser(name: str, description: str, epilog: str | None = EXIT_STATUS) -> Parser:
+    """A parser without flags.
 
-    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
-        try:
-            print(f"inspector {version()}", flush=True)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise EngineError(f"The output can't be written: {error.strerror}.") from error
-        parser.exit()
-
-
-def version() -> str:
-    """The installed version; `unknown` in a checkout that was not installed."""
-    from importlib import metadata  # slow to import, and only wanted here
-
-    try:
-        return metadata.version("mlx-inspector")
-    except metadata.PackageNotFoundError:
-        return "unknown"
+    Args:
+        name: Of the subcommand, empty for `inspector` alone.
+        description: What the command does, in a sentence or two.
+        epilog: What the help ends with.
+    """
+    prog = f"inspector {name}".rstrip()
+    return Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
 
 
 # ---- groups of flags ---------------------------------------------------------------------------
 
 
-def add_beams(group: argparse._ArgumentGroup) -> None:
-    """The flags of a beam search."""
-    add, default = group.add_argument, BeamSettings()
-    add("--width", type=whole, metavar="N", help=f"beams at once, 1 to {WIDEST} (default: {default.width})")
-    penalty = "score = logprob / length ** X: above 0 favours long hypotheses, below 0 short ones"
-    add("--length-penalty", type=float, metavar="X", help=f"{penalty} (default: {default.length_penalty})")
-    early = "end at as many finished hypotheses as there are beams, though a live beam could still be better"
-    add("--early-stopping", action="store_true", default=None, help=early)
-    for name in ("max_tokens", "min_tokens"):
-        add_setting(group, BY_NAME[name])
+def add_generation(parser: Parser) -> None:
+    """The groups of a generation: prompt, settings, model."""
+    add_prompt(parser.add_argument_group("prompt"))
+    add_settings(parser.add_argument_group("sampling and stops"))
+    add_load(parser.add_argument_group("model and cache"))
+
+
+def add_jsonl(to: argparse._ActionsContainer, instead_of: str) -> None:
+    """The flag that asks for JSON lines."""
+    to.add_argument(
+        "--jsonl", action="store_true", help=f"one JSON object a line instead of the {instead_of}"
+    )
 
 
 def add_prompt(group: argparse._ArgumentGroup) -> None:
@@ -81,14 +71,6 @@ def add_prompt(group: argparse._ArgumentGroup) -> None:
         action=argparse.BooleanOptionalAction,
         help="what the model thought of the prompt's own tokens (default: up to 2048 tokens)",
     )
-
-
-def add_session(group: argparse._ArgumentGroup) -> None:
-    """The flags of what is kept of a session."""
-    resume = "go on with the last session, or with FILE: a path, or a name that `inspector sessions` lists"
-    group.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
-    no_save = "don't save the session as it goes (by default the last 50 are kept; `inspector sessions`)"
-    group.add_argument("--no-save", action="store_true", help=no_save)
 
 
 def add_settings(group: argparse._ArgumentGroup) -> None:
@@ -152,32 +134,6 @@ def add_load(group: argparse._ArgumentGroup) -> None:
     add("--kept-kv-mib", type=whole, metavar="N", help="memory for the KV of branches left (default: 256)")
 
 
-def add_breakpoints(group: argparse._ArgumentGroup) -> None:
-    """The flags of the breakpoints, made from `engine.breakpoints.CONDITIONS`."""
-    for each in CONDITIONS:
-        name, told = f"break_{each.name}", f"{each.label}: {each.help}".replace("%", "%%")
-        if each.kind == "switch":
-            group.add_argument(each.flag, dest=name, action="store_true", default=None, help=told)
-        else:
-            told += r"; \n and \t are escapes" if each.kind == "text" else ""
-            metavar = {"count": "N", "text": "TEXT", "regex": "REGEX"}.get(each.kind, "X")
-            group.add_argument(each.flag, dest=name, type=_value(each), metavar=metavar, help=told)
-    together = "stop only where all of them hold at once"
-    group.add_argument("--break-all", dest="break_all_of", action="store_true", default=None, help=together)
-
-
-def _value(condition: Condition) -> Callable[[str], Any]:
-    """Reads the value of a condition's flag."""
-
-    def read(text: str) -> Any:
-        try:
-            return condition.parse(unescaped(text) if condition.kind == "text" else text)
-        except SettingsError as error:
-            raise argparse.ArgumentTypeError(f"{error.message.removesuffix('.')}") from None
-
-    return read
-
-
 # ---- parsing -----------------------------------------------------------------------------------
 
 
@@ -193,10 +149,8 @@ def parsed(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
         SystemExit: Help or version was asked for, and was printed.
     """
     _check_encoding(argv)
-    try:
+    with flag_errors():
         return parser.parse_args(list(argv))
-    except SettingsError as error:
-        raise named(error) from None
 
 
 def _check_encoding(argv: Sequence[str]) -> None:
@@ -205,11 +159,18 @@ def _check_encoding(argv: Sequence[str]) -> None:
             argument.encode()
         except UnicodeEncodeError:
             raise EngineError(
-                f"The argument {argument!a} is not UTF-8.",
-                "Put a prompt into a UTF-8 file: --prompt-file.",
+                f"The argument {argument!a} is not UTF-8.", "Put a prompt into a UTF-8 file: --prompt-file."
             ) from None
 
 
-def named(error: SettingsError) -> EngineError:
-    """The error with the flag in front, so that it is clear which one to change."""
-    return EngineError(f"--{error.field.replace('_', '-')}: {error.message}", error.hint)
+@contextmanager
+def flag_errors() -> Iterator[None]:
+    """Put the flag before what is wrong with a setting, so that it is clear which one to change.
+
+    Raises:
+        EngineError: In the place of a `SettingsError`.
+    """
+    try:
+        yield
+    except SettingsError as error:
+        raise EngineError(f"--{error.field.replace('_', '-')}: {error.message}", error.hint) from None

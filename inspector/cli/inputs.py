@@ -11,7 +11,7 @@ ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
 
 def unescaped(text: str) -> str:
-    r"""A text of the command line, its \n and \t as the characters that they stand for."""
+    r"""A text of the command line, its \n and \t replaced by a newline and a tab."""
     for escape, char in ESCAPES.items():
         text = text.replace(escape, char)
     return text

@@ -2,235 +2,52 @@
 
 from __future__ import annotations
 
-import argparse
-import shutil
-import statistics
 import sys
-import textwrap
-from collections.abc import Sequence
-from dataclasses import asdict
-from itertools import pairwise
-from typing import TextIO
+from argparse import Namespace
 
-from engine import commands, records
-from engine.records import RaceEnded, RaceOpened, RaceStep
-from inspector.cli import arguments
-from inspector.cli.arguments import Request
-from inspector.cli.exit import concluded, output
-from inspector.cli.generate import Writer
-from inspector.cli.jsonl import JsonLines
-from inspector.cli.plain import PlainText, figures
-from inspector.cli.summary import Summary
-from inspector.display import visible
-from inspector.scales import milliseconds, ms, size
-from inspector.widgets.charts import bar
-from inspector.widgets.curves import curves, round_top
+from engine.settings import FIELDS
+from inspector.cli.arguments import request
+from inspector.cli.exit import exit_status, output
+from inspector.cli.flags import Parser, add_jsonl, add_load, add_prompt, add_setting, command_parser, whole
+from inspector.cli.subcommand import Subcommand
 
-BAR = 16
-WINDOWS = 12
-"""Lines of the table at most."""
-CHART_ROWS = 10
-LEFT, RIGHT = 10, 26
-"""Cells beside the chart: the scale, and what each curve is."""
-LEAST_CHART, MOST_CHART = 24, 90
-ROOM = 1.1
-"""Height of the chart over the highest median of a window: single steps beyond it stand at its edge."""
-FIGURES = ("model", "seed")
-COLUMNS = ("tokens", "cache", "no cache", "times", "cache so far", "no cache so far", "KV held", "KV dropped")
+UNUSED = ("max_tokens", "min_tokens", "stop", "candidates")
+"""Settings that a race has no use for."""
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run `inspector race`; without a prompt it is the screen's.
+def parser() -> Parser:
+    """The parser of `inspector race`."""
+    from engine.commands import Race
 
-    Raises:
-        EngineError: A value is out of range, or the prompt can't be read.
-    """
-    from inspector.cli import generate as headless
-
-    request = arguments.request(args, headless=False)
-    made = writer(request, output(), sys.stderr)
-    return concluded(headless.generate(request, made, last=commands.Race(args.first, args.last)))
-
-
-def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request asks for."""
-    return RaceLines(out, request) if request.jsonl else RaceTable(out, err, request)
-
-
-# ---- JSON lines -------------------------------------------------------------------------------
-
-
-class RaceLines(JsonLines):
-    """Writes the events of a race: `model`, `prefill`, `prompt`, `race`, `race_step`, `race_end`."""
-
-    def __init__(self, out: TextIO, request: Request) -> None:
-        super().__init__(out, request)
-        self._ended: RaceEnded | None = None
-
-    def take(self, record: records.Record, text: str) -> None:
-        """Write the event of a record, if it has one."""
-        match record:
-            case RaceOpened():
-                self._write({"event": "race", **asdict(record)})
-            case RaceStep():
-                self._write({"event": "race_step", **asdict(record), "equal": record.equal})
-            case RaceEnded():
-                self._ended = record
-            case _:
-                super().take(record, text)
-
-    def end(self, summary: Summary) -> None:
-        """Write the last event."""
-        reason = "length" if self._ended else "cancelled"
-        self._write({"event": "race_end", "reason": reason, **(asdict(self._ended) if self._ended else {})})
-
-
-# ---- the table and the chart ------------------------------------------------------------------
-
-
-class RaceTable(PlainText):
-    """Writes medians of windows, the chart and the verdict; a race that is broken off as far as it came."""
-
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
-        super().__init__(out, err, request)
-        self._opened: RaceOpened | None = None
-        self._steps: list[RaceStep] = []
-        self._over = False
-
-    def take(self, record: records.Record, text: str) -> None:
-        """Take in one record, and show how far the race is."""
-        match record:
-            case RaceOpened():
-                self._opened = record
-            case records.Measuring():
-                self._show(f"race: {record.detail} {record.done}/{record.total}")
-            case RaceStep() if self._opened is not None:
-                self._steps.append(record)
-                self._show(progress(self._opened, record))
-            case RaceEnded():
-                self._over = True
-            case _:
-                super().take(record, text)
-
-    def end(self, summary: Summary) -> None:
-        """Write what was measured."""
-        self._show("")
-        if self._opened is not None and self._steps:
-            columns = shutil.get_terminal_size().columns
-            self._out.write(report(self._opened, self._steps, columns))
-            self._out.flush()
-        lines = [line for line in figures(summary, self._request) if line[0] in FIGURES]
-        lines += [] if self._over else [("race", "cancelled")]
-        lines += [("note", note) for note in self._notes]
-        self._say("".join(f"{name:<12}{visible(value)}\n" for name, value in lines))
-
-
-def progress(opened: RaceOpened, step: RaceStep) -> str:
-    """How far a race is and how long it still takes, if a pass goes on to take as long a token."""
-    total, done = opened.last - opened.first, step.tokens - opened.first
-    left = opened.last - step.tokens
-    passes = step.uncached_ms / step.tokens * left * (step.tokens + opened.last + 1) / 2
-    rest = milliseconds(passes + left * step.cached_ms)
-    filled = bar(done / total, BAR).replace(" ", "·")
-    return f"{filled} {step.tokens}/{opened.last} tokens, about {rest} left"
-
-
-def report(opened: RaceOpened, steps: Sequence[RaceStep], columns: int) -> str:
-    """The table, the chart, the verdict and how it was measured.
-
-    Args:
-        opened: How the race began.
-        steps: At least one.
-        columns: Of the terminal.
-    """
-    how = textwrap.wrap(
-        opened.how, min(100, max(40, columns - 2)), initial_indent="  ", subsequent_indent="  "
+    default = Race()
+    made = command_parser(
+        "race",
+        "The same tokens with a KV cache and without one, step by step in turn, both measured: ms a step,"
+        " their sums, and whether both lanes take the same tokens.",
     )
-    parts = [table(steps), "", *chart(steps, columns), "", *verdict(steps), *how]
-    return "\n".join(parts) + "\n"
+    group = made.add_argument_group("race")
+    first = f"tokens before the first step that is measured (default: {default.first})"
+    group.add_argument("--from", dest="first", type=whole, metavar="N", default=default.first, help=first)
+    last = f"tokens after the last, at most the context window (default: {default.last})"
+    group.add_argument("--to", dest="last", type=whole, metavar="N", default=default.last, help=last)
+    add_prompt(made.add_argument_group("prompt"))
+    sampling = made.add_argument_group("sampling")
+    for field in FIELDS:
+        if field.name not in UNUSED:
+            add_setting(sampling, field)
+    add_load(made.add_argument_group("model"))
+    add_jsonl(made, "table")
+    return made
 
 
-def table(steps: Sequence[RaceStep]) -> str:
-    """Medians of windows of steps, and the sums at the end of each."""
-    rows = [COLUMNS, *(_row(window) for window in windows(steps))]
-    widths = [max(len(row[n]) for row in rows) for n in range(len(COLUMNS))]
-    return "\n".join(
-        "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows
-    )
+def run(args: Namespace) -> int:
+    """Run `inspector race`; without a prompt it is the screen's."""
+    from engine.commands import Race
+    from inspector.cli.driver import drive
+    from inspector.cli.writers.race import writer
+
+    asked = request(args, default_prompt=True)
+    return exit_status(drive(asked, writer(asked, output(), sys.stderr), [Race(args.first, args.last)]))
 
 
-def windows(steps: Sequence[RaceStep], most: int = WINDOWS) -> list[Sequence[RaceStep]]:
-    """The steps in windows of equal length, as far as that goes."""
-    count = min(most, len(steps))
-    edges = [n * len(steps) // count for n in range(count + 1)]
-    return [steps[low:high] for low, high in pairwise(edges)]
-
-
-def medians(window: Sequence[RaceStep]) -> tuple[float, float]:
-    """Median milliseconds of a window's steps, with the cache and without."""
-    return (
-        statistics.median(step.cached_ms for step in window),
-        statistics.median(step.uncached_ms for step in window),
-    )
-
-
-def _row(window: Sequence[RaceStep]) -> tuple[str, ...]:
-    cached, uncached = medians(window)
-    end = window[-1]
-    span = str(end.tokens) if len(window) == 1 else f"{window[0].tokens}-{end.tokens}"
-    return (
-        span, f"{ms(cached)} ms", f"{ms(uncached)} ms", f"{uncached / cached:.1f}",
-        milliseconds(end.cached_total_ms), milliseconds(end.uncached_total_ms),
-        size(end.kv_bytes), size(end.passed_bytes),
-    )  # fmt: skip
-
-
-def chart(steps: Sequence[RaceStep], columns: int) -> list[str]:
-    """Both lanes' milliseconds a step over the tokens, each curve named at its end."""
-    width = max(LEAST_CHART, min(MOST_CHART, columns - LEFT - RIGHT))
-    lanes = [step.uncached_ms for step in steps], [step.cached_ms for step in steps]
-    ends = [statistics.median(lane[-max(1, len(lane) // 12) :]) for lane in lanes]
-    top = round_top(ROOM * max(max(medians(window)) for window in windows(steps, 2 * WINDOWS)))
-    lines = ["".join(cell.char for cell in line) for line in curves(lanes, width, CHART_ROWS, top)]
-    names = {
-        _line_of(ends[1], top): f" with a cache {ms(ends[1])} ms",
-        _line_of(ends[0], top): f" without one {ms(ends[0])} ms",
-    }
-    if len(names) == 1:  # too close for two lines
-        names = {_line_of(ends[0], top): f" with {ms(ends[1])}, without {ms(ends[0])} ms"}
-    marks = {0: ms(top), CHART_ROWS // 2: ms(top / 2), CHART_ROWS - 1: "0"}
-    rows = [
-        f"{marks.get(n, ''):>{LEFT - 2}} {'┤' if n in marks else '│'}{line}{names.get(n, '')}".rstrip()
-        for n, line in enumerate(lines)
-    ]
-    first, last = str(steps[0].tokens), str(steps[-1].tokens)
-    foot = f"{first}{'tokens':^{max(0, width - len(first) - len(last))}}{last}"
-    return ["  ms a step", *rows, " " * (LEFT - 1) + "└" + "─" * width, " " * LEFT + foot]
-
-
-def _line_of(value: float, top: float) -> int:
-    return CHART_ROWS - 1 - min(CHART_ROWS - 1, int(value / top * CHART_ROWS))
-
-
-def verdict(steps: Sequence[RaceStep]) -> list[str]:
-    """What came of it, in sentences."""
-    begin, end = medians(windows(steps)[0]), medians(windows(steps)[-1])
-    last, unequal = steps[-1], [step.tokens for step in steps if not step.equal]
-    largest = max(step.largest_difference for step in steps)
-    logits = f"logits differ by {largest:.2g} at most" if largest else "so are the logits, bit for bit"
-    count = len(steps)
-    ids = (
-        f"all {count} equal"
-        if not unequal
-        else f"{len(unequal)} of {count} differ, first after {unequal[0]} tokens"
-    )
-    return [
-        f"with a cache    {ms(begin[0])} ms a step at the beginning, {ms(end[0])} ms at the end:"
-        f" {end[0] / begin[0]:.2f} times",
-        f"without one     {ms(begin[1])} ms at the beginning, {ms(end[1])} ms at the end:"
-        f" {end[1] / begin[1]:.2f} times",
-        f"all steps       {milliseconds(last.cached_total_ms)} with a cache,"
-        f" {milliseconds(last.uncached_total_ms)} without:"
-        f" {last.uncached_total_ms / last.cached_total_ms:.1f} times",
-        f"token ids       {ids}; {logits}",
-    ]
+SUBCOMMAND = Subcommand(parser, run, "what a KV cache saves: raced with and without one")

@@ -5,45 +5,40 @@ from __future__ import annotations
 from argparse import ArgumentTypeError, Namespace
 
 from engine.settings import LoadSettings, Settings
-from inspector.cli.flags import Parser
+from inspector.cli import terminal
+from inspector.cli.flags import EXIT_STATUS, Parser, command_parser
+from inspector.cli.subcommand import Subcommand
+
+_SPEEDS = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "max": float("inf")}
+_NAMES = ", ".join(_SPEEDS)
 
 
 def parser() -> Parser:
     """The parser of `inspector replay`."""
-    made = Parser(
-        prog="inspector replay",
-        description="Show a recorded session on the same screen, without a model: walk, compare, search, play. "
+    made = command_parser(
+        "replay",
+        "Show a recorded session on the same screen, without a model: walk, compare, search, play. "
         "G loads the model, if it is the recorded one, and goes on live.",
-        epilog="Keys: space the next step, r plays, + and - the speed, backspace goes back. "
-        "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted.",
-        allow_abbrev=False,
+        f"Keys: space the next step, r plays, + and - the speed, backspace goes back. {EXIT_STATUS}",
     )
     add = made.add_argument
-    add(
-        "file",
-        metavar="FILE",
-        nargs="?",
-        help="a trace, or a name that `inspector sessions` lists; without one the demonstration is played",
-    )
+    file = "a trace, or a name that `inspector sessions` lists; without one the demonstration is played"
+    add("file", metavar="FILE", nargs="?", help=file)
     add("--play", action="store_true", help="play it from its start at once, rather than stand at its end")
-    add("--speed", type=speed, default=1.0, metavar="X", help=f"times the recorded pace: {_SPEEDS}")
+    add("--speed", type=speed, default=1.0, metavar="X", help=f"times the recorded pace: {_NAMES}")
     add("--no-save", action="store_true", help="save nothing when it is gone on with live")
     return made
 
 
-_NAMES = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "max": float("inf")}
-_SPEEDS = ", ".join(_NAMES)
-
-
 def speed(text: str) -> float:
-    """A speed of `replaying.SPEEDS`.
+    """A speed of the replay by its name.
 
     Raises:
         ArgumentTypeError: It is none of them.
     """
-    if text not in _NAMES:
-        raise ArgumentTypeError(f"must be one of {_SPEEDS}, not {text!r}")
-    return _NAMES[text]
+    if text not in _SPEEDS:
+        raise ArgumentTypeError(f"must be one of {_NAMES}, not {text!r}")
+    return _SPEEDS[text]
 
 
 def run(args: Namespace) -> int:
@@ -52,7 +47,6 @@ def run(args: Namespace) -> int:
     Raises:
         EngineError: There is no such file, it is no trace, or there is no terminal.
     """
-    from inspector.cli import terminal
     from inspector.demo import DEMONSTRATION
     from inspector.recordings import sessions
     from inspector.session.playback import Opening, checked
@@ -64,3 +58,6 @@ def run(args: Namespace) -> int:
     opening = Opening(path, play=args.play or args.file is None, speed=args.speed)
     save = None if args.no_save else sessions.folder()
     return terminal.run(InspectorApp(LoadSettings(), Settings(), save=save, trace=opening))
+
+
+SUBCOMMAND = Subcommand(parser, run, "a recorded session on the screen, without a model")

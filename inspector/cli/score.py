@@ -1,31 +1,55 @@
-"""`inspector score`: what a model makes of a text, as a table or as JSON lines, through the prefill alone."""
+"""`inspector score`: what a model makes of a text, through the prefill alone."""
 
 from __future__ import annotations
 
-import math
 import sys
 from argparse import Namespace
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from engine import records
-from engine.records import PromptToken
-from inspector.cli.arguments import Request
-from inspector.cli.exit import concluded, output
-from inspector.cli.flags import version
-from inspector.cli.generate import Writer, generate
-from inspector.cli.jsonl import Json, JsonLines, number, prompt_token
-from inspector.cli.plain import PlainText, figures
-from inspector.cli.score_arguments import score_request
-from inspector.cli.score_trace import ScoreTrace, place
-from inspector.cli.summary import Summary
-from inspector.display import pad, token_label, visible
-from inspector.scales import bits, milliseconds, percent, rate
+from engine.errors import EngineError, PromptError
+from engine.settings import BY_NAME, Settings, check
+from inspector.cli.arguments import Request, given, load_settings
+from inspector.cli.exit import exit_status, output
+from inspector.cli.flags import EXIT_STATUS, Parser, add_jsonl, add_load, command_parser, flag_errors
+from inspector.cli.inputs import decoded, read_file, read_stdin
+from inspector.cli.subcommand import Subcommand
 
-TOKEN_CELLS = 20
-HEAD = ("pos", "token", "p", "logprob", "bits", "rank", "entropy")
-FIGURES = ("model",)
+if TYPE_CHECKING:
+    from engine.records import Failure
+
+STDIN = "-"
+MOST = 20
+"""Candidates that the engine records for a token of the prompt."""
+
+
+def parser() -> Parser:
+    """The parser of `inspector score`."""
+    made = command_parser(
+        "score",
+        "What a model makes of a text: every token's logprob, rank and surprisal, the text's perplexity, "
+        "and its bits per byte and per character. The text is raw, as it stands in the file, and is not continued.",
+        "The first token has nothing before it, so it is not scored. The text must fit into the model's context "
+        f"window. {EXIT_STATUS}",
+    )
+    made.add_argument("file", metavar="FILE", help="a UTF-8 text; - reads standard input")
+    text = made.add_argument_group("text")
+    template = "score it as a user's message in the model's chat template"
+    text.add_argument("--chat-template", action="store_true", help=template)
+    text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
+    out = made.add_argument_group("output")
+    add_jsonl(out, "table")
+    out.add_argument("--summary", action="store_true", help="the text's figures alone, without its tokens")
+    trace = "write a trace too, which inspector replay TRACE opens; a name in .gz or .zst compresses it"
+    out.add_argument("--output", "-o", metavar="TRACE", help=trace)
+    out.add_argument("--force", action="store_true", help="replace a trace that is there")
+    likely = (
+        f"most probable tokens at each place in the JSON lines or the trace, at most {MOST} (default: {MOST})"
+    )
+    out.add_argument("--candidates", type=BY_NAME["candidates"].parse, metavar="N", help=likely)
+    add_load(made.add_argument_group("model and cache"))
+    return made
 
 
 def run(args: Namespace) -> int:
@@ -34,263 +58,79 @@ def run(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, the text can't be read or is empty, or the trace can't be written.
     """
-    path = place(args.output, args.force)
-    request = score_request(args)
-    trace = ScoreTrace(writer(request, args.summary, output(), sys.stderr), request)
-    outcome = generate(request, trace, last=())
+    from inspector.cli.driver import drive
+    from inspector.cli.writers.score import writer
+    from inspector.cli.writers.trace import TraceWriter
+    from inspector.version import version
+
+    path, asked = place(args.output, args.force), score_request(args)
+    trace = TraceWriter(writer(asked, args.summary, output(), sys.stderr), asked)
+    outcome = drive(asked, trace, [])
     if path is not None and outcome.failure is None:
         trace.save(path, f"mlx-inspector {version()}")
-    return concluded(replace(outcome, failure=_of_text(outcome.failure)))
+    return exit_status(replace(outcome, failure=_of_text(outcome.failure)))
 
 
-def _of_text(failure: records.Failure | None) -> records.Failure | None:
-    """What the engine says of a prompt, said of the text that it is here."""
+def _of_text(failure: Failure | None) -> Failure | None:
+    """The engine's message on a prompt, as a message on the text that is scored."""
     if failure is None or failure.command != "Prefill" or not failure.expected:
         return failure
     message, hint = (words.replace("prompt", "text") for words in (failure.message, failure.hint))
     return replace(failure, message=message, hint=hint)
 
 
-def writer(request: Request, summary: bool, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request asks for.
+def place(output: str | None, force: bool) -> Path | None:
+    """Where the trace goes, checked before the work of making it; None where none is wanted.
 
     Args:
-        request: What is scored.
-        summary: Whether the tokens are left out.
-        out: Receives the scores.
-        err: Receives the progress, where it is a terminal, and what it took.
+        output: As it was typed.
+        force: Whether a file that is there may be replaced.
+
+    Raises:
+        EngineError: It is standard output, a file is there, or no file can be.
     """
-    kind = ScoreLines(out, request) if request.jsonl else ScoreTable(out, err, request)
-    kind.tokens = not summary
-    return kind
-
-
-class Score:
-    """The figures of a text, from its tokens as they become known; the first has nothing before it, and so no score."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        """Tokens of the text."""
-        self.bytes = 0
-        """Of the tokens that were scored."""
-        self.characters = 0
-        """That these tokens finished."""
-        self.ms = 0.0
-        """Of the model, the logits of every token included."""
-        self.notes: tuple[str, ...] = ()
-        self._logprobs: list[float] = []
-
-    def take(self, record: records.Record) -> tuple[PromptToken, ...]:
-        """Take in one record; returns the tokens that it made known."""
-        match record:
-            case records.PromptOpened():
-                self.total, self.notes = len(record.tokens), record.notes
-                return record.tokens[:1]
-            case records.PrefillChunk():
-                self.ms += record.ms + record.echo_ms
-                known = tuple(token for token in record.echo if token.position)
-                for token in known:
-                    self._add(token)
-                return known
-        return ()
-
-    def _add(self, token: PromptToken) -> None:
-        if token.logprob is not None:
-            self._logprobs.append(token.logprob)
-            self.bytes += len(token.raw)
-            self.characters += len(token.text)
-
-    @property
-    def scored(self) -> int:
-        """Tokens whose logprob is known."""
-        return len(self._logprobs)
-
-    @property
-    def complete(self) -> bool:
-        """Whether all tokens but the first are scored."""
-        return self.total > 0 and self.scored == self.total - 1
-
-    @property
-    def logprob(self) -> float:
-        """Of all scored tokens together, natural logarithm."""
-        return math.fsum(self._logprobs)
-
-    @property
-    def mean(self) -> float | None:
-        """Logprob of a token, None where none is scored."""
-        return self.logprob / self.scored if self.scored else None
-
-    @property
-    def perplexity(self) -> float | None:
-        """exp(-mean): of how many equally probable tokens the model had to choose, as it were."""
-        return None if self.mean is None else math.exp(-self.mean) if self.mean > -700 else math.inf
-
-    @property
-    def bits(self) -> float:
-        """Surprisal of all scored tokens together."""
-        return max(0.0, -self.logprob / math.log(2))
-
-    @property
-    def bits_per_byte(self) -> float | None:
-        """Over the bytes of the scored tokens; None where they have none."""
-        return self.bits / self.bytes if self.bytes else None
-
-    @property
-    def bits_per_character(self) -> float | None:
-        """Over the characters that the scored tokens finished; None where they finished none."""
-        return self.bits / self.characters if self.characters else None
-
-
-# ---- JSON lines -------------------------------------------------------------------------------
-
-
-class ScoreLines(JsonLines):
-    """Writes the events of a score: `model`, one `token` for each, `score`."""
-
-    tokens = True
-    """Whether each token is written."""
-
-    def __init__(self, out: TextIO, request: Request) -> None:
-        super().__init__(out, request)
-        self._score = Score()
-
-    def take(self, record: records.Record, text: str) -> None:
-        """Write the tokens that a record made known."""
-        known = self._score.take(record)
-        if isinstance(record, records.ModelFacts):
-            super().take(record, text)
-        for token in known if self.tokens else ():
-            self._write(token_event(token))
-
-    def end(self, summary: Summary) -> None:
-        """Write the text's figures."""
-        self._write(score_event(self._score))
-
-
-def token_event(token: PromptToken) -> Json:
-    """One token."""
-    surprisal = None if token.logprob is None else max(0.0, -token.logprob / math.log(2))
-    candidates = [
-        {
-            "id": each.id,
-            "text": each.text,
-            "raw": each.raw.hex(),
-            "logprob": number(each.logprob),
-            "rank": each.rank,
-        }
-        for each in token.candidates
-    ]
-    return {
-        "event": "token", **prompt_token(token), "surprisal_bits": number(surprisal), "candidates": candidates,
-    }  # fmt: skip
-
-
-def score_event(score: Score) -> Json:
-    """The whole text, or as much of it as was scored."""
-    return {
-        "event": "score",
-        "complete": score.complete,
-        "tokens": score.total,
-        "scored": score.scored,
-        "bytes": score.bytes,
-        "characters": score.characters,
-        "logprob": number(score.logprob),
-        "mean_logprob": number(score.mean),
-        "perplexity": number(score.perplexity),
-        "bits": number(score.bits),
-        "bits_per_byte": number(score.bits_per_byte),
-        "bits_per_character": number(score.bits_per_character),
-        "ms": score.ms,
-        "notes": list(score.notes),
-    }
-
-
-# ---- the table --------------------------------------------------------------------------------
-
-
-class ScoreTable(PlainText):
-    """Writes a line a token as they become known, then the text's figures; what it took to standard error."""
-
-    tokens = True
-    """Whether each token is written."""
-
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
-        super().__init__(out, err, request)
-        self._score = Score()
-
-    def take(self, record: records.Record, text: str) -> None:
-        """Write the tokens that a record made known, or show how far it is."""
-        known = self._score.take(record)
-        if isinstance(record, records.PrefillChunk):
-            self._show("" if self._streams else f"scored {self._score.scored + 1}/{self._score.total}")
-        else:
-            super().take(record, text)
-        if known and self.tokens:
-            self._show("")
-            self._write(known, heading=isinstance(record, records.PromptOpened))
-
-    @property
-    def _streams(self) -> bool:
-        """Whether the terminal shows the tokens as they come, which is progress enough."""
-        return self.tokens and self._out.isatty()
-
-    def _write(self, tokens: Iterable[PromptToken], heading: bool) -> None:
-        lines = [line(HEAD)] if heading else []
-        self._out.write("".join([*lines, *(row(token) for token in tokens)]))
-        self._out.flush()
-
-    def end(self, summary: Summary) -> None:
-        """Write the figures."""
-        self._show("")
-        if self._score.total:
-            apart = "\n" if self.tokens else ""
-            self._out.write(apart + "".join(f"{name:<19}{value}\n" for name, value in told(self._score)))
-            self._out.flush()
-        lines = [line for line in figures(summary, self._request) if line[0] in FIGURES]
-        lines += [("took", _cost(self._score)), *(("note", note) for note in self._notes)]
-        self._say("".join(f"{name:<12}{visible(value)}\n" for name, value in lines))
-
-
-def row(token: PromptToken) -> str:
-    """One token as a line of the table."""
-    label = token_label(token.text, token.raw)
-    if token.logprob is None or token.prob is None:
-        return line((str(token.position + 1), label, "", "", "", "", ""))
-    entropy = "" if token.entropy_bits is None else bits(token.entropy_bits)
-    surprisal = bits(-token.logprob / math.log(2))
-    cells = percent(token.prob), f"{token.logprob:.4f}", surprisal, str(token.rank), entropy
-    return line((str(token.position + 1), label, *cells))
-
-
-def line(cells: tuple[str, ...]) -> str:
-    """Cells as a line of the table."""
-    number, label, *others = cells
-    widths = (9, 10, 7, 7, 8)
-    numbers = "".join(f"  {cell:>{width}}" for cell, width in zip(others, widths, strict=True))
-    return f"{number:>6}  {pad(label, TOKEN_CELLS)}{numbers}".rstrip() + "\n"
-
-
-def told(score: Score) -> list[tuple[str, str]]:
-    """The figures of a text as names and values."""
-    broken = "" if score.complete else " before it was stopped"
-    if score.mean is None or score.perplexity is None:
-        return [("tokens", f"{score.total}, of which none was scored{broken}")]
-    lines = [
-        ("tokens", f"{score.total}, of which {score.scored} were scored{broken}"),
-        ("logprob", f"{score.logprob:.4f}, {score.mean:.4f} a token"),
-        ("perplexity", f"{score.perplexity:.4f}"),
-        ("bits", f"{score.bits:.2f}, {score.bits / score.scored:.4f} a token"),
-    ]
-    if score.bits_per_byte is not None:
-        lines.append(("bits per byte", f"{score.bits_per_byte:.4f} over {score.bytes} bytes"))
-    if score.bits_per_character is not None:
-        lines.append(
-            ("bits per character", f"{score.bits_per_character:.4f} over {score.characters} characters")
+    if output is None:
+        return None
+    if output == "-":
+        raise EngineError(
+            "The trace can't go to standard output: the scores do.", "Name a file: -o score.jsonl.gz."
         )
-    return lines
+    from inspector.tools.export.place import free
+
+    return free(Path(output), force)
 
 
-def _cost(score: Score) -> str:
-    if not score.scored or not score.ms:
-        return milliseconds(score.ms)
-    return f"{milliseconds(score.ms)}, {rate(score.scored / score.ms * 1000)} for {score.scored} tokens"
+def score_request(args: Namespace) -> Request:
+    """Check what the flags ask for, and read the text.
+
+    Raises:
+        EngineError: A value is out of range, or the text can't be read or is empty.
+    """
+    load, values = load_settings(args), given(args)
+    shown = args.jsonl or args.output is not None
+    with flag_errors():
+        settings = check(Settings(candidates=values.get("candidates", MOST if shown else 1)))
+    idle = args.system_prompt is not None and not args.chat_template
+    return Request(
+        load=load,
+        settings=settings,
+        prompt=_text(args.file),
+        chat=args.chat_template,
+        system=args.system_prompt,
+        echo=True,
+        jsonl=args.jsonl,
+        notes=("--system-prompt has no effect without --chat-template.",) if idle else (),
+    )
+
+
+def _text(file: str) -> str:
+    if file == STDIN:
+        text = decoded(read_stdin("Give the text as a file: inspector score FILE."), "Standard input")
+    else:
+        text = decoded(read_file(file), file)
+    if not text:
+        raise PromptError("The text is empty: there is nothing to score.", "Give a file with some text.")
+    return text
+
+
+SUBCOMMAND = Subcommand(parser, run, "a text's logprobs, ranks, perplexity and bits per byte")

@@ -6,11 +6,14 @@ import json
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from inspector.cli.exit import output
-from inspector.cli.flags import Parser
-from inspector.recordings import sessions
-from inspector.recordings.sessions import Listed
+from inspector.cli.exit import OK, output
+from inspector.cli.flags import Parser, add_jsonl, command_parser
+from inspector.cli.subcommand import Subcommand
+
+if TYPE_CHECKING:
+    from inspector.recordings.sessions import Listed
 
 _PROMPT = 40
 """Characters of a prompt that the table shows."""
@@ -18,32 +21,38 @@ _PROMPT = 40
 
 def parser() -> Parser:
     """The parser of `inspector sessions`."""
-    made = Parser(
-        prog="inspector sessions",
-        description="List the sessions that were saved as they went, the one last written to first.",
-        epilog=f"The last {sessions.MOST} are kept, within {sessions.MOST_BYTES // 2**20} MiB; the oldest go first, "
+    from inspector.recordings import sessions
+
+    made = command_parser(
+        "sessions",
+        "List the sessions that were saved as they went, the one last written to first.",
+        f"The last {sessions.MOST} are kept, within {sessions.MOST_BYTES // 2**20} MiB; the oldest go first, "
         "but never one in which something was marked (a name, a bookmark, a note, a caption), nor one whose file "
         "you renamed. Go on with one: inspector --resume NAME. Look at one: inspector replay NAME. Put one away: "
         "delete its file.",
-        allow_abbrev=False,
     )
-    made.add_argument("--jsonl", action="store_true", help="one JSON object a line instead of the table")
+    add_jsonl(made, "table")
     return made
 
 
 def run(args: Namespace) -> int:
     """Run `inspector sessions`."""
-    out, found = output(), sessions.listed()
-    for line in _objects(found) if args.jsonl else _table(found):
+    from inspector.recordings import sessions
+
+    out, listed = output(), sessions.listed()
+    for line in _objects(listed) if args.jsonl else _table(listed):
         out.write(line + "\n")
-    return 0
+    return OK
 
 
-def _objects(found: Sequence[Listed]) -> Iterator[str]:
-    for each in found:
+SUBCOMMAND = Subcommand(parser, run, "the sessions that were saved as they went")
+
+
+def _objects(listed: Sequence[Listed]) -> Iterator[str]:
+    for each in listed:
         peek = each.peek
         changed = datetime.fromtimestamp(each.changed, UTC).isoformat(timespec="seconds")
-        told = {
+        event = {
             "name": each.name,
             "path": str(each.path),
             "changed": changed,
@@ -55,18 +64,19 @@ def _objects(found: Sequence[Listed]) -> Iterator[str]:
             "in_use": bool(peek and peek.in_use),
             "problem": each.problem or None,
         }
-        yield json.dumps(told, ensure_ascii=True)
+        yield json.dumps(event, ensure_ascii=True)
 
 
-def _table(found: Sequence[Listed]) -> Iterator[str]:
+def _table(listed: Sequence[Listed]) -> Iterator[str]:
     from inspector.display import pad, visible  # drawn with characters; not needed for --help
+    from inspector.recordings import sessions
 
-    if not found:
+    if not listed:
         yield f"No session is saved in {visible(str(sessions.folder()))}."
         return
-    names = max(len("name"), *(len(visible(each.name)) for each in found))
+    names = max(len("name"), *(len(visible(each.name)) for each in listed))
     yield f"{pad('name', names)}  {'last written':16}  {'tokens':>7}  {'size':>9}  prompt"
-    for each in found:
+    for each in listed:
         when = datetime.fromtimestamp(each.changed).strftime("%Y-%m-%d %H:%M")
         yield (
             f"{pad(visible(each.name), names)}  {when}  {each.tokens:7,}  {each.size / 1024:7,.0f} K  {_about(each)}"

@@ -35,9 +35,9 @@ class Completion:
         return self._keep(held[:cut])
 
     def close(self) -> str:
-        """No more text comes: returns the rest, without a stop string and what stands behind it."""
-        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
-        rest = self._held[: min(found)] if found else self._held
+        """No more text comes: returns the rest, without a stop string and what follows it."""
+        places = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        rest = self._held[: min(places)] if places else self._held
         self._held = ""
         return self._keep(rest)
 

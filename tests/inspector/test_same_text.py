@@ -14,18 +14,9 @@ STEPS = 25
 
 
 def headless_ids() -> list[int]:
-    flags = [
-        "-p",
-        "Once upon a time",
-        "--ignore-chat-template",
-        "--temp",
-        "0.9",
-        "--top-p",
-        "0.9",
-        "--seed",
-        "21",
-    ]
-    command = [sys.executable, "-m", "inspector", "generate", *flags, "--max-tokens", str(STEPS), "--jsonl"]
+    sampling = ["--temp", "0.9", "--top-p", "0.9", "--seed", "21", "--max-tokens", str(STEPS)]
+    flags = ["-p", "Once upon a time", "--ignore-chat-template", *sampling, "--jsonl"]
+    command = [sys.executable, "-m", "inspector", "generate", *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     events = [json.loads(line) for line in done.stdout.splitlines()]
     return [event["id"] for event in events if event["event"] == "step"]

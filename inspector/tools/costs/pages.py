@@ -9,9 +9,9 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from engine.records import KVCompared, KVCost, Profiled, RooflineMeasured, Work
-from inspector.cli.profile import NAMES, ROLES, by_role
 from inspector.display import pad, visible
 from inspector.scales import amount, count, milliseconds, size
+from inspector.tools.costs.tables import NAMES, ROLES, by_role
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import bar
 from inspector.widgets.curves import curves

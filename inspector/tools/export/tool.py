@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.errors import EngineError
-from inspector.cli.flags import version
 from inspector.display import visible
 from inspector.main.tool import SET_UP, Host, Key, Needs, Tool, ToolActions
 from inspector.scales import size
@@ -14,6 +13,7 @@ from inspector.tools.export.dialog import PICTURE, ExportDialog, Wanted, stem
 from inspector.tools.export.place import write
 from inspector.tools.export.recording import line, snapshot
 from inspector.tools.export.svg import alone
+from inspector.version import version
 
 Written = tuple[str, bool]
 """What to tell, printable, and whether it failed."""

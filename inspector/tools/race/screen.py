@@ -12,12 +12,12 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine import records
-from inspector.cli.race import progress
 from inspector.display import visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.race.control import FIRST, RaceControl
 from inspector.tools.race.lanes import RaceLane, RaceTotals
+from inspector.tools.race.report import progress
 from inspector.widgets.key_hints import key_hints
 
 Hint = tuple[str, str, int]

@@ -8,9 +8,9 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from engine.records import Figure, SweepName, SweepPoint, Swept
-from inspector.cli.bench import PLACES, TITLES, UNITS, spread
 from inspector.display import visible
 from inspector.scales import amount, count, size
+from inspector.tools.sweeps.tables import PLACES, TITLES, UNITS, spread
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import bar
 from inspector.widgets.facts import fact_rows

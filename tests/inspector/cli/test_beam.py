@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import subprocess
@@ -14,12 +13,14 @@ import pytest
 
 from engine import commands, records
 from engine.beam_settings import BeamSettings
-from inspector.cli import arguments
-from inspector.cli import beam as beams
-from inspector.cli import generate as headless
+from inspector.cli import beam as command
 from inspector.cli import main as cli
-from tests.inspector.cli.test_generate import Answers, ScriptedEngine, answer
-from tests.inspector.cli.test_main import complaint
+from inspector.cli.arguments import request
+from inspector.cli.driver import Outcome
+from inspector.cli.flags import parsed
+from inspector.cli.writers.beam import writer
+from tests.inspector.cli.scripted import ScriptedRun
+from tests.inspector.cli.test_main import complaint, light
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
 
@@ -47,34 +48,14 @@ def script(greedy: records.Hypothesis = GREEDY) -> list[records.Record]:
     return [OPENED, *STEPS, records.BeamEnded((BEST, WORSE), greedy, (), 2, "length", 6.0)]
 
 
-class Run:
+class Run(ScriptedRun):
     """One run of the command on a script."""
 
     def __init__(self, *argv: str, greedy: records.Hypothesis = GREEDY) -> None:
-        args = arguments.parse_beam(["-p", "Once", "--ignore-chat-template", *argv])
-        self.request = arguments.request(args, headless=True)
-        self.settings = arguments.beam_settings(args)
-        self.out, self.err = io.StringIO(), io.StringIO()
-        self.answers: Answers = {commands.SearchBeams: answer(script(greedy))}
-        self.sent: list[commands.Command] = []
-        self.interrupted = False
-
-    def go(self) -> headless.Outcome:
-        """Run it."""
-
-        def make(emit: Any) -> ScriptedEngine:
-            engine = ScriptedEngine(emit, self.answers)
-            engine.sent = self.sent
-            engine.interrupt = commands.SearchBeams if self.interrupted else None
-            return engine
-
-        writer = beams.writer(self.request, self.out, self.err)
-        return headless.generate(self.request, writer, make, beams.command(self.settings))
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        """What was written, line by line."""
-        return [json.loads(line) for line in self.out.getvalue().splitlines()]
+        args = parsed(command.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
+        self.settings = command.beam_settings(args)
+        answers = {commands.SearchBeams: script(greedy)}
+        super().__init__(request(args), answers, [commands.SearchBeams(self.settings)], writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -86,8 +67,8 @@ def test_the_flags_reach_the_engine() -> None:
         "--min-tokens", "3", "--kv-bits", "8", "--jsonl",
     )  # fmt: skip
     assert run.go().code == 0
-    assert [type(command).__name__ for command in run.sent] == ["Load", "Configure", "Prefill", "SearchBeams"]
-    load, configure, _, asked = run.sent
+    assert run.kinds == ["Load", "Configure", "Prefill", "SearchBeams"]
+    load, configure, _, asked = run.backend.sent
     assert isinstance(load, commands.Load)
     assert isinstance(configure, commands.Configure)
     assert load.settings.kv_bits == 8
@@ -127,15 +108,10 @@ def test_the_command_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_is_instant_and_names_the_flags() -> None:
-    code = (
-        "import sys; from inspector.cli.main import main; code = main(['beam', '--help']);"
-        "sys.exit(code or any(name in sys.modules for name in ('textual', 'mlx', 'numpy', 'rich')))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+    text = light("beam", "--help")
     for flag in ("width", "length-penalty", "early-stopping", "max-tokens", "min-tokens", "jsonl", "model"):
-        assert f"--{flag}" in done.stdout
-    assert "--temp" not in done.stdout
+        assert f"--{flag}" in text
+    assert "--temp" not in text
 
 
 # ---- what is written --------------------------------------------------------------------------
@@ -143,7 +119,7 @@ def test_help_is_instant_and_names_the_flags() -> None:
 
 def test_the_table_has_greedy_below_it_and_foreign_text_made_visible() -> None:
     run = Run()
-    assert run.go() == headless.Outcome(0)
+    assert run.go() == Outcome(0)
     head, *rows = run.out.getvalue().splitlines()
     assert head.split() == ["rank", "score", "logprob", "tokens", "ends", "text"]
     assert [row.split()[:5] for row in rows] == [
@@ -166,11 +142,8 @@ def test_greedy_is_marked_where_the_ranking_has_it() -> None:
 def test_equal_texts_are_told_apart_by_the_token_that_ended_them() -> None:
     best, greedy = replace(BEST, end="<|im_end|>"), replace(BEST, node=11, end="<|end\x1b|>")
     run = Run(greedy=greedy)
-    run.answers = {
-        commands.SearchBeams: answer(
-            [OPENED, *STEPS, records.BeamEnded((best, WORSE), greedy, (), 2, "length", 6.0)]
-        )
-    }
+    ended = records.BeamEnded((best, WORSE), greedy, (), 2, "length", 6.0)
+    run.backend.answers = {commands.SearchBeams: [OPENED, *STEPS, ended]}
     run.go()
     lines = run.out.getvalue().splitlines()
     place = lines[0].index("ends")
@@ -198,13 +171,13 @@ def test_json_lines_hold_every_step_and_the_ranking() -> None:
 
 def test_an_interrupt_ends_with_what_there_is_and_130() -> None:
     run = Run("--jsonl")
-    run.interrupted = True
+    run.backend.interrupt = commands.SearchBeams
     assert run.go().code == 130
     assert run.events[-1]["event"] == "beam_end"
     assert run.events[-1]["reason"] == "cancelled"
     assert run.events[-1]["ranking"] == []
     table = Run()
-    table.interrupted = True
+    table.backend.interrupt = commands.SearchBeams
     assert table.go().code == 130
     assert table.out.getvalue() == ""
     assert "beams       cancelled" in table.err.getvalue()
@@ -213,8 +186,8 @@ def test_an_interrupt_ends_with_what_there_is_and_130() -> None:
 def test_a_failure_is_told_in_one_line() -> None:
     run = Run()
     failure = records.Failure("SearchBeams", "It broke.", "Mend it.")
-    run.answers[commands.SearchBeams] = [failure]
-    assert run.go() == headless.Outcome(2, failure)
+    run.backend.answers[commands.SearchBeams] = [failure]
+    assert run.go() == Outcome(2, failure)
     assert run.out.getvalue() == ""
 
 

@@ -13,19 +13,22 @@ import tempfile
 import termios
 import time
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.settings import LoadSettings
-from inspector.cli import arguments, terminal
+from inspector.cli import arguments, generate, screen, terminal
 from inspector.cli import main as cli
+from inspector.cli.flags import parsed
 
 
 def ask(*argv: str, headless: bool = True) -> arguments.Request:
     """What a command line asks for."""
-    return arguments.request(arguments.parse(argv, headless), headless)
+    parser = generate.parser() if headless else screen.parser()
+    return arguments.request(parsed(parser, argv), default_prompt=not headless)
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:
@@ -55,13 +58,17 @@ sys.exit(f"{code} {heavy}" if code or heavy else 0)
 """
 
 
+def light(*argv: str) -> str:
+    """What the command prints, which must import nothing heavy for it."""
+    done = subprocess.run([sys.executable, "-c", LIGHT, *argv], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
 @pytest.mark.parametrize("argv", [["--help"], ["--version"], ["generate", "--help"]])
 def test_help_and_version_import_nothing_heavy(argv: list[str]) -> None:
     begun = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", LIGHT, *argv], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "inspector" in done.stdout
-    assert done.stderr == ""
+    assert "inspector" in light(*argv)
     assert time.perf_counter() - begun < 5  # about 0.1 s on a machine that has nothing else to do
 
 
@@ -83,12 +90,8 @@ def test_help_names_every_flag_of_mlx_lm(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_defaults_are_those_of_mlx_lm() -> None:
     asked = ask("-p", "hi")
-    assert (asked.settings.temp, asked.settings.top_p, asked.settings.min_p, asked.settings.top_k) == (
-        0,
-        1,
-        0,
-        0,
-    )
+    settings = asked.settings
+    assert (settings.temp, settings.top_p, settings.min_p, settings.top_k) == (0, 1, 0, 0)
     assert asked.settings.max_tokens == 100
     assert asked.load == LoadSettings()
     assert asked.chat
@@ -98,22 +101,10 @@ def test_defaults_are_those_of_mlx_lm() -> None:
 
 def test_flags_arrive() -> None:
     asked = ask(
-        *(
-            "--model",
-            "some/model",
-            "-p",
-            r"a\nb",
-            "-m",
-            "7",
-            "--temp",
-            "0.8",
-            "--top-p",
-            "0.9",
-            "--seed",
-            "5",
-        ),
-        *("--stop", r"\n", "--stop", "END", "--kv-bits", "4", "--no-prompt-logprobs", "--no-float32-scales"),
-        *("--ignore-chat-template", "--trust-remote-code", "--system-prompt", "be kind", "--jsonl"),
+        *("--model", "some/model", "-p", r"a\nb", "-m", "7", "--temp", "0.8", "--top-p", "0.9"),
+        *("--seed", "5", "--stop", r"\n", "--stop", "END", "--kv-bits", "4", "--no-prompt-logprobs"),
+        *("--no-float32-scales", "--ignore-chat-template", "--trust-remote-code", "--jsonl"),
+        *("--system-prompt", "be kind"),
     )
     assert asked.prompt == "a\nb"
     assert not asked.chat
@@ -280,7 +271,7 @@ def test_a_fault_of_the_program_is_one_line_and_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(cli, "_screen", lambda args: [][1])
+    monkeypatch.setattr(screen, "SUBCOMMAND", replace(screen.SUBCOMMAND, run=lambda args: [][1]))
     line = complaint(capsys, code=1)
     assert line.startswith("This is a fault of the program: IndexError: list index out of range")
     [report] = tmp_path.iterdir()
@@ -353,3 +344,24 @@ def test_an_output_that_cannot_be_written() -> None:
         )
     assert done.returncode == 2
     assert done.stderr == b"inspector: error: The output can't be written: No space left on device.\n"
+
+
+# ---- Ctrl-C before anything runs --------------------------------------------------------------
+
+INTERRUPTED = """
+import os, sys
+class Finder:
+    def find_spec(self, name, *rest):
+        if name == os.environ["INTERRUPTED"]:
+            exec("raise KeyboardInterrupt")  # where dataclasses are made, an interrupt comes out of such a string
+sys.meta_path.insert(0, Finder())
+"""
+"""Runs before the program."""
+
+
+@pytest.mark.parametrize("module", ["inspector.cli.main", "inspector.cli.flags", "engine.settings"])
+def test_an_interrupt_while_modules_are_imported(module: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)
+    paths = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    done = run("--help", env={**os.environ, "PYTHONPATH": paths, "INTERRUPTED": module})
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import signal
@@ -15,64 +14,40 @@ import pytest
 
 from engine import commands, records
 from engine.settings import LoadSettings, Settings
-from inspector.cli import generate as headless
 from inspector.cli import main as cli
 from inspector.cli import score
-from inspector.cli.score_arguments import parse_score, score_request
+from inspector.cli.driver import Outcome
+from inspector.cli.flags import parsed
+from inspector.cli.writers.score import writer
 from inspector.tools.export.figures import totals
 from inspector.tools.export.recording import read
 from tests.inspector import fakes
-from tests.inspector.cli.test_generate import Answers, ScriptedEngine, answer
-from tests.inspector.cli.test_main import complaint, run
+from tests.inspector.cli.scripted import ScriptedRun, Terminal, answer
+from tests.inspector.cli.test_main import complaint, light, run
 
 TEXT = "Once upon a time, there was a little girl named Lily.\nShe loved to play with her toys."
 
 
-class Terminal(io.StringIO):
-    """Standard output or error that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-class Run:
+class Run(ScriptedRun):
     """One run of the command on a script."""
 
     def __init__(self, file: Path, *argv: str, pieces: Any = fakes.PROMPT) -> None:
         file.write_text("Once upon a time,", encoding="utf-8")
-        args = parse_score([str(file), *argv])
-        self.request, self.summary = score_request(args), args.summary
-        self.out: io.StringIO = io.StringIO()
-        self.err: io.StringIO = io.StringIO()
-        session = fakes.Session()
-        self.answers: Answers = {
+        args, session = parsed(score.parser(), [str(file), *argv]), fakes.Session()
+        answers = {
             commands.Load: answer(session.load()),
             commands.Prefill: answer(session.open(pieces, chunk=1)),
         }
-        self.interrupted = False
-        self.sent: list[commands.Command] = []
-
-    def go(self) -> headless.Outcome:
-        """Run it."""
-
-        def make(emit: Any) -> ScriptedEngine:
-            engine = ScriptedEngine(emit, self.answers)
-            engine.sent = self.sent
-            engine.interrupt = commands.Prefill if self.interrupted else None
-            return engine
-
-        writer = score.writer(self.request, self.summary, self.out, self.err)
-        return headless.generate(self.request, writer, make, last=())
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        """What was written, line by line."""
-        return [json.loads(line) for line in self.out.getvalue().splitlines()]
+        super().__init__(
+            score.score_request(args), answers, writer=lambda asked, *to: writer(asked, args.summary, *to)
+        )
 
     @property
     def tokens(self) -> list[records.PromptToken]:
         """The tokens with their readings."""
-        chunks = [each for each in self.answers[commands.Prefill] if isinstance(each, records.PrefillChunk)]
+        chunks = [
+            each for each in self.backend.answers[commands.Prefill] if isinstance(each, records.PrefillChunk)
+        ]
         return [token for chunk in chunks for token in chunk.echo]
 
 
@@ -86,9 +61,9 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_text_is_prefilled_raw_with_its_logprobs_and_not_continued(file: Path) -> None:
     run = Run(file, "--kv-bits", "8", "--model", "some/model")
-    assert run.go() == headless.Outcome(0)
-    assert [type(each).__name__ for each in run.sent] == ["Load", "Configure", "Prefill"]
-    assert run.sent[-1] == commands.Prefill("Once upon a time,", False, None, True)
+    assert run.go() == Outcome(0)
+    assert run.kinds == ["Load", "Configure", "Prefill"]
+    assert run.backend.sent[-1] == commands.Prefill("Once upon a time,", False, None, True)
     assert (run.request.load.kv_bits, run.request.load.model) == (8, "some/model")
     assert run.request.settings.candidates == 1
     assert Run(file, "--jsonl").request.settings.candidates == 20
@@ -98,7 +73,7 @@ def test_the_text_is_prefilled_raw_with_its_logprobs_and_not_continued(file: Pat
 def test_through_the_chat_template_when_asked(file: Path) -> None:
     run = Run(file, "--chat-template", "--system-prompt", "be kind")
     run.go()
-    assert run.sent[-1] == commands.Prefill("Once upon a time,", True, "be kind", True)
+    assert run.backend.sent[-1] == commands.Prefill("Once upon a time,", True, "be kind", True)
     assert Run(file, "--system-prompt", "x").request.notes == (
         "--system-prompt has no effect without --chat-template.",
     )
@@ -122,15 +97,10 @@ def test_bad_input_is_one_line(
 
 
 def test_help_is_instant_and_names_the_flags() -> None:
-    code = (
-        "import sys; from inspector.cli.main import main; code = main(['score', '--help']);"
-        "sys.exit(code or any(name in sys.modules for name in ('textual', 'mlx', 'numpy', 'rich')))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+    text = light("score", "--help")
     for flag in ("jsonl", "summary", "candidates", "chat-template", "model", "kv-bits"):
-        assert f"--{flag}" in done.stdout
-    assert "--temp" not in done.stdout
+        assert f"--{flag}" in text
+    assert "--temp" not in text
 
 
 # ---- what is written --------------------------------------------------------------------------
@@ -202,11 +172,11 @@ def test_a_single_token_has_no_score(file: Path) -> None:
 
 def test_an_interrupt_ends_with_what_there_is_and_130(file: Path) -> None:
     run = Run(file, "--jsonl")
-    run.interrupted = True
+    run.backend.interrupt = commands.Prefill
     assert run.go().code == 130
     assert (run.events[-1]["event"], run.events[-1]["complete"]) == ("score", False)
     table = Run(file)
-    table.interrupted = True
+    table.backend.interrupt = commands.Prefill
     assert table.go().code == 130
     assert "of which none was scored before it was stopped" in table.out.getvalue()
 

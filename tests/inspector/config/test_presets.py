@@ -10,9 +10,10 @@ import pytest
 
 from engine.errors import EngineError
 from engine.settings import ORDERS, Settings, check
-from inspector.cli import arguments, terminal
 from inspector.cli import main as cli
+from inspector.cli import terminal
 from inspector.config.presets import LONGEST_NAME, SHIPPED, Presets
+from tests.inspector.cli.test_main import ask
 
 MINE = Settings(temp=0.7, top_k=40, logit_bias=((451, -5.0),), sampler_order=ORDERS["llama.cpp"])
 
@@ -149,7 +150,7 @@ def test_a_place_that_is_no_directory_is_told(config):
 def test_the_flag_begins_with_a_preset_and_other_flags_override_it(headless):
     Presets().save("mine", MINE)
     asked = ["--preset", "mine", "--top-k", "7", "--prompt", "x", "--seed", "4"]
-    settings = arguments.request(arguments.parse(asked, headless), headless).settings
+    settings = ask(*asked, headless=headless).settings
     assert (settings.temp, settings.top_k, settings.logit_bias, settings.seed) == (0.7, 7, ((451, -5.0),), 4)
     assert settings.sampler_order == ORDERS["llama.cpp"]
 
@@ -166,6 +167,5 @@ def test_an_unknown_preset_is_bad_input_with_the_list(capsys, command, monkeypat
 
 def test_without_the_flag_the_file_is_not_read(config):
     file_of(config, "{")
-    assert arguments.request(arguments.parse(["--prompt", "x"], True), True).settings.temp == 0.0
-    args = arguments.parse(["--prompt", "x", "--preset", "precise"], True)
-    assert arguments.request(args, True).settings.temp == 0.3
+    assert ask("--prompt", "x").settings.temp == 0.0
+    assert ask("--prompt", "x", "--preset", "precise").settings.temp == 0.3

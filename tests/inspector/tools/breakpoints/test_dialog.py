@@ -13,7 +13,7 @@ from engine.breakpoints import SURE, Breakpoints
 from engine.commands import Run
 from engine.errors import EngineError
 from engine.records import BreakpointHit, Candidate, Step
-from inspector.cli import arguments, flags
+from inspector.cli import flags, screen
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.state.breakpoints import conditions, marker
 from inspector.tools.breakpoints.dialog import BreakpointsDialog
@@ -358,7 +358,7 @@ def test_what_is_set_is_told_in_the_room_that_there_is() -> None:
 
 
 def asked(*argv: str) -> Breakpoints | None:
-    return arguments.request(flags.parsed(arguments.screen_parser(), argv), headless=False).breakpoints
+    return screen.breakpoints(flags.parsed(screen.parser(), argv))
 
 
 def test_flags_set_them_in_the_place_of_those_that_are_remembered() -> None:

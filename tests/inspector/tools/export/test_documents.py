@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from engine.errors import EngineError
 from engine.records import Deleted, Marked, Step
 from engine.settings import LoadSettings, Settings
-from inspector.cli.export import picture
+from inspector.cli.picture import picture
 from inspector.demo import DEMONSTRATION
 from inspector.scales import METRIC
 from inspector.state.timeline import Timeline

@@ -6,8 +6,8 @@ import pytest
 
 from engine.commands import Sweep
 from engine.records import Failure, Figure, Machine, Measuring, SweepPoint, Swept
-from inspector.cli.bench import spread
 from inspector.tools.sweeps.screen import SweepScreen
+from inspector.tools.sweeps.tables import spread
 from tests.inspector.rig import Rig, run
 
 MACHINE = Machine("Linux", "a [processor]", 2, 2**34, "3.11", "0.32", "0.32", "cpu")

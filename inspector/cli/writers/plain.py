@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import TextIO
 
 from engine import records
@@ -21,7 +22,7 @@ class PlainText:
     Args:
         out: Receives the text: as it is where it is a pipe or a file, made visible where it is a terminal.
         err: Receives the progress, where it is a terminal, and the summary.
-        request: Its settings and notes stand in the summary.
+        request: Its seed and its notes are part of the summary.
     """
 
     def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
@@ -56,8 +57,11 @@ class PlainText:
         self._show("")
         if self._line_open:
             self._stream("\n")
-        lines = figures(summary, self._request)
-        lines += [("note", note) for note in self._notes]
+        self._sum_up(figures(summary, self._request))
+
+    def _sum_up(self, lines: Collection[tuple[str, str]]) -> None:
+        """Write figures by name to standard error, and the notes below them."""
+        lines = [*lines, *(("note", note) for note in self._notes)]
         self._say("".join(f"{name:<12}{visible(value)}\n" for name, value in lines))
 
     def _stream(self, text: str) -> None:
@@ -96,8 +100,14 @@ def loading(record: records.Loading) -> str:
     return f"loading: {record.stage} {share} % {record.detail}".rstrip()
 
 
-def figures(summary: Summary, request: Request) -> list[tuple[str, str]]:
-    """The summary as names and values; what never came to be is left out."""
+def figures(summary: Summary, request: Request, only: Collection[str] = ()) -> list[tuple[str, str]]:
+    """The summary as names and values.
+
+    Args:
+        summary: Where the run ended; what it never came to is left out.
+        request: Its seed is one of the figures.
+        only: The names that are wanted; empty for all.
+    """
     lines = []
     if summary.facts is not None:
         lines.append(("model", _model(summary.facts)))
@@ -114,7 +124,7 @@ def figures(summary: Summary, request: Request) -> list[tuple[str, str]]:
     if summary.memory is not None:
         lines.append(("memory", f"{size(summary.memory.peak_bytes)} at its peak"))
     lines.append(("seed", str(request.settings.seed)))
-    return lines
+    return [line for line in lines if not only or line[0] in only]
 
 
 def _kv(kv: records.KVReading) -> str:

@@ -23,7 +23,7 @@ class JsonLines:
 
     Args:
         out: Where to; flushed after each line.
-        request: Its settings and notes stand in the `model` event.
+        request: Its settings and notes are part of the `model` event.
     """
 
     def __init__(self, out: TextIO, request: Request) -> None:

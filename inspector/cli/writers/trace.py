@@ -1,45 +1,24 @@
-"""A score kept as a trace, so that it opens on the screen: `inspector score FILE -o OUT`, `inspector replay OUT`."""
+"""A run kept as a trace, so that it opens on the screen: `inspector score FILE -o OUT`, `inspector replay OUT`."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from engine.errors import EngineError
 from engine.records import ModelFacts, Record
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as, worth_keeping
 from inspector.cli.arguments import Request
-from inspector.cli.generate import Writer
+from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
-from inspector.tools.export.place import free
 
 
-def place(output: str | None, force: bool) -> Path | None:
-    """Where the trace goes, checked before the work of making it; None where none is wanted.
-
-    Args:
-        output: As it was typed.
-        force: Whether a file that is there may be replaced.
-
-    Raises:
-        EngineError: It is standard output, a file is there, or no file can be.
-    """
-    if output is None:
-        return None
-    if output == "-":
-        raise EngineError(
-            "The trace can't go to standard output: the scores do.", "Name a file: -o score.jsonl.gz."
-        )
-    return free(Path(output), force)
-
-
-class ScoreTrace:
-    """Hands everything on to a writer, and keeps what a trace has.
+class TraceWriter:
+    """Hands everything on to another writer, and keeps what a trace has.
 
     Args:
         writer: Receives the records and the summary.
-        request: What is scored.
+        request: The model and the settings.
     """
 
     def __init__(self, writer: Writer, request: Request) -> None:
@@ -69,7 +48,7 @@ class ScoreTrace:
         """Write the trace.
 
         Args:
-            path: As `place` gave it.
+            path: Where to.
             program: Name and version of what writes.
 
         Raises:

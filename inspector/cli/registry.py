@@ -1,0 +1,21 @@
+"""The table of subcommands. Another one is one line here and a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inspector.cli import beam, bench, export, generate, profile, race, replay, score, sessions
+from inspector.cli.subcommand import Subcommand
+
+SUBCOMMANDS: Mapping[str, Subcommand] = {
+    "generate": generate.SUBCOMMAND,
+    "bench": bench.SUBCOMMAND,
+    "race": race.SUBCOMMAND,
+    "profile": profile.SUBCOMMAND,
+    "beam": beam.SUBCOMMAND,
+    "score": score.SUBCOMMAND,
+    "replay": replay.SUBCOMMAND,
+    "sessions": sessions.SUBCOMMAND,
+    "export": export.SUBCOMMAND,
+}
+"""By name, in the order of the help."""

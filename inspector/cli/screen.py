@@ -1,0 +1,152 @@
+"""`inspector` without a subcommand: the screen, with a session that begins or one that is resumed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from engine.breakpoints import CONDITIONS, Breakpoints, Condition
+from engine.errors import EngineError, SettingsError
+from engine.settings import LoadSettings, Settings
+from inspector.cli import terminal
+from inspector.cli.arguments import given, known, request
+from inspector.cli.flags import Parser, add_generation, command_parser
+from inspector.cli.inputs import unescaped
+from inspector.cli.subcommand import Subcommand
+
+if TYPE_CHECKING:
+    from inspector.session.playback import Opening
+
+PURPOSE = "Step through a language model's generation, token by token."
+
+
+def parser() -> Parser:
+    """The parser of `inspector`."""
+    made = command_parser("", PURPOSE, None)
+    made.formatter_class = argparse.RawDescriptionHelpFormatter
+    add_generation(made)
+    instead = "where runs stop, in the place of those that are remembered"
+    add_breakpoints(made.add_argument_group("breakpoints", instead))
+    session = made.add_argument_group("session")
+    resume = "go on with the last session, or with FILE: a path, or a name that `inspector sessions` lists"
+    session.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
+    no_save = "don't save the session as it goes (by default the last 50 are kept; `inspector sessions`)"
+    session.add_argument("--no-save", action="store_true", help=no_save)
+    made.add_argument("--version", action=Version, nargs=0, help="print the version and leave")
+    made.add_argument("stray", nargs="*", help=argparse.SUPPRESS)
+    return made
+
+
+class Version(argparse.Action):
+    """Prints the version and leaves."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+        from inspector.version import version
+
+        try:
+            print(f"inspector {version()}", flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise EngineError(f"The output can't be written: {error.strerror}.") from error
+        parser.exit()
+
+
+def run(args: argparse.Namespace) -> int:
+    """Open the screen.
+
+    Raises:
+        EngineError: There is no terminal, a value is out of range, or there is no such prompt or session.
+    """
+    terminal.check(args.prompt == "-")
+    asked = request(args, default_prompt=True)
+    from inspector.app import InspectorApp
+    from inspector.recordings import sessions
+
+    app = InspectorApp(
+        load=asked.load,
+        settings=asked.settings,
+        prompt=asked.prompt,
+        chat=asked.chat,
+        system=asked.system,
+        echo=asked.echo,
+        engine=None,
+        breakpoints=breakpoints(args),
+        save=None if args.no_save else sessions.folder(),
+        trace=_resumed(args),
+    )
+    return terminal.run(app)
+
+
+SUBCOMMAND = Subcommand(parser, run, PURPOSE)
+"""Of the same form as the others, and the only one without a name."""
+
+
+# ---- breakpoints ------------------------------------------------------------------------------
+
+
+def add_breakpoints(group: argparse._ArgumentGroup) -> None:
+    """The flags of the breakpoints, made from `engine.breakpoints.CONDITIONS`."""
+    for each in CONDITIONS:
+        name, label = f"break_{each.name}", f"{each.label}: {each.help}".replace("%", "%%")
+        if each.kind == "switch":
+            group.add_argument(each.flag, dest=name, action="store_true", default=None, help=label)
+        else:
+            label += r"; \n and \t are escapes" if each.kind == "text" else ""
+            metavar = {"count": "N", "text": "TEXT", "regex": "REGEX"}.get(each.kind, "X")
+            group.add_argument(each.flag, dest=name, type=_value(each), metavar=metavar, help=label)
+    together = "stop only where all of them hold at once"
+    group.add_argument("--break-all", dest="break_all_of", action="store_true", default=None, help=together)
+
+
+def _value(condition: Condition) -> Callable[[str], Any]:
+    """Reads the value of a condition's flag."""
+
+    def read(text: str) -> Any:
+        try:
+            return condition.parse(unescaped(text) if condition.kind == "text" else text)
+        except SettingsError as error:
+            raise argparse.ArgumentTypeError(f"{error.message.removesuffix('.')}") from None
+
+    return read
+
+
+def breakpoints(args: argparse.Namespace) -> Breakpoints | None:
+    """Where runs are to stop; None, where no flag says so, for those that are remembered."""
+    values = given(args)
+    names = {f"break_{each.name}": each.name for each in fields(Breakpoints)}
+    asked = {name: values[flag] for flag, name in names.items() if flag in values}
+    return Breakpoints(**asked) if asked else None
+
+
+# ---- a session that is resumed ----------------------------------------------------------------
+
+
+def _resumed(args: argparse.Namespace) -> Opening | None:
+    """The session to resume, where one is asked for."""
+    if args.resume is None:
+        return None
+    from inspector.recordings import sessions
+    from inspector.session.playback import Opening, checked
+
+    load = _load_given(args)
+    return Opening(checked(sessions.find(args.resume)), live=True, load=load)
+
+
+def _load_given(args: argparse.Namespace) -> dict[str, Any]:
+    """What the flags say of the model of a resumed session; all else comes from the session.
+
+    Raises:
+        EngineError: A flag of the prompt or the sampler was given.
+    """
+    values = {name: value for name, value in vars(args).items() if value not in (None, False)}
+    prompt = ("prompt", "prompt_file", "system_prompt", "ignore_chat_template", "prompt_logprobs", "preset")
+    clash = [name for name in (*prompt, *known(Settings, values)) if name in values]
+    if clash:
+        raise EngineError(
+            f"--resume goes on with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
+            "Leave it out; s changes settings, p begins with another prompt.",
+        )
+    return known(LoadSettings, values)

@@ -1,0 +1,69 @@
+"""What sweeps measured, as tables or as one JSON object."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TextIO
+
+from engine import records
+from engine.records import Swept
+from inspector.cli.arguments import Request
+from inspector.cli.summary import Summary
+from inspector.cli.writers.plain import PlainText
+from inspector.display import visible
+from inspector.tools.sweeps.tables import BAR, tables
+from inspector.widgets.charts import bar
+
+
+class BenchText(PlainText):
+    """Shows how far the measuring is, and writes what came of it.
+
+    Args:
+        out: Receives the figures.
+        err: Receives the progress, where it is a terminal.
+        request: Which model.
+        as_json: One object instead of tables.
+    """
+
+    def __init__(self, out: TextIO, err: TextIO | None, request: Request, *, as_json: bool) -> None:
+        super().__init__(out, err, request)
+        self._json = as_json
+        self._swept: Swept | None = None
+
+    def take(self, record: records.Record, text: str) -> None:
+        """Take in one record."""
+        match record:
+            case records.Measuring():
+                filled = bar(record.done / record.total, BAR).replace(" ", "·")
+                self._show(f"{filled} {record.done}/{record.total} {record.detail}")
+            case Swept():
+                self._swept = record
+            case _:
+                super().take(record, text)
+
+    def end(self, summary: Summary) -> None:
+        """Write the figures; nothing where the measuring was broken off."""
+        self._show("")
+        if self._swept is None:
+            self._say("cancelled: nothing was measured to the end\n")
+            return
+        self._out.write(json.dumps(as_object(self._swept)) + "\n" if self._json else tables(self._swept))
+        self._out.flush()
+        self._say("".join(f"note        {visible(note)}\n" for note in (*self._notes, *self._swept.notes)))
+
+
+def as_object(swept: Swept) -> dict[str, object]:
+    """All that was measured, every single value and the medians, as JSON can hold it."""
+    points = [
+        {
+            "sweep": point.sweep,
+            "at": point.at,
+            "figures": [
+                {"name": each.name, "unit": each.unit, "median": each.median, "values": list(each.values)}
+                for each in point.figures
+            ],
+        }
+        for point in swept.points
+    ]
+    return {**asdict(swept), "how": dict(swept.how), "points": points}

@@ -1,0 +1,135 @@
+"""A race in words and characters: how far it is, for the screen too; its table, chart and verdict."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+from collections.abc import Sequence
+from itertools import pairwise
+
+from engine.records import RaceOpened, RaceStep
+from inspector.scales import milliseconds, ms, size
+from inspector.widgets.charts import bar
+from inspector.widgets.curves import curves, round_top
+
+BAR = 16
+WINDOWS = 12
+"""Lines of the table at most."""
+CHART_ROWS = 10
+LEFT, RIGHT = 10, 26
+"""Cells to the left and right of the chart: the scale, and what each curve is."""
+LEAST_CHART, MOST_CHART = 24, 90
+ROOM = 1.1
+"""Height of the chart over the highest median of a window: single steps beyond it are drawn at its edge."""
+COLUMNS = ("tokens", "cache", "no cache", "times", "cache so far", "no cache so far", "KV held", "KV dropped")
+
+
+def progress(opened: RaceOpened, step: RaceStep) -> str:
+    """How far a race is and how long it still takes, if a pass goes on to take as long a token."""
+    total, done = opened.last - opened.first, step.tokens - opened.first
+    left = opened.last - step.tokens
+    passes = step.uncached_ms / step.tokens * left * (step.tokens + opened.last + 1) / 2
+    rest = milliseconds(passes + left * step.cached_ms)
+    filled = bar(done / total, BAR).replace(" ", "·")
+    return f"{filled} {step.tokens}/{opened.last} tokens, about {rest} left"
+
+
+def report(opened: RaceOpened, steps: Sequence[RaceStep], columns: int) -> str:
+    """The table, the chart, the verdict and how it was measured.
+
+    Args:
+        opened: How the race began.
+        steps: At least one.
+        columns: Of the terminal.
+    """
+    how = textwrap.wrap(
+        opened.how, min(100, max(40, columns - 2)), initial_indent="  ", subsequent_indent="  "
+    )
+    parts = [table(steps), "", *chart(steps, columns), "", *verdict(steps), *how]
+    return "\n".join(parts) + "\n"
+
+
+def table(steps: Sequence[RaceStep]) -> str:
+    """Medians of windows of steps, and the sums at the end of each."""
+    rows = [COLUMNS, *(_row(window) for window in windows(steps))]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(COLUMNS))]
+    return "\n".join(
+        "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows
+    )
+
+
+def windows(steps: Sequence[RaceStep], most: int = WINDOWS) -> list[Sequence[RaceStep]]:
+    """The steps in windows of equal length, as far as that goes."""
+    count = min(most, len(steps))
+    edges = [n * len(steps) // count for n in range(count + 1)]
+    return [steps[low:high] for low, high in pairwise(edges)]
+
+
+def medians(window: Sequence[RaceStep]) -> tuple[float, float]:
+    """Median milliseconds of a window's steps, with the cache and without."""
+    return (
+        statistics.median(step.cached_ms for step in window),
+        statistics.median(step.uncached_ms for step in window),
+    )
+
+
+def _row(window: Sequence[RaceStep]) -> tuple[str, ...]:
+    cached, uncached = medians(window)
+    end = window[-1]
+    span = str(end.tokens) if len(window) == 1 else f"{window[0].tokens}-{end.tokens}"
+    return (
+        span, f"{ms(cached)} ms", f"{ms(uncached)} ms", f"{uncached / cached:.1f}",
+        milliseconds(end.cached_total_ms), milliseconds(end.uncached_total_ms),
+        size(end.kv_bytes), size(end.passed_bytes),
+    )  # fmt: skip
+
+
+def chart(steps: Sequence[RaceStep], columns: int) -> list[str]:
+    """Both lanes' milliseconds a step over the tokens, each curve named at its end."""
+    width = max(LEAST_CHART, min(MOST_CHART, columns - LEFT - RIGHT))
+    lanes = [step.uncached_ms for step in steps], [step.cached_ms for step in steps]
+    ends = [statistics.median(lane[-max(1, len(lane) // 12) :]) for lane in lanes]
+    top = round_top(ROOM * max(max(medians(window)) for window in windows(steps, 2 * WINDOWS)))
+    lines = ["".join(cell.char for cell in line) for line in curves(lanes, width, CHART_ROWS, top)]
+    names = {
+        _line_of(ends[1], top): f" with a cache {ms(ends[1])} ms",
+        _line_of(ends[0], top): f" without one {ms(ends[0])} ms",
+    }
+    if len(names) == 1:  # too close for two lines
+        names = {_line_of(ends[0], top): f" with {ms(ends[1])}, without {ms(ends[0])} ms"}
+    marks = {0: ms(top), CHART_ROWS // 2: ms(top / 2), CHART_ROWS - 1: "0"}
+    rows = [
+        f"{marks.get(n, ''):>{LEFT - 2}} {'┤' if n in marks else '│'}{line}{names.get(n, '')}".rstrip()
+        for n, line in enumerate(lines)
+    ]
+    first, last = str(steps[0].tokens), str(steps[-1].tokens)
+    foot = f"{first}{'tokens':^{max(0, width - len(first) - len(last))}}{last}"
+    return ["  ms a step", *rows, " " * (LEFT - 1) + "└" + "─" * width, " " * LEFT + foot]
+
+
+def _line_of(value: float, top: float) -> int:
+    return CHART_ROWS - 1 - min(CHART_ROWS - 1, int(value / top * CHART_ROWS))
+
+
+def verdict(steps: Sequence[RaceStep]) -> list[str]:
+    """What came of it, in sentences."""
+    begin, end = medians(windows(steps)[0]), medians(windows(steps)[-1])
+    last, unequal = steps[-1], [step.tokens for step in steps if not step.equal]
+    largest = max(step.largest_difference for step in steps)
+    logits = f"logits differ by {largest:.2g} at most" if largest else "so are the logits, bit for bit"
+    count = len(steps)
+    ids = (
+        f"all {count} equal"
+        if not unequal
+        else f"{len(unequal)} of {count} differ, first after {unequal[0]} tokens"
+    )
+    return [
+        f"with a cache    {ms(begin[0])} ms a step at the beginning, {ms(end[0])} ms at the end:"
+        f" {end[0] / begin[0]:.2f} times",
+        f"without one     {ms(begin[1])} ms at the beginning, {ms(end[1])} ms at the end:"
+        f" {end[1] / begin[1]:.2f} times",
+        f"all steps       {milliseconds(last.cached_total_ms)} with a cache,"
+        f" {milliseconds(last.uncached_total_ms)} without:"
+        f" {last.uncached_total_ms / last.cached_total_ms:.1f} times",
+        f"token ids       {ids}; {logits}",
+    ]

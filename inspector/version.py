@@ -1,0 +1,13 @@
+"""Which version of the program runs. Standard library alone."""
+
+from __future__ import annotations
+
+
+def version() -> str:
+    """The installed version; `unknown` in a checkout that was not installed."""
+    from importlib import metadata  # slow to import, and only wanted here
+
+    try:
+        return metadata.version("mlx-inspector")
+    except metadata.PackageNotFoundError:
+        return "unknown"

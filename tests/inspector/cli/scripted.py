@@ -1,0 +1,140 @@
+"""A subcommand run on a backend that answers from a script."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from engine import commands, records
+from engine.commands import Command
+from engine.records import Record
+from engine.settings import LoadSettings, Settings
+from inspector.cli import driver, generate
+from inspector.cli.arguments import Request
+from tests.inspector import fakes
+
+Answers = dict[type[Command], Sequence[Record]]
+
+
+class Terminal(io.StringIO):
+    """Standard output or error that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class ScriptedBackend:
+    """Answers each command with records that were made before, and its end."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self.emit: Callable[[Record], None] = lambda record: None
+        self.sent: list[Command] = []
+        self.interrupt: type[Command] | None = None
+        """The command at which the person presses Ctrl-C, after its first record."""
+        self.closed = 0
+        self.joins = True
+
+    def start(self) -> None:
+        self.emit(records.Loading("import", 0, 0, "mlx"))
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+        if isinstance(command, commands.Cancel):
+            return
+        for record in self.answers.get(type(command), ()):
+            self.emit(record)
+            if isinstance(command, self.interrupt or ()):
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+        self.emit(records.Ended(command.kind, id=command.id))
+
+    def close(self, timeout: float = 2.0) -> bool:
+        self.closed += 1
+        return self.joins
+
+
+class ScriptedRun:
+    """One run of a subcommand on a script."""
+
+    def __init__(
+        self,
+        request: Request,
+        answers: Answers,
+        then: Sequence[Command] = (),
+        writer: Callable[..., driver.Writer] = generate.writer,
+    ) -> None:
+        self.request, self.then, self.writer = request, then, writer
+        self.backend = ScriptedBackend(answers)
+        self.out: io.StringIO = io.StringIO()
+        self.err: io.StringIO = io.StringIO()
+
+    def go(self) -> driver.Outcome:
+        """Run it."""
+
+        def make(emit: Callable[[Record], None]) -> ScriptedBackend:
+            self.backend.emit = emit
+            return self.backend
+
+        writer = self.writer(self.request, self.out, self.err)
+        outcome = driver.drive(self.request, writer, self.then, make)
+        assert self.backend.closed == 1
+        return outcome
+
+    @property
+    def kinds(self) -> list[str]:
+        """The commands that were sent."""
+        return [type(command).__name__ for command in self.backend.sent]
+
+    @property
+    def lines(self) -> list[str]:
+        """What was written."""
+        return self.out.getvalue().splitlines()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What was written as JSON lines."""
+
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} is not JSON")
+
+        return [json.loads(line, parse_constant=refuse) for line in self.lines]
+
+
+class Run(ScriptedRun):
+    """One run of `inspector generate`."""
+
+    def __init__(self, answers: Answers, jsonl: bool = True, **settings: Any) -> None:
+        asked = Settings(seed=7, **settings)
+        request = Request(LoadSettings(), asked, "Once upon a time,", False, jsonl=jsonl, notes=("a note",))
+        super().__init__(request, answers, [commands.Run()])
+
+
+def script(
+    steps: int = 5, reason: records.FinishReason = "length", detail: str = "5 tokens", **facts: Any
+) -> Answers:
+    """A generation of the hand-made story."""
+    session = fakes.Session()
+    loaded, opened, taken = session.load(**facts), session.open(), session.steps(steps)
+    return {
+        commands.Load: answer(loaded),
+        commands.Prefill: answer(opened),
+        commands.Run: [*answer(taken), session.finish(reason, detail)],
+    }
+
+
+def answer(made: Sequence[Record]) -> list[Record]:
+    """Records without the ends of commands: the backend on the script adds those."""
+    return [record for record in made if not isinstance(record, records.Ended)]
+
+
+def with_texts(answers: Answers, texts: Sequence[str]) -> Answers:
+    """The same generation, its steps saying other texts."""
+    steps = [record for record in answers[commands.Run] if isinstance(record, records.Step)]
+    told = [replace(step, text=text) for step, text in zip(steps, texts, strict=True)]
+    return {**answers, commands.Run: [*told, answers[commands.Run][-1]]}

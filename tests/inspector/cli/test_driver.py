@@ -1,0 +1,113 @@
+"""The driver on a scripted backend: the order of the commands, exit statuses, interruptions."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import signal
+
+import pytest
+
+from engine import commands, records
+from engine.commands import Command
+from inspector.cli.driver import Outcome
+from tests.inspector.cli.scripted import Run, script
+
+
+def test_the_settings_come_before_the_prompt() -> None:
+    run = Run(script())
+    run.go()
+    assert run.kinds == ["Load", "Configure", "Prefill", "Run"]
+    assert run.backend.sent[1] == commands.Configure(run.request.settings)
+
+
+# ---- failures ---------------------------------------------------------------------------------
+
+
+def test_an_expected_failure_is_bad_input() -> None:
+    failure = records.Failure("Load", "No such directory: x.", "Check the path's spelling.")
+    run = Run({commands.Load: [failure]})
+    assert run.go() == Outcome(2, failure)
+    assert run.out.getvalue() == ""
+    assert len(run.backend.sent) == 1
+
+
+def test_an_unexpected_failure_is_a_fault() -> None:
+    failure = records.Failure("Run", "boom", "report it", expected=False, trace="Traceback ...")
+    run = Run({**script(), commands.Run: [failure]})
+    assert run.go() == Outcome(1, failure)
+    assert [event["event"] for event in run.events][-1] == "prompt"
+
+
+class Full(io.StringIO):
+    def __init__(self, error: OSError, writes: int) -> None:
+        super().__init__()
+        self.error, self.writes = error, writes
+
+    def write(self, text: str) -> int:
+        self.writes -= 1
+        if self.writes < 0:
+            raise self.error
+        return super().write(text)
+
+
+def test_a_closed_pipe_ends_it_quietly() -> None:
+    run = Run(script())
+    run.out = Full(BrokenPipeError(), 2)
+    assert run.go() == Outcome(0)
+    assert len(run.events) == 2
+
+
+def test_a_full_disk_is_told() -> None:
+    run = Run(script())
+    run.out = Full(OSError(errno.ENOSPC, "No space left on device"), 0)
+    outcome = run.go()
+    assert outcome.code == 2
+    assert outcome.failure is not None
+    assert outcome.failure.message == "The output can't be written: No space left on device."
+
+
+# ---- Ctrl-C -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [commands.Load, commands.Prefill, commands.Run])
+def test_an_interrupt_ends_with_the_end_event_and_130(command: type[Command]) -> None:
+    run = Run(script())
+    run.backend.interrupt = command
+    before = signal.getsignal(signal.SIGINT)
+    assert run.go() == Outcome(130)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert run.backend.sent[-1] == commands.Cancel(run.backend.sent[-2].id)
+    end = run.events[-1]
+    assert (end["event"], end["finish_reason"]) == ("end", "cancelled")
+    assert end["steps"] == (1 if command is commands.Run else 0)
+    assert (end["ttft_ms"] is None) == (command is not commands.Run)
+
+
+def test_a_second_interrupt_breaks_in() -> None:
+    class Stuck(io.StringIO):
+        def write(self, text: str) -> int:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            return super().write(text)
+
+    run = Run(script())
+    run.out = Stuck()
+    assert run.go() == Outcome(130)
+
+
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run = Run(script())
+        run.backend.interrupt = commands.Configure
+        assert run.go() == Outcome(0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_engine_that_does_not_end_is_told() -> None:
+    run = Run(script())
+    run.backend.joins = False
+    assert run.go() == Outcome(0, joined=False)

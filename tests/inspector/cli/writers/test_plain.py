@@ -1,0 +1,91 @@
+"""A generation as plain text, for pipes and for terminals, with its progress and its figures."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+
+from engine import commands, records
+from inspector.cli.driver import Outcome
+from inspector.cli.summary import Tally
+from inspector.cli.writers.plain import ERASE, PlainText, for_terminal, loading
+from tests.inspector import fakes
+from tests.inspector.cli.scripted import Run, Terminal, script, with_texts
+
+
+def test_plain_text_streams_and_sums_up() -> None:
+    run = Run(script(), jsonl=False)
+    assert run.go() == Outcome(0)
+    assert run.out.getvalue() == " there was a little girl\n"
+    lines = dict(line.split(maxsplit=1) for line in run.err.getvalue().splitlines())
+    assert lines["model"].startswith("pocket: llama, 8 layers, 7.34 M parameters")
+    assert lines["finished"] == "length: 5 tokens"
+    assert lines["seed"] == "7"
+    assert lines["note"] == "a note"
+    assert "\x1b" not in run.err.getvalue()
+
+
+def test_pipelined_steps_are_called_so() -> None:
+    answers = script()
+    steps = [record for record in answers[commands.Run] if isinstance(record, records.Step)]
+    run_on = [replace(step, ms=replace(step.ms, pipelined=True)) for step in steps]
+    answers[commands.Run] = [*run_on, answers[commands.Run][-1]]
+    run = Run(answers)
+    run.go()
+    assert run.events[-1]["pipelined"] is True
+    run = Run(answers, jsonl=False)
+    run.go()
+    assert re.search(r"^each token .* tok/s, pipelined$", run.err.getvalue(), re.MULTILINE)
+
+
+def test_a_pipe_gets_the_text_as_it_is_and_a_terminal_what_it_may_show() -> None:
+    answers = with_texts(script(steps=2), ["\x1b[31mred", "\n\tnext\x9b"])
+    piped = Run(answers, jsonl=False)
+    piped.go()
+    assert piped.out.getvalue() == "\x1b[31mred\n\tnext\x9b\n"
+    shown = Run(answers, jsonl=False)
+    shown.out = Terminal()
+    shown.go()
+    assert shown.out.getvalue() == "␛[31mred\n\tnext‹009B›\n"
+
+
+def test_no_model_text_is_obeyed_by_a_terminal() -> None:
+    for piece in fakes.HOSTILE:
+        shown = for_terminal(fakes.raw_of(piece).decode("utf-8", "surrogatepass"))
+        assert not any((ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) < 0xA0 for char in shown)
+        assert not set(shown) & set("\u202e\u202c\u200b\u200d")
+
+
+def test_progress_is_for_terminals() -> None:
+    run = Run(script(), jsonl=False)
+    run.err = Terminal()
+    run.go()
+    assert "loading: import mlx" in run.err.getvalue()
+    assert "prefill 3/5" in run.err.getvalue()
+    assert loading(records.Loading("download", 5, 20, "some/model")) == "loading: download 25 % some/model"
+
+
+def test_progress_is_taken_away_before_the_text_and_no_text_with_it() -> None:
+    both = Terminal()
+    run = Run(script(), jsonl=False)
+    run.out = run.err = both
+    run.go()
+    shown = both.getvalue().rpartition(ERASE)[2]
+    assert shown.startswith(" there was a little girl\nmodel ")
+
+
+def test_a_closed_standard_error_does_not_end_the_text() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    for err in (Gone(), None):
+        out = io.StringIO()
+        request = Run({}, jsonl=False).request
+        writer = PlainText(out, err, request)
+        tally = Tally(request.settings)
+        for record in script()[commands.Run]:
+            writer.take(record, tally.take(record))
+        writer.end(tally.summary())
+        assert out.getvalue() == " there was a little girl\n"

@@ -1,0 +1,53 @@
+"""What a step costs, as tables of characters."""
+
+from __future__ import annotations
+
+from engine.records import KVCompared, KVCost, Profiled, ProfilePart, RooflineMeasured, Work
+from inspector.tools.costs.tables import by_role, kv_table, profile_table, roofline_table
+
+PROFILED = Profiled(
+    node=9, tokens=40, repeats=5, fenced_ms=10.0, unfenced_ms=8.0, how="As it was.",
+    parts=(
+        ProfilePart("model.embed", "embedding", None, 0.5),
+        ProfilePart("model.layers.0.norm", "norm", 0, 0.5),
+        ProfilePart("model.layers.0.attn", "attention", 0, 3.0),
+        ProfilePart("model.layers.0.mlp", "mlp", 0, 4.0),
+        ProfilePart("model.layers.0.strange", "other", 0, 0.5),
+        ProfilePart("model.norm", "norm", None, 0.5),
+    ),
+)  # fmt: skip
+COST = KVCost(16, None, 4096, 4096, 8192, 0.0, 0.0, True, 5.0)
+
+
+def test_parts_are_summed_by_what_they_do_and_the_unknown_ones_keep_their_path() -> None:
+    assert by_role(PROFILED) == [
+        ("embedding", 0.5), ("norms", 1.0), ("attention", 3.0), ("MLP", 4.0), ("model.layers.0.strange", 0.5),
+        ("other", 1.0),
+    ]  # fmt: skip
+    assert sum(ms for _, ms in by_role(PROFILED)) == PROFILED.fenced_ms
+    head, *rows = profile_table(PROFILED)
+    assert head == "One step after 40 tokens: 8.0 ms; 10.0 ms with fences"
+    assert rows[3].split()[:4] == ["MLP", "4.000", "ms", "40.0%"]
+    assert rows[-1].split() == ["0", "0.500", "3.000", "4.000", "0.500", "8.000"]
+
+
+def test_the_roofline_tells_both_forwards_and_the_limits() -> None:
+    decode = Work(1, 41, 10_000_000, 0, 20_000_000, 10.0)
+    prefill = Work(40, 40, 10_000_000, 0, 800_000_000, 100.0)
+    found = RooflineMeasured(
+        9, 4.0, "an array", 16.0, "a product", decode, prefill, 10_000_000, "So.", ("A note.",)
+    )
+    told = roofline_table(found)
+    assert told[2].split()[-4:] == ["2", "1", "2", "25%"]  # 2 of min(16, 4 x 2) GFLOP/s
+    assert told[3].split()[-4:] == ["80", "0.1", "8", "50%"]
+    assert "ridge   4 operations a byte" in told[6]
+    assert told[-1].strip() == "note    A note."
+
+
+def test_quantized_kv_is_told_or_refused() -> None:
+    eight = KVCost(8, 64, 2176, 2176, 4352, 0.25, 0.05, False, 6.0, note="Some stay.")
+    four = KVCost(4, None, 0, 0, 0, 0.0, 0.0, False, 0.0, refused="The heads have 16 numbers.")
+    told = kv_table(KVCompared(9, 41, (COST, eight, four), "words", True))
+    assert told[2].split()[:6] == ["16", "·", "4,096", "B", "4,096", "B"]
+    assert told[3].split()[-3:] == ["0.25", "0.05", "another"]
+    assert told[4:] == ["  4 bits: The heads have 16 numbers.", "  Some stay."]
