@@ -102,7 +102,7 @@ class InspectorApp(App[int]):
         self._tools = tools
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
-        self._started = self._engine_runs = False
+        self._engine_runs = False
         self._due = 0.0
         self._filter = ControlFilter()
 
@@ -141,7 +141,6 @@ class InspectorApp(App[int]):
         self.set_interval(FRAME, self._tick)
 
     def _start(self) -> None:
-        self._started = True
         for problem in self._saved_breakpoints.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
         if self._trace is not None:

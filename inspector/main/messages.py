@@ -1,4 +1,4 @@
-"""What panels say to the main screen, whichever of them it is."""
+"""What panels say: to the actions of the tool that takes it."""
 
 from __future__ import annotations
 
@@ -7,32 +7,38 @@ from typing import ClassVar
 from textual.message import Message
 
 
-class CandidateChosen(Message):
+class ToolMessage(Message):
+    """Base of what a panel says to a tool's actions."""
+
+    tool: ClassVar[str]
+    """Id of the tool."""
+
+
+class CandidateChosen(ToolMessage):
     """The highlighted candidate was clicked: take it."""
 
+    tool = "branching"
+
     def __init__(self, id: int) -> None:
         self.id = id
         super().__init__()
 
 
-class CandidateClicked(Message):
+class CandidateClicked(ToolMessage):
     """Another candidate was clicked: highlight it."""
 
+    tool = "branching"
+
     def __init__(self, id: int) -> None:
         self.id = id
         super().__init__()
 
 
-class SlotSelected(Message):
+class SlotSelected(ToolMessage):
     """A token was clicked: look at it."""
+
+    tool = "looking"
 
     def __init__(self, slot: int) -> None:
         self.slot = slot
         super().__init__()
-
-
-class ToolMessage(Message):
-    """Base of what a tool's panel says to the tool's actions."""
-
-    tool: ClassVar[str]
-    """Id of the tool."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from inspect import isawaitable
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
 from textual import on
@@ -23,14 +22,15 @@ from inspector.main.actions.looking import LOOKING
 from inspector.main.actions.screen import screen_tool
 from inspector.main.actions.setup import SETTING_UP
 from inspector.main.actions.transport import TRANSPORT
-from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place, layout_for
+from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place
 from inspector.main.caption import CaptionLine
 from inspector.main.dialogs.help import HelpDialog
 from inspector.main.key_help import keys_markdown
 from inspector.main.keyline import KeyLine
-from inspector.main.messages import CandidateChosen, CandidateClicked, SlotSelected, ToolMessage
+from inspector.main.messages import ToolMessage
 from inspector.main.opening import OpeningPanel, no_text
 from inspector.main.palette import KeyCommands
+from inspector.main.panel_layout import PanelLayout
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine
 from inspector.main.panels.kv import KVPanel
@@ -91,7 +91,7 @@ class MainScreen(Screen[None]):
         """State and actions of each tool, by its id."""
         self._bindings = BindingsMap(key.binding for key in self.table.keys)
         self._stale = False
-        self._arranged: tuple[Layout, frozenset[str], bool, bool] | None = None
+        self._panel_layout = PanelLayout(self, self.arrangement, self.actions)
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
@@ -136,7 +136,8 @@ class MainScreen(Screen[None]):
         self._stale = False
         timeline, setup = self.controller.timeline, self.controller.setup
         self.query_one(HeaderLine).show(timeline, setup.settings)
-        if no_text(timeline):
+        self._panel_layout.waiting = no_text(timeline)
+        if self._panel_layout.waiting:
             self.query_one(OpeningPanel).show(timeline, setup)
         self.panel(TimingPanel).kept_bytes = setup.load.kept_logits_mib * 2**20
         self.panel(TextPanel).show(timeline)
@@ -149,7 +150,7 @@ class MainScreen(Screen[None]):
         self.query_one(CaptionLine).show(self.controller.transport, timeline)
         self.status.show(self.controller, self._whereabouts(), self._tool.situation if self._tool else "")
         self.query_one(KeyLine).show(timeline, self._tool)
-        self._arrange()
+        self._panel_layout.apply()
         for actions in self.actions.values():
             actions.shown()
 
@@ -177,7 +178,7 @@ class MainScreen(Screen[None]):
         return self.query_one(kind)
 
     def _whereabouts(self) -> str:
-        if self.layout_now is Layout.SINGLE:
+        if self._panel_layout.now is Layout.SINGLE:
             place = self.arrangement.number + 1
             return f"{place}/{len(self.arrangement.panels)} {self.arrangement.name}"
         return self.controller.transport.whereabouts
@@ -198,14 +199,10 @@ class MainScreen(Screen[None]):
             return
         for actions in self.actions.values():
             actions.pressed(id)
-        instead = self._tool_actions.instead if self._tool_actions else {}
-        done: Awaitable[None] | None
-        if id in instead:
-            instead[id]()
-            done = None
-        else:
-            done = key.run(self.actions[self.table.tool(id).id])
-        if isawaitable(done):
+        current = self.actions.get(self.arrangement.current)
+        if current is not None and id in current.instead:
+            current.instead[id]()
+        elif (done := key.run(self.actions[self.table.tool(id).id])) is not None:
             await done
 
     @property
@@ -213,64 +210,20 @@ class MainScreen(Screen[None]):
         """The tool whose panel is the current one."""
         return next((tool for tool in self.table.tools if tool.id == self.arrangement.current), None)
 
-    @property
-    def _tool_actions(self) -> ToolActions | None:
-        return self.actions.get(self.arrangement.current)
-
     # ---- panels -----------------------------------------------------------------------------
-
-    @property
-    def layout_now(self) -> Layout:
-        """How the panels are arranged now."""
-        return layout_for(*self.app.size, self.arrangement.enlarged)
 
     def on_resize(self) -> None:
         """Another size may be another arrangement."""
         self.changed()
 
-    def _arrange(self) -> None:
-        waiting, shown, trying = no_text(self.controller.timeline), self.shown, self._in_dialog is not None
-        arranged = (self.layout_now, shown, waiting, trying)
-        if arranged != self._arranged:
-            self._arranged = arranged
-            self._place(self.layout_now, shown, waiting, trying)
-        self._focus_current()
-
-    @property
-    def _in_dialog(self) -> str | None:
-        """The tool that has a dialog open which leaves its panel in sight."""
-        return next((id for id, actions in self.actions.items() if actions.in_dialog), None)
-
     @property
     def shown(self) -> frozenset[str]:
         """Ids of the panels that are, or are about to be, on screen."""
-        side = None if no_text(self.controller.timeline) else self._in_dialog or self.arrangement.open_side
-        shown = self.arrangement.shown(self.layout_now, side)
-        low = self._in_dialog and self.layout_now is Layout.STACK and self.app.size.height < 32
-        return shown - {self.arrangement.text} if low else shown
-
-    def _place(self, layout: Layout, shown: frozenset[str], waiting: bool, trying: bool) -> None:
-        for kind in Layout:
-            self.set_class(kind is layout, f"-{kind.value}")
-        places = {panel.place for panel in self.arrangement.panels if panel.id in shown}
-        self.set_class(waiting, "-waiting")
-        self.set_class(trying, "-trying")
-        self.set_class(Place.BELOW in places and Place.SIDE not in places, "-wide-below")
-        for panel in self.arrangement.panels:
-            text = panel.id == self.arrangement.text
-            self.query_one(f"#{panel.id}").display = panel.id in shown and not (waiting and text)
-        self.query_one(OpeningPanel).display = waiting and self.arrangement.text in shown
-
-    def _focus_current(self) -> None:
-        current = self.arrangement.current
-        waiting = current == self.arrangement.text and no_text(self.controller.timeline)
-        name = "opening" if waiting else current
-        if self.focused is None or self.focused.id != name:
-            self.set_focus(self.query_one(f"#{name}"), scroll_visible=False)
+        return self._panel_layout.shown
 
     def go_to(self, panel: str) -> None:
         """Make a panel the current one."""
-        self.arrangement.go(panel, self.layout_now)
+        self.arrangement.go(panel, self._panel_layout.now)
         self.answer()
 
     def toggle(self, panel: str) -> None:
@@ -294,23 +247,6 @@ class MainScreen(Screen[None]):
             panel.id == focused for panel in self.arrangement.panels
         ):
             self.go_to(str(focused))
-
-    # ---- messages of the panels -------------------------------------------------------------
-
-    @on(CandidateChosen)
-    def _candidate_chosen(self, message: CandidateChosen) -> None:
-        if self.controller.stepping:
-            self.answer(self.controller.navigation.choose(message.id))
-
-    @on(CandidateClicked)
-    def _candidate_clicked(self, message: CandidateClicked) -> None:
-        self.panel(CandidatesPanel).highlight(message.id)
-        self.changed()
-
-    @on(SlotSelected)
-    def _slot_selected(self, message: SlotSelected) -> None:
-        self.controller.timeline.select(message.slot)
-        self.answer()
 
     @on(ToolMessage)
     def _tool_message(self, message: ToolMessage) -> None:

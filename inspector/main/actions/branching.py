@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.main.messages import CandidateChosen, CandidateClicked, ToolMessage
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.tool import BRANCH, Hint, Key, Needs, Tool, ToolActions
 
@@ -15,6 +16,14 @@ class BranchActions(ToolActions):
         """Highlight another candidate."""
         self.host.panel(CandidatesPanel).move(by)
         self.host.changed()
+
+    def hear(self, message: ToolMessage) -> None:
+        """Highlight the candidate that was clicked, or take it."""
+        if isinstance(message, CandidateClicked):
+            self.host.panel(CandidatesPanel).highlight(message.id)
+            self.host.changed()
+        elif isinstance(message, CandidateChosen) and self.controller.stepping:
+            self.host.answer(self.controller.navigation.choose(message.id))
 
     def choose(self) -> None:
         """Take the highlighted candidate where the person looks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspector.main.dialogs.jump import JumpDialog
+from inspector.main.messages import SlotSelected, ToolMessage
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.tool import LOOK, Hint, Key, Needs, Tool, ToolActions, When
@@ -16,6 +17,12 @@ class LookActions(ToolActions):
         """Look at a token further back or ahead."""
         self.timeline.walk(by)
         self.host.answer()
+
+    def hear(self, message: ToolMessage) -> None:
+        """Look at the token that was clicked."""
+        if isinstance(message, SlotSelected):
+            self.timeline.select(message.slot)
+            self.host.answer()
 
     def first(self) -> None:
         """Look at the first token of the completion, then of the prompt."""

@@ -232,7 +232,7 @@ def test_searching_finds_what_was_recorded(path):
         asked = commands.FindTokens(rig.timeline.before, "#" + str(rig.timeline.next.candidates[0].id))
         told = []
         rig.app.controller.client.listeners.append(told.append)
-        rig.app.recorded.send(asked)
+        rig.app.controller.client.backend.send(asked)
         await rig.pilot.pause(0.1)
         found = next(record for record in told if type(record).__name__ == "TokensFound")
         assert [each.id for each in found.matches] == [rig.timeline.next.candidates[0].id]
