@@ -31,6 +31,14 @@ class SlotSelected(Message):
         super().__init__()
 
 
+class StepClicked(Message):
+    """A step was clicked, in the table or in the strip under it."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        super().__init__()
+
+
 class ToolMessage(Message):
     """Base of what a tool's panel says to the tool's actions."""
 
