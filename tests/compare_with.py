@@ -14,7 +14,7 @@ version, and the seed where a subcommand draws one. Exit status: 0 all is equal,
 where), 2 a side could not be run. One to two minutes on two cores.
 
 `--keep OUT` keeps the files in OUT/this and OUT/other. A commit whose commands have other names needs a line
-in `Names`.
+in `Names`. A picture of a commit before `picture.SETTLING` may differ by a scrolled row: run it again.
 """
 
 from __future__ import annotations
