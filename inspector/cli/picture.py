@@ -16,6 +16,9 @@ from inspector.state.timeline import Timeline
 from inspector.tools.export import Recording, figures
 from inspector.tools.export.svg import alone
 
+SETTLING = 8
+"""Drawn at most so many times, until two in a row are alike: a panel that got its size may scroll or fold only then."""
+
 
 class IdleBackend:
     """Answers nothing: what is shown was recorded."""
@@ -68,8 +71,14 @@ async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> 
         client.outstanding.clear()
         client.timeline = _timeline(recording)
         app.main.show()
-        await pilot.pause()
-        return alone(app.export_screenshot(title=figures.title(recording)))
+        before, title = "", figures.title(recording)
+        for _ in range(SETTLING):
+            await pilot.pause()
+            drawn = app.export_screenshot(title=title)
+            if drawn == before:
+                break
+            before = drawn
+        return alone(drawn)
 
 
 def _timeline(recording: Recording) -> Timeline:

@@ -42,3 +42,12 @@ class SlotSelected(ToolMessage):
     def __init__(self, slot: int) -> None:
         self.slot = slot
         super().__init__()
+
+
+class StepClicked(Message):
+    """A step was clicked, in the table or in the strip under it."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        super().__init__()
+

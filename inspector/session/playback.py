@@ -36,7 +36,7 @@ class Opening:
     """Fields of the recorded `LoadSettings` that are replaced when it goes on live."""
 
 
-class Stage(Protocol):
+class PlaybackHost(Protocol):
     """Where recordings are shown."""
 
     def emit(self, record: Record) -> None:
@@ -63,7 +63,7 @@ class Playback:
     """
 
     def __init__(
-        self, controller: Controller, recorder: Recorder, live: Callable[[], Backend], stage: Stage
+        self, controller: Controller, recorder: Recorder, live: Callable[[], Backend], stage: PlaybackHost
     ) -> None:
         self._controller, self._live, self._stage = controller, live, stage
         self.recorder = recorder

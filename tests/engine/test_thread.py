@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -274,15 +276,44 @@ def test_closing_before_the_start_is_fine() -> None:
     assert EngineThread(lambda _: None).close()
 
 
-def test_importing_the_thread_imports_no_mlx() -> None:
-    code = (
-        "import sys, engine.thread, engine.commands, engine.records, engine.wire\n"
-        "print([m for m in sys.modules if m.split('.')[0] in ('mlx', 'mlx_lm', 'numpy', 'textual', 'rich')])"
-    )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        == "[]\n"
-    )
+FACE = {
+    "beam_settings",
+    "breakpoints",
+    "commands",
+    "errors",
+    "records",
+    "settings",
+    "stalls",
+    "sweep_settings",
+    "task",
+}
+FACE |= {"thread", "timing", "token_query", "trace", "tree", "wire"}
+"""What a screen may import; the contracts in pyproject.toml have the same list."""
+
+
+def test_importing_the_engines_face_loads_no_library() -> None:
+    """Of the libraries at run time: import-linter reads imports, and doesn't see what importing an import brings."""
+    code = f"""
+import sys
+before = {{*sys.modules}}
+import {", ".join(f"engine.{name}" for name in sorted(FACE))}
+came = {{name.split(".")[0] for name in sys.modules.keys() - before}}
+print(sorted(came - sys.stdlib_module_names))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['engine']\n"
+
+
+def test_the_contracts_name_the_same_face() -> None:
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    contracts = tomllib.loads(text)["tool"]["importlinter"]["contracts"]
+    lists = [contract for contract in contracts if contract["type"] == "whitelist"]
+    sources = {name for contract in lists for name in contract["source_modules"]} - {"inspector"}
+    [screen] = [
+        contract["allowed_modules"] for contract in lists if contract["source_modules"] == ["inspector"]
+    ]
+    assert sources == {f"engine.{name}" for name in FACE}
+    assert {name for name in screen if name.startswith("engine")} == sources
 
 
 def test_the_engine_imports_no_screen() -> None:

@@ -135,6 +135,6 @@ def test_an_application_that_never_started_closes_nothing():
 
 
 def test_the_screen_is_imported_without_mlx():
-    code = "import sys, inspector.app; print({'mlx', 'mlx_lm', 'transformers'} & {*sys.modules})"
+    code = "import sys, inspector.app; print({'mlx', 'mlx_lm', 'transformers', 'numpy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -14,7 +14,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.content import Content
-from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -23,7 +22,7 @@ from textual.widget import Widget
 from engine.records import Step
 from inspector import scales
 from inspector.display import pad, token_label, truncate
-from inspector.main.messages import SlotSelected
+from inspector.main.messages import SlotSelected, StepClicked
 from inspector.main.panels.series import Series
 from inspector.main.panels.strip import StepStrip
 from inspector.state.timeline import Timeline
@@ -82,13 +81,6 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         scrollbar-background-hover: $background; scrollbar-background-active: $background;
     }
     """
-
-    class StepClicked(Message):
-        """A row was clicked."""
-
-        def __init__(self, index: int) -> None:
-            self.index = index
-            super().__init__()
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +153,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
         if at is not None and at.y >= 1 and (row := self.scroll_offset.y + at.y - 1) < self._shown[1]:
-            self.post_message(self.StepClicked(row))
+            self.post_message(StepClicked(row))
 
     # ---- drawing ----------------------------------------------------------------------------
 
@@ -317,9 +309,8 @@ One row for each token that was generated, and what it cost.
         if not same(subtitle, self._subtitle):
             self._subtitle = self.border_subtitle = subtitle
 
-    @on(StepsTable.StepClicked)
-    @on(StepStrip.StepClicked)
-    def _step_clicked(self, message: StepsTable.StepClicked | StepStrip.StepClicked) -> None:
+    @on(StepClicked)
+    def _step_clicked(self, message: StepClicked) -> None:
         message.stop()
         if self._timeline is not None:
             self.post_message(SlotSelected(self._timeline.boundary + message.index))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.message import Message
 
 from inspector import scales
+from inspector.main.messages import StepClicked
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import area, window
@@ -17,13 +17,6 @@ _LABEL = 12
 
 class StepStrip(Canvas):
     """The strip under the table of steps."""
-
-    class StepClicked(Message):
-        """A column was clicked."""
-
-        def __init__(self, index: int) -> None:
-            self.index = index
-            super().__init__()
 
     metric = scales.METRIC["surprisal"]
     """What is drawn; `redraw` after another was set."""
@@ -63,7 +56,7 @@ class StepStrip(Canvas):
             return
         shown = self._window(self.timeline, self.size.width)
         if at.x - _LABEL < len(shown):
-            self.post_message(self.StepClicked(shown[at.x - _LABEL]))
+            self.post_message(StepClicked(shown[at.x - _LABEL]))
 
 
 def _columns(row: str, inks: list[Style]) -> Row:

@@ -225,8 +225,8 @@ class BeamScreen(ToolScreen[int]):
 
     # ---- searching --------------------------------------------------------------------------
 
-    @on(BeamForm.Submitted)
-    def _begin(self, message: BeamForm.Submitted) -> None:
+    @on(BeamForm.SearchSubmitted)
+    def _begin(self, message: BeamForm.SearchSubmitted) -> None:
         self.control.begin(message.settings)
         self._setting, self.at, self.node, self._rows = False, None, None, 0
         self.set_focus(None)
@@ -267,8 +267,8 @@ class BeamScreen(ToolScreen[int]):
             self.node = self.listed[place].node if place else None
         self._say()
 
-    @on(BeamTable.Pointed)
-    def _pointed(self, message: BeamTable.Pointed) -> None:
+    @on(BeamTable.BeamPointed)
+    def _pointed(self, message: BeamTable.BeamPointed) -> None:
         if self.entry is not None and message.node == self.entry.node:
             self.action_go()
         elif any(entry.node == message.node for entry in self.listed):

@@ -53,7 +53,7 @@ class BeamTable(Canvas):
 
     DEFAULT_CSS = panel_css("BeamTable")
 
-    class Pointed(Message):
+    class BeamPointed(Message):
         """A beam was clicked."""
 
         def __init__(self, node: int) -> None:
@@ -160,7 +160,7 @@ class BeamTable(Canvas):
         """Point at the beam that was clicked."""
         place = event.get_content_offset_capture(self).y - 1 + self._top
         if 0 <= place < len(self.entries) and event.get_content_offset_capture(self).y > 0:
-            self.post_message(self.Pointed(self.entries[place].node))
+            self.post_message(self.BeamPointed(self.entries[place].node))
 
 
 def _cells(row: Row) -> int:

@@ -49,4 +49,4 @@ class BeamTree(Canvas):
         """Point at the beam that ends in the row that was clicked."""
         row = event.get_content_offset_capture(self).y
         if 0 <= row < len(self._lines) and (node := self._lines[row].node) is not None:
-            self.post_message(BeamTable.Pointed(node))
+            self.post_message(BeamTable.BeamPointed(node))

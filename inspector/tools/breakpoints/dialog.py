@@ -17,9 +17,9 @@ from textual.widgets import Button, Input, Label
 from engine.breakpoints import BY_NAME, CONDITIONS, Breakpoints, Condition
 from engine.errors import SettingsError
 from inspector.display import visible
-from inspector.tools.sampler.dialog import escaped, unescaped
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.one_line import escaped, unescaped
 from inspector.widgets.safety import SafeInput
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (

@@ -73,7 +73,7 @@ Both branches, token for token: what they share first, then where they part.
 - `▶` the cursor: `tab` takes it to the other side, `⏎` goes to the token that it is on
 """
 
-    class Pointed(Message):
+    class TokenPointed(Message):
         """A token was clicked."""
 
         def __init__(self, place: int, side: int) -> None:
@@ -169,7 +169,7 @@ Both branches, token for token: what they share first, then where they part.
         line = self.scroll_offset.y + at.y - HEAD
         if line < len(self.lines) and isinstance(self.lines[line], Pair):
             side = LEFT if at.x < self._half + _GUTTER // 2 else RIGHT
-            self.post_message(self.Pointed(self._places.index(line), side))
+            self.post_message(self.TokenPointed(self._places.index(line), side))
 
     # ---- drawing ----------------------------------------------------------------------------
 

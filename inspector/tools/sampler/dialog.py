@@ -19,6 +19,7 @@ from inspector.config.presets import Presets
 from inspector.display import visible
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.one_line import escaped, unescaped
 from inspector.widgets.safety import SafeInput
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -36,22 +37,6 @@ GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change noth
 AS_SET = "as set"
 PRESETS_HELP = "← → goes through the presets; delete takes one of your own away"
 SAVE_HELP = "⏎ keeps the values under this name, for every model"
-_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_UNESCAPES = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
-
-
-def escaped(text: str) -> str:
-    """A text as it can be typed on one line: a newline as \\n."""
-    return "".join(_ESCAPES.get(char, char) for char in text)
-
-
-def unescaped(text: str) -> str:
-    """What was typed on one line, with \\n as a newline; other backslashes stay."""
-    out, chars = [], iter(text)
-    for char in chars:
-        follower = next(chars, "") if char == "\\" else ""
-        out.append(_UNESCAPES.get(follower, char + follower) if follower else char)
-    return "".join(out)
 
 
 class PresetChoice(Choice):

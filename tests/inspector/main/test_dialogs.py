@@ -19,7 +19,8 @@ from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import PromptDialog
 from inspector.main.screen import key_table
 from inspector.tools.registry import TOOLS
-from inspector.tools.sampler.dialog import SamplingDialog, escaped, unescaped
+from inspector.tools.sampler.dialog import SamplingDialog
+from inspector.widgets.one_line import escaped, unescaped
 from inspector.widgets.safety import SafeInput, SafeTextArea, editable
 from tests.inspector.fakes import facts
 from tests.inspector.rig import Rig, run

@@ -505,9 +505,11 @@ def test_a_damaged_session_is_shown_but_not_gone_on_with(path):
 
 BLOCKED = """
 import asyncio, sys
+asked = []
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {"mlx", "mlx_lm", "transformers", "tokenizers", "numpy", "safetensors", "torch"}:
+            asked.append(name)
             raise ImportError(f"{name} is not there")
 sys.meta_path.insert(0, Block())
 from engine.settings import LoadSettings, Settings
@@ -523,7 +525,8 @@ async def main():
                 break
         await pilot.press("home", "right", "w", "w", "t", "t", "c", "escape", "left_square_bracket", "m")
         await pilot.press("question_mark", "escape", "B", "escape")
-        print(len(app.controller.timeline.nodes), "RECORDED" in app.export_screenshot())
+        await pilot.press("home", "space", "space", "backspace", "end")
+        print(len(app.controller.timeline.nodes), "RECORDED" in app.export_screenshot(), *asked)
         await pilot.press("G")
         await pilot.pause(1)
         print(app.main.status.answer)
@@ -535,7 +538,8 @@ def test_the_demonstration_is_replayed_where_there_is_no_mlx():
     done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
-    nodes, drawn = first.split()
+    nodes, drawn, *asked = first.split()
     assert int(nodes) > 100
     assert drawn == "True"
+    assert not asked  # not even in vain
     assert "MLX can't be started" in second

@@ -1,0 +1,190 @@
+"""A tool from outside: what a person would write to add one, and that nothing else has to be touched for it.
+
+The tool is the part between the two lines of dashes; the program's own files know nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.segment import Segment
+from textual.content import Content
+
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.main.arrangement import Place
+from inspector.main.dialogs.help import HelpDialog
+from inspector.main.tool import LOOK, Hint, Key, Needs, PanelSpec, Tool, ToolActions
+from inspector.session.playback import Opening
+from inspector.session.replay_backend import REFUSED
+from inspector.tools.registry import TOOLS
+from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.inks import panel_css
+from tests.inspector.fakes import Session
+from tests.inspector.rig import FakeEngine, Rig
+from tests.inspector.tools.recordings.test_replay_screen import trace
+
+# ---- the tool ---------------------------------------------------------------------------------
+
+
+class WordsPanel(Canvas, can_focus=True):
+    """How often each word was said."""
+
+    DEFAULT_CSS = panel_css("WordsPanel")
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        words = Counter("".join(item.text for item in self.timeline.items).split()) if self.timeline else {}
+        self.title(Content("Words"), Content(f"{len(words)} different"))
+        ranked = sorted(words.items(), key=lambda item: -item[1])
+        return [[Segment(f"{count:4} {word}")] for word, count in ranked[:height]]
+
+
+class WordsActions(ToolActions):
+    """Counts words."""
+
+    def show(self) -> None:
+        self.host.panel(WordsPanel).show(self.timeline)
+
+
+TRIAL = Tool(
+    "words", "Words", WordsActions,
+    keys=(Key("words", "W", "W", "Count words", LOOK, "Show how often each word was said.",
+              lambda own: own.host.toggle("words"), Needs.DISTRIBUTION),),
+    panel=PanelSpec(WordsPanel, Place.SIDE, "Words", "Words", "the words"),
+    hints=(Hint(18, ("words",), "words", 20),),
+    situation="Counting words. Press W or esc to go back",
+)  # fmt: skip
+# ---- the tests --------------------------------------------------------------------------------
+
+DIGIT = "8"
+"""After the five panels of every session, the sampler and the tree."""
+
+
+def run(
+    test: Callable[[Rig], Awaitable[None]],
+    size: tuple[int, int] = (120, 40),
+    trace: Path | None = None,
+    tools: Sequence[Tool] = (*TOOLS, TRIAL),
+) -> None:
+    """Run a test in an application with the tool, on a fake engine or on a recording."""
+    engine, opening = FakeEngine(), Opening(trace) if trace is not None else None
+    app = InspectorApp(
+        LoadSettings(), Settings(), "Once upon", False, engine=engine, trace=opening, tools=tools
+    )
+
+    async def body() -> None:
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            while opening is not None and (app.playback.player is None or not app.playback.player.settled):
+                await pilot.pause(0.02)
+            await test(Rig(pilot, engine, Session()))
+
+    asyncio.run(body())
+
+
+def panel(rig: Rig) -> WordsPanel:
+    return rig.app.main.query_one(WordsPanel)
+
+
+def drawn(rig: Rig) -> bool:
+    """Whether the panel is on screen, with a line of it."""
+    found = panel(rig)
+    [text] = {item.text for item in rig.timeline.items[:1]}
+    return bool(found.display and found.size.area) and f"   1 {text.strip()}" in rig.screen_text()
+
+
+IMPORTS = {"Counter", "Segment", "Content", "Place", "Canvas", "Row", "panel_css", "LOOK"}
+"""One of each line that the tool needs at the top of its file."""
+
+
+def test_it_takes_less_than_forty_lines() -> None:
+    lines = Path(__file__).read_text().splitlines()
+    first = next(place for place, line in enumerate(lines) if line.startswith("# ---- the tool --"))
+    last = next(place for place, line in enumerate(lines) if line.startswith("# ---- the tests --"))
+    imports = [
+        line for line in lines[:first] if " import " in line and IMPORTS & set(re.findall(r"\w+", line))
+    ]
+    assert len(imports) == len(IMPORTS) - 1  # Canvas and Row come in one
+    assert len([*imports, *lines[first + 1 : last]]) < 40
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+@pytest.mark.parametrize("key", ["W", DIGIT])
+def test_its_keys_show_its_panel_at_every_size(size: tuple[int, int], key: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        assert not panel(rig).display
+        await rig.press(key)
+        assert drawn(rig)
+        assert panel(rig).has_focus
+        assert rig.status.startswith("Counting words.")
+        await rig.press("escape")
+        assert not panel(rig).display
+        await rig.press("W", "W")
+        assert not panel(rig).display
+
+    run(test, size)
+
+
+def test_it_follows_the_steps() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready(2)
+        await rig.press("W")
+        before = rig.screen_text()
+        await rig.push(rig.session.steps(3))
+        assert rig.screen_text() != before
+        assert f"{len(''.join(item.text for item in rig.timeline.items).split())}" in rig.screen_text()
+
+    run(test)
+
+
+def test_the_palette_the_help_and_the_line_of_keys_know_it() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        assert "W words" in rig.screen_text()
+        await rig.press("question_mark")
+        await rig.pilot.pause(0.2)
+        assert isinstance(rig.app.screen, HelpDialog)
+        assert "Count words. Show how often each word was said." in rig.screen_text()
+        assert "Words. Go to the words." in rig.screen_text()
+        await rig.press("escape", "ctrl+p", *"count words")
+        await rig.pilot.pause(0.5)
+        await rig.press("enter")
+        assert drawn(rig)
+
+    run(test, (140, 160))
+
+
+def test_it_is_grey_before_there_is_a_prompt() -> None:
+    async def test(rig: Rig) -> None:
+        assert rig.app.main.check_action("do", ("words",)) is None
+        await rig.press("W")
+        assert not panel(rig).display
+        await rig.ready()
+        assert rig.app.main.check_action("do", ("words",)) is True
+
+    run(test)
+
+
+def test_a_recording_has_it_unless_it_needs_an_engine(tmp_path: Path) -> None:
+    trace(tmp_path / "a.jsonl")
+    [key] = TRIAL.keys
+    engine_needed = replace(TRIAL, keys=(replace(key, needs=Needs.DISTRIBUTION | Needs.ENGINE),))
+
+    async def shown(rig: Rig) -> None:
+        await rig.press("W")
+        assert drawn(rig)
+
+    async def refused(rig: Rig) -> None:
+        await rig.press("W")
+        assert rig.status == REFUSED
+        assert not panel(rig).display
+
+    run(shown, trace=tmp_path / "a.jsonl")
+    run(refused, trace=tmp_path / "a.jsonl", tools=(*TOOLS, engine_needed))
