@@ -39,7 +39,7 @@ class Request:
     """Flags that have no effect together with the others: one sentence each."""
 
 
-def request(args: argparse.Namespace, default_prompt: bool = False) -> Request:
+def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Request:
     """Check what the flags ask for, and read the prompt.
 
     Args:

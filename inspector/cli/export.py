@@ -52,7 +52,7 @@ def dimensions(text: str) -> tuple[int, int]:
     """
     match = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text.strip().lower())
     size = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not all(low <= each <= high for low, each, high in zip(SMALLEST, size, LARGEST, strict=True)):
+    if not all(low <= side <= high for low, side, high in zip(SMALLEST, size, LARGEST, strict=True)):
         raise ArgumentTypeError(f"must be COLUMNSxROWS, from 40x10 to 500x300, not {text!r}")
     return size
 

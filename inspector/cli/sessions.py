@@ -49,20 +49,20 @@ SUBCOMMAND = Subcommand(parser, run, "the sessions that were saved as they went"
 
 
 def _objects(listed: Sequence[Listed]) -> Iterator[str]:
-    for each in listed:
-        peek = each.peek
-        changed = datetime.fromtimestamp(each.changed, UTC).isoformat(timespec="seconds")
+    for session in listed:
+        peek = session.peek
+        changed = datetime.fromtimestamp(session.changed, UTC).isoformat(timespec="seconds")
         event = {
-            "name": each.name,
-            "path": str(each.path),
+            "name": session.name,
+            "path": str(session.path),
             "changed": changed,
             "created": peek.created if peek else None,
             "model": peek.model if peek else None,
             "prompt": peek.prompt if peek else None,
-            "tokens": each.tokens,
-            "bytes": each.size,
+            "tokens": session.tokens,
+            "bytes": session.size,
             "in_use": bool(peek and peek.in_use),
-            "problem": each.problem or None,
+            "problem": session.problem or None,
         }
         yield json.dumps(event, ensure_ascii=True)
 
@@ -74,19 +74,17 @@ def _table(listed: Sequence[Listed]) -> Iterator[str]:
     if not listed:
         yield f"No session is saved in {visible(str(sessions.folder()))}."
         return
-    names = max(len("name"), *(len(visible(each.name)) for each in listed))
+    names = max(len("name"), *(len(visible(s.name)) for s in listed))
     yield f"{pad('name', names)}  {'last written':16}  {'tokens':>7}  {'size':>9}  prompt"
-    for each in listed:
-        when = datetime.fromtimestamp(each.changed).strftime("%Y-%m-%d %H:%M")
-        yield (
-            f"{pad(visible(each.name), names)}  {when}  {each.tokens:7,}  {each.size / 1024:7,.0f} K  {_about(each)}"
-        )
+    for s in listed:
+        when = datetime.fromtimestamp(s.changed).strftime("%Y-%m-%d %H:%M")
+        yield (f"{pad(visible(s.name), names)}  {when}  {s.tokens:7,}  {s.size / 1024:7,.0f} K  {_about(s)}")
 
 
-def _about(each: Listed) -> str:
+def _about(session: Listed) -> str:
     from inspector.display import truncate, visible
 
-    if each.peek is None:
-        return visible(each.problem)
-    runs = "(runs) " if each.peek.in_use else ""
-    return runs + truncate(visible(each.peek.user_message), _PROMPT)
+    if session.peek is None:
+        return visible(session.problem)
+    runs = "(runs) " if session.peek.in_use else ""
+    return runs + truncate(visible(session.peek.user_message), _PROMPT)
