@@ -88,9 +88,9 @@ def size(value: int) -> str:
 
 def amount(value: float) -> str:
     """A large number of things, short: `7.34 M`, `124 M`, `1.5 B`; below a thousand as it is."""
-    for unit, each in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= each:
-            return f"{_short(value / each)} {unit}"
+    for unit, factor in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= factor:
+            return f"{_short(value / factor)} {unit}"
     return f"{value:g}"
 
 

@@ -83,11 +83,11 @@ class Presets:
         Raises:
             EngineError: There is no such preset; with those that there are.
         """
-        found = self._stored.values.get(name, SHIPPED.get(name))
-        if found is None:
+        values = self._stored.values.get(name, SHIPPED.get(name))
+        if values is None:
             hint = " ".join((f"There are {', '.join(self.names)}.", *self.problems))
             raise EngineError(f"There is no preset {name!r}.", hint)
-        return found
+        return values
 
     def apply(self, name: str, settings: Settings) -> Settings:
         """Settings with a preset in them; what no preset touches stays.
@@ -141,8 +141,8 @@ class Presets:
 
     def _own(self) -> Mapping[str, Any]:
         """What stands under `presets`, whether it holds or not."""
-        found = self._stored.content.get("presets")
-        return found if isinstance(found, dict) else {}
+        presets = self._stored.content.get("presets")
+        return presets if isinstance(presets, dict) else {}
 
     def _read(self) -> StoredPresets:
         try:
@@ -156,8 +156,8 @@ class Presets:
         return self._understood(content)
 
     def _damaged(self, why: str) -> StoredPresets:
-        told = f"The presets in {self.path} can't be read: {why}. Mend the file; saving sets it aside first."
-        return StoredPresets({}, {}, (told,), damaged=True)
+        text = f"The presets in {self.path} can't be read: {why}. Mend the file; saving sets it aside first."
+        return StoredPresets({}, {}, (text,), damaged=True)
 
     def _understood(self, content: Mapping[str, Any]) -> StoredPresets:
         values, problems = {}, []
@@ -195,12 +195,12 @@ def checked_name(name: str) -> str:
 
 def written(settings: Settings) -> dict[str, Any]:
     """Settings as a preset holds them: those that are not at their default, numbers as numbers."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in FIELDS:
         value = getattr(settings, field.name)
         if field.name not in OUTSIDE and value != getattr(_DEFAULTS, field.name):
-            found[field.name] = value if field.kind in _NUMBERS else field.format(value)
-    return found or {"temp": settings.temp}
+            values[field.name] = value if field.kind in _NUMBERS else field.format(value)
+    return values or {"temp": settings.temp}
 
 
 def read(given: object) -> dict[str, Any]:

@@ -57,10 +57,10 @@ class SavedBreakpoints:
         return self._understood(content)
 
     def _damaged(self, why: str) -> StoredBreakpoints:
-        told = (
+        problem = (
             f"The breakpoints in {self.path} can't be read: {why}. Mend the file; saving sets it aside first."
         )
-        return StoredBreakpoints({}, Breakpoints(), (told,), damaged=True)
+        return StoredBreakpoints({}, Breakpoints(), (problem,), damaged=True)
 
     def _understood(self, content: Mapping[str, Any]) -> StoredBreakpoints:
         values: dict[str, Any] = {}

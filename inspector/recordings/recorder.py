@@ -140,8 +140,8 @@ class Recorder:
     def _resume(self, path: Path, known: int) -> None:
         """Take a file over; reading it through takes a moment, and nobody waits for it."""
         try:
-            found, _, journal = Journal.resume(path, self.program)
-            if len(found) != known:
+            entries, _, journal = Journal.resume(path, self.program)
+            if len(entries) != known:
                 journal.close()
                 raise TraceError(f"{path} has changed meanwhile: the session isn't appended to it.")
             self._resumed = journal

@@ -107,12 +107,12 @@ def _look(path: Path, changed: float) -> Listed:
 
 def count(path: Path, begin: bytes) -> int:
     """How often some bytes stand in a file."""
-    found, kept = 0, b""
+    total, kept = 0, b""
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
-            found += (kept + block).count(begin)
+            total += (kept + block).count(begin)
             kept = (kept + block)[-len(begin) + 1 :]
-    return found
+    return total
 
 
 def find(name: str, directory: Path | None = None) -> Path:
@@ -129,10 +129,10 @@ def find(name: str, directory: Path | None = None) -> Path:
     if not name:
         return _last(directory)
     places = (Path(name).expanduser(), directory / name, directory / f"{name}{ENDING}")
-    found = next((path for path in places if path.is_file()), None)
-    if found is None:
+    path = next((path for path in places if path.is_file()), None)
+    if path is None:
         raise _not_found(name, places[0])
-    return found
+    return path
 
 
 def _not_found(name: str, path: Path) -> EngineError:

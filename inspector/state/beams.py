@@ -116,21 +116,21 @@ class Beaming:
 
     def path(self, node: int) -> list[BeamNode]:
         """The tokens of the last search up to a node; empty where it is none of its nodes."""
-        found = []
+        path = []
         while self.search is not None and node != self.search.opened.node:
             if (at := self.nodes.get(node)) is None:
                 return []
-            found.append(at)
+            path.append(at)
             node = at.parent
-        return found[::-1]
+        return path[::-1]
 
     # ---- records as they come ---------------------------------------------------------------
 
     def _open(self, record: BeamOpened) -> None:
-        for each in self.nodes.values():  # ranks and greedy's way are those of one search
-            each.rank, each.greedy = None, False
-            if each.state == "live":
-                each.state = "left"
+        for node in self.nodes.values():  # ranks and greedy's way are those of one search
+            node.rank, node.greedy = None, False
+            if node.state == "live":
+                node.state = "left"
         self.search, self.refused, self._opening = BeamSearch(record), None, True
         self._children, self.fallen = {}, []
 
@@ -141,17 +141,17 @@ class Beaming:
             self._grow(beam, "live")
         if (greedy := record.greedy) is not None:
             self._grow(greedy, "live" if greedy.place >= 0 else "beside").greedy = True
-        for each in record.finished:
-            self._finish(each)
-        kept = {each.node for each in record.finished}
-        for node in (*(beam.node for beam in record.pruned), *(each.node for each in before)):
+        for hypothesis in record.finished:
+            self._finish(hypothesis)
+        kept = {hypothesis.node for hypothesis in record.finished}
+        for node in (*(beam.node for beam in record.pruned), *(hypothesis.node for hypothesis in before)):
             if node not in kept:
                 self._fall(node, record.step)
 
     def _end(self, search: BeamSearch, record: BeamEnded) -> None:
         search.ended = record
-        for rank, each in enumerate(record.ranking, 1):
-            self._finish(each).rank = rank
+        for rank, hypothesis in enumerate(record.ranking, 1):
+            self._finish(hypothesis).rank = rank
         for beam in record.left:
             self.nodes[beam.node].state = "left"
         for node in self.path(record.greedy.node):
@@ -176,30 +176,29 @@ class Beaming:
             )
         )  # fmt: skip
 
-    def _finish(self, found: Hypothesis) -> BeamNode:
+    def _finish(self, hypothesis: Hypothesis) -> BeamNode:
         """The last node of a hypothesis, which was no live beam; those before it were."""
-        known = self.nodes.get(found.node)
+        known = self.nodes.get(hypothesis.node)
         if known is None or known.node not in self.children(known.parent):
-            known = self._put(self._last(found))
-        known.state, known.ends = "finished", found.reason == "eos"
+            known = self._put(self._last(hypothesis))
+        known.state, known.ends = "finished", hypothesis.reason == "eos"
         return known
 
-    def _last(self, found: Hypothesis) -> BeamNode:
+    def _last(self, hypothesis: Hypothesis) -> BeamNode:
         """The last node of a hypothesis, made from it alone."""
-        parent = self._before(found)
+        parent = self._before(hypothesis)
         path = self.path(parent)
-        said = "".join(each.text for each in path)
-        text = found.end if found.reason == "eos" else found.text[len(said) :]
-        logprob = found.logprob - (path[-1].total if path else 0.0)
-        return BeamNode(
-            found.node, parent, found.ids[-1], text, logprob, found.logprob, found.score, found.length
-        )
+        prefix = "".join(node.text for node in path)
+        text = hypothesis.end if hypothesis.reason == "eos" else hypothesis.text[len(prefix) :]
+        logprob = hypothesis.logprob - (path[-1].total if path else 0.0)
+        total, score, length = hypothesis.logprob, hypothesis.score, hypothesis.length
+        return BeamNode(hypothesis.node, parent, hypothesis.ids[-1], text, logprob, total, score, length)
 
-    def _before(self, found: Hypothesis) -> int:
+    def _before(self, hypothesis: Hypothesis) -> int:
         """Node before the last one of a hypothesis."""
         assert self.search is not None
         node = self.search.opened.node
-        for id in found.ids[:-1]:
+        for id in hypothesis.ids[:-1]:
             node = next(child for child in self._children[node] if self.nodes[child].id == id)
         return node
 

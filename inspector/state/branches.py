@@ -169,14 +169,14 @@ class Branches:
         branch, end = self._branch[node], self._branch[to]
         if branch is end:
             return self.place(node) <= self.place(to)
-        return any(each is branch for each in self.above(end))
+        return any(part is branch for part in self.above(end))
 
     def completion(self, branch: Branch) -> Sums:
         """The sums of the completion, from its first token to the end of a branch; costs the branches above it."""
         total = Sums()
-        for each in self.above(branch):
-            if self.made(each) != PROMPT:
-                total.add(each.sums)
+        for part in self.above(branch):
+            if self.made(part) != PROMPT:
+                total.add(part.sums)
         return total
 
     def text(self, branch: Branch, characters: int) -> str:
@@ -186,19 +186,19 @@ class Branches:
             branch: The run.
             characters: How many are wanted; there may be some more, and fewer where it is shorter.
         """
-        found, length = [], 0
+        texts, length = [], 0
         for node in branch.nodes:
-            found.append(text := self._tokens[node].text)
+            texts.append(text := self._tokens[node].text)
             length += len(text)
             if length >= characters:
                 break
-        return "".join(found)
+        return "".join(texts)
 
     def size(self, branch: Branch) -> tuple[int, int]:
         """How many branches and tokens there are below a branch, itself included."""
         branches = tokens = 0
-        for each in self._below(branch):
-            branches, tokens = branches + 1, tokens + len(each.nodes)
+        for part in self._below(branch):
+            branches, tokens = branches + 1, tokens + len(part.nodes)
         return branches, tokens
 
     # ---- growing ----------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Branches:
 
     def _hang(self, branch: Branch, above: Branch) -> None:
         branch.parent = above
-        insort(above.children, branch, key=lambda each: each.first)
+        insort(above.children, branch, key=lambda sibling: sibling.first)
         self._own(branch, branch.nodes)
         self.count += 1
         self.version += 1
@@ -267,7 +267,7 @@ class Branches:
         assert above is not None
         above.children.remove(branch)
         gone = list(self._below(branch))
-        tokens = [self._forget(each) for part in gone for each in part.nodes]
+        tokens = [self._forget(member) for part in gone for member in part.nodes]
         self.count -= len(gone)
         self.version += 1
         self._join(above)
@@ -353,11 +353,11 @@ class Branches:
 
 def _sums(tokens: Iterable[Token]) -> Sums:
     total = Sums()
-    for each in tokens:
+    for token in tokens:
         total.tokens += 1
-        if each.logprob is not None:
+        if token.logprob is not None:
             total.known += 1
-            total.logprob += each.logprob
+            total.logprob += token.logprob
     return total
 
 
@@ -368,6 +368,6 @@ def folded(tokens: Iterable[Token]) -> Branches:
         tokens: Parents before their children.
     """
     branches = Branches()
-    for each in tokens:
-        branches.add(each)
+    for token in tokens:
+        branches.add(token)
     return branches

@@ -99,19 +99,19 @@ class LookAheadLines:
         self._whole.clear()
         self._notes.clear()
 
-    def _take(self, told: records.LookedAhead) -> None:
-        known = self._lines.setdefault(told.node, {})
-        self._lines.move_to_end(told.node)
-        for line in told.lines:
+    def _take(self, record: records.LookedAhead) -> None:
+        known = self._lines.setdefault(record.node, {})
+        self._lines.move_to_end(record.node)
+        for line in record.lines:
             before = known.get(line.id)
             if before is None or len(before.ids) <= len(
                 line.ids
             ):  # else a line begun again is still catching up
                 known[line.id] = line
-            if line.ended or told.last:
-                self._whole.add((told.node, line.id))
-        if told.note:
-            self._notes[told.node] = told.note
+            if line.ended or record.last:
+                self._whole.add((record.node, line.id))
+        if record.note:
+            self._notes[record.node] = record.note
         while len(self._lines) > self._nodes:
             self._drop(*self._lines.popitem(last=False))
 

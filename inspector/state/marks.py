@@ -61,7 +61,7 @@ class Marks:
     @property
     def last(self) -> Deletion | None:
         """The deletion to undo next; one whose tokens are all back is none."""
-        return next((each for each in reversed(self._deletions) if each.tokens), None)
+        return next((deletion for deletion in reversed(self._deletions) if deletion.tokens), None)
 
     # ---- records as they come ---------------------------------------------------------------
 
@@ -88,17 +88,17 @@ class Marks:
             self._hide(token, deletion, tree)
 
     def _undelete(self, node: int, tree: Tree) -> None:
-        found = next((each for each in reversed(self._deletions) if each.node == node), None)
-        if found is None:
+        deletion = next((deletion for deletion in reversed(self._deletions) if deletion.node == node), None)
+        if deletion is None:
             return
-        self._deletions.remove(found)
-        for token in list(found.tokens.values()):
+        self._deletions.remove(deletion)
+        for token in list(deletion.tokens.values()):
             if (over := self._hidden.get(token.parent)) is None:
                 self._show(token, tree)
             else:  # another deletion hides its path: it is that one's from here on
                 self._hidden[token.node] = over
                 over.tokens[token.node] = token
-                over.children |= found.children & {token.node}
+                over.children |= deletion.children & {token.node}
 
     # ---- the tree as it grows ---------------------------------------------------------------
 

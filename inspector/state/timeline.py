@@ -248,11 +248,11 @@ class Timeline:
 
     def path(self, node: int) -> list[Item]:
         """The tokens from the root to a node."""
-        found: list[Item] = []
+        path: list[Item] = []
         while node != ROOT:
-            found.append(self.nodes[node])
+            path.append(self.nodes[node])
             node = self.parent[node]
-        return found[::-1]
+        return path[::-1]
 
     def visit(self, node: int) -> None:
         """Show the path to a token as it was told when it came; for what was recorded, where nothing moves."""
@@ -292,9 +292,9 @@ class Timeline:
             case records.Restored():
                 self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
             case records.BeamStep(live=live, finished=finished, greedy=greedy):
-                self._grow([each.node for each in (*live, *finished, greedy) if each is not None])
+                self._grow([beam.node for beam in (*live, *finished, greedy) if beam is not None])
             case records.BeamEnded(ranking=ranking, greedy=greedy):
-                self._grow([each.node for each in (*ranking, greedy)])
+                self._grow([beam.node for beam in (*ranking, greedy)])
             case records.Marked() | records.Deleted() | records.Undeleted():
                 self.marks.apply(record, self)
             case records.Finished():

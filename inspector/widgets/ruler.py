@@ -34,13 +34,13 @@ def shares(distribution: Distribution) -> list[Share]:
     drawable = sorted(
         (c for c in distribution.candidates if c.sampler_prob > 0), key=lambda c: -c.sampler_prob
     )
-    found, start = [], 0.0
+    laid, start = [], 0.0
     for candidate in drawable:
         end = start + candidate.sampler_prob
         label = token_label(candidate.text, candidate.raw)
-        found.append(Share(label, start, end, candidate.id == distribution.picked))
+        laid.append(Share(label, start, end, candidate.id == distribution.picked))
         start = end
-    return found
+    return laid
 
 
 def places(distribution: Distribution) -> tuple[str, str, str]:
@@ -110,15 +110,15 @@ def _bar(parts: Sequence[Share], at: int, cells: int, inks: Mapping[str, Style])
 
 def _owners(parts: Sequence[Share], cells: int) -> list[int | None]:
     """For each cell the share that holds its middle; None for what is no candidate."""
-    found: list[int | None] = []
+    owners: list[int | None] = []
     index = 0
     for cell in range(cells):
         middle = (cell + 0.5) / cells
         while index < len(parts) and parts[index].end <= middle:
             index += 1
         inside = index < len(parts) and parts[index].start <= middle
-        found.append(index if inside else None)
-    return found
+        owners.append(index if inside else None)
+    return owners
 
 
 def _names(parts: Sequence[Share], cells: int, inks: Mapping[str, Style]) -> list[Segment]:
@@ -135,7 +135,7 @@ def _names(parts: Sequence[Share], cells: int, inks: Mapping[str, Style]) -> lis
             continue
         if all(start + size < low or start > high for low, high, _ in taken):
             taken.append((start, start + size, part))
-    return _laid(sorted(taken, key=lambda each: each[0]), inks)
+    return _laid(sorted(taken, key=lambda name: name[0]), inks)
 
 
 def _laid(taken: Sequence[tuple[int, int, Share]], inks: Mapping[str, Style]) -> list[Segment]:

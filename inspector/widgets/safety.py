@@ -50,7 +50,7 @@ class ControlFilter(LineFilter):
 
 
 def _harmless(text: str) -> str:
-    return _OBEYED.sub(lambda found: UNKNOWN * cell_len(found[0]), text)
+    return _OBEYED.sub(lambda match: UNKNOWN * cell_len(match[0]), text)
 
 
 class _Editable(Highlighter):
