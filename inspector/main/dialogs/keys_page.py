@@ -65,8 +65,8 @@ def _inline(text: str) -> Content:
     return Content.assemble(
         *(
             (piece, style)
-            for found in _PIECES.findall(text)
-            for piece, style in zip(found, styles, strict=True)
+            for pieces in _PIECES.findall(text)
+            for piece, style in zip(pieces, styles, strict=True)
             if piece
         )
     )

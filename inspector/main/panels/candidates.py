@@ -312,8 +312,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         note = visible(self.ahead.note(timeline.before)) if self.ahead else ""
         if distribution is None:
             entropy = item.entropy_bits if isinstance(item, PromptToken) else None
-            found = f" · {scales.bits(entropy)} bits expected" if entropy is not None else ""
-            self.title(Content(f"Prompt token {timeline.slot + 1}{found}"), Content(note) if note else None)
+            extra = f" · {scales.bits(entropy)} bits expected" if entropy is not None else ""
+            self.title(Content(f"Prompt token {timeline.slot + 1}{extra}"), Content(note) if note else None)
             return
         name = (
             f"Step {item.index + 1}{_BY_HAND.get(item.origin, '')}"
@@ -333,16 +333,16 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 
 def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
     """The candidates of the selected slot, and the token that stands there where it is not among them."""
-    found, item = timeline.candidates, timeline.selected
-    if not found or item is None or any(candidate.id == item.id for candidate in found):
-        return found
+    candidates, item = timeline.candidates, timeline.selected
+    if not candidates or item is None or any(candidate.id == item.id for candidate in candidates):
+        return candidates
     if item.prob is None or item.logprob is None or item.rank is None:
-        return found
+        return candidates
     sampler = item.sampler_prob if isinstance(item, Step) else item.prob
     own = Candidate(
         item.id, item.text, item.raw, item.special, item.logprob, item.prob, item.rank, sampler, None
     )
-    return (*found, own)
+    return (*candidates, own)
 
 
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:

@@ -87,8 +87,8 @@ how large the cache is when the context window is full, and what branches share.
             Segment(" used  ", muted), Segment(f"{FREE} ", muted),
             Segment(scales.size(kv.allocated_bytes), self.ink("strong")), Segment(" allocated", muted),
         ]  # fmt: skip
-        each = timeline.facts.kv_bytes_per_token if timeline.facts else None
-        return [*row, Segment(f"  {scales.size(each)} a token", muted)] if each else row
+        per_token = timeline.facts.kv_bytes_per_token if timeline.facts else None
+        return [*row, Segment(f"  {scales.size(per_token)} a token", muted)] if per_token else row
 
     # ---- with room --------------------------------------------------------------------------
 
@@ -116,11 +116,11 @@ how large the cache is when the context window is full, and what branches share.
         """A kind with its layers, how full each of them is, and all of them together."""
         layers = len(group.layers)
         muted, share = self.ink("muted"), group.used_bytes / max(1, group.allocated_bytes)
-        each = f"{scales.size(group.used_bytes)} of {scales.size(group.allocated_bytes)}"
+        per_layer = f"{scales.size(group.used_bytes)} of {scales.size(group.allocated_bytes)}"
         every = f" × {layers} = {scales.size(layers * group.used_bytes)}" if layers > 1 else ""
         row = [
             Segment(group.kind.ljust(NAME)), Segment(bar(share, 12), self.ink("track") + self.data()),
-            Segment(f"  {each}{every}", self.rich_style), Segment(f"  {self._held(group)}", muted),
+            Segment(f"  {per_layer}{every}", self.rich_style), Segment(f"  {self._held(group)}", muted),
         ]  # fmt: skip
         names = Segment(layers_of(group), muted)
         if Segment.get_line_length(row) + 2 + names.cell_length <= width:
@@ -175,9 +175,9 @@ how large the cache is when the context window is full, and what branches share.
 
     def _group(self, group: KVGroup) -> Row:
         layers = f"{len(group.layers)} layer" + ("s" if len(group.layers) != 1 else "")
-        each = f"{layers} × {self._held(group)}"
+        held = f"{layers} × {self._held(group)}"
         sizes = f"{scales.size(group.used_bytes)} / {scales.size(group.allocated_bytes)}"
-        return [Segment(group.kind.ljust(10)), Segment(f"{each:<24}  {sizes}", self.ink("muted"))]
+        return [Segment(group.kind.ljust(10)), Segment(f"{held:<24}  {sizes}", self.ink("muted"))]
 
     def _kept(self, kv: KVReading, wide: int = 10) -> list[Row]:
         """The KV of branches that were left, and the budget that it is kept within."""

@@ -40,19 +40,19 @@ def outliers(timeline: Timeline, median: float) -> list[Outlier]:
     if median <= 0:
         return []
     edge, before = TIMES * median, _allocated(timeline)
-    found = []
+    slow = []
     for place, step in enumerate(timeline.steps):
         if step.ms.total > edge:
             cause = _cause(step, place, before, median)
-            found.append(Outlier(place, step.index + 1, step.ms.total, step.ms.total / median, cause))
+            slow.append(Outlier(place, step.index + 1, step.ms.total, step.ms.total / median, cause))
         before = step.kv.allocated_bytes
-    return found
+    return slow
 
 
-def slowest(found: Sequence[Outlier], most: int) -> list[Outlier]:
+def slowest(slow: Sequence[Outlier], most: int) -> list[Outlier]:
     """The worst of them, in their order."""
-    worst = sorted(found, key=lambda each: -each.ms)[:most]
-    return sorted(worst, key=lambda each: each.place)
+    worst = sorted(slow, key=lambda outlier: -outlier.ms)[:most]
+    return sorted(worst, key=lambda outlier: outlier.place)
 
 
 def _allocated(timeline: Timeline) -> int:

@@ -104,8 +104,8 @@ why, where that is known, and what the framework, the process and the inspector 
         memory = held(timeline, step.memory if step else timeline.memory, self.kept_bytes)
         ends = fact_rows(memory, width, self.ink("muted"), self.rich_style)
         for most in range(MOST, -1, -1):
-            told = slow_steps(slow, len(self._ms.values), most)
-            rows = fact_rows(told, width, self.ink("muted"), self.rich_style)
+            sentences = slow_steps(slow, len(self._ms.values), most)
+            rows = fact_rows(sentences, width, self.ink("muted"), self.rich_style)
             if len(rows) + len(ends) <= room:
                 break
         return [*rows, *ends]
@@ -192,7 +192,7 @@ why, where that is known, and what the framework, the process and the inspector 
 
     def _marks(self, seen: range, wide: int, slow: Sequence[Outlier]) -> Row:
         """A mark under each slow step."""
-        places = {each.place for each in slow}
+        places = {outlier.place for outlier in slow}
         line = "".join((SLOW if index in places else " ").center(wide) for index in seen)
         return [Segment(line, self.ink("warn"))]
 
