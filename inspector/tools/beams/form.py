@@ -148,8 +148,8 @@ class BeamForm(Container):
         focused = self.screen.focused
         name = (focused.id or "").removeprefix("beam-") if focused else ""
         wrong = self._wrong.get(name) or next(iter(self._wrong.values()), "")
-        said = wrong or HELPS.get(name, "")
-        self.query_one("#beam-remark", Remark).say(visible(said), bool(wrong))
+        help = wrong or HELPS.get(name, "")
+        self.query_one("#beam-remark", Remark).say(visible(help), bool(wrong))
 
     @on(Input.Submitted)
     @on(Switch.Submitted)

@@ -168,13 +168,13 @@ class BeamScreen(ToolScreen[int]):
 
     def _grown(self) -> Iterator[int]:
         for place, entry in enumerate(self.listed):
-            if entry.kind != "fell" and any(each.node == self.node for each in entry.path):
+            if entry.kind != "fell" and any(beam.node == self.node for beam in entry.path):
                 self.node = entry.node
                 yield place
 
     def _older(self) -> Iterator[int]:
         path = self.host.controller.timeline.beams.path(self.node) if self.node is not None else []
-        before = {each.node for each in path}
+        before = {beam.node for beam in path}
         return (place for place, entry in enumerate(self.listed) if entry.node in before)
 
     @property
@@ -190,20 +190,20 @@ class BeamScreen(ToolScreen[int]):
         self.query_one("#beam-asked", Static).update(Content(asked(search, width < 64) if search else ""))
         beside = beside_greedy(entry, against(beams, entry, self.step)) if entry else ""
         self.query_one("#beam-against", Static).update(Content(beside))
-        said = situation(self.control, self.setting, self.at)
+        sentence = situation(self.control, self.setting, self.at)
         status = self.query_one("#beam-status", Static)
-        status.update(Content(self.answer or said.text))
-        status.set_class(said.wrong or bool(self.answer), "-answer")
+        status.update(Content(self.answer or sentence.text))
+        status.set_class(sentence.wrong or bool(self.answer), "-answer")
         self.query_one("#beam-keys", Static).update(key_hints(width, hints(self.control, self.setting)))
 
     @property
     def views(self) -> tuple[frozenset[str], ...]:
         """What `tab` goes through, at this size."""
         height = self.app.size.height
-        each = (frozenset({"list"}), frozenset({"tree"}), frozenset({"text"}))
+        single = (frozenset({"list"}), frozenset({"tree"}), frozenset({"text"}))
         if height < LOW:
-            return each
-        return (frozenset({"list", "tree", "text"} if height >= TALL else {"list", "tree"}), *each[::-1])
+            return single
+        return (frozenset({"list", "tree", "text"} if height >= TALL else {"list", "tree"}), *single[::-1])
 
     def _arrange(self) -> None:
         """Decide what is on screen. The list never shrinks while one search is shown, so that nothing jumps."""

@@ -31,9 +31,9 @@ def standing(entry: BeamEntry, short: bool = False) -> str:
     return "greedy" if short else f"greedy, {word}"
 
 
-def counts(found: Sequence[BeamEntry]) -> str:
+def counts(entries: Sequence[BeamEntry]) -> str:
     """How many of a kind there are."""
-    numbers = Counter(entry.kind for entry in found)
+    numbers = Counter(entry.kind for entry in entries)
     words = {"live": "live", "finished": "finished", "left": "not finished"}
     return " · ".join(f"{numbers[kind]} {words[kind]}" for kind in numbers if kind in words)
 

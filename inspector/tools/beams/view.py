@@ -68,7 +68,7 @@ def entries(beams: Beaming, at: int) -> list[BeamEntry]:
 
 
 def _final(beams: Beaming, end: BeamEnded) -> Iterator[BeamEntry]:
-    ranked = any(each.node == end.greedy.node for each in end.ranking)
+    ranked = any(hypothesis.node == end.greedy.node for hypothesis in end.ranking)
     listed = [*_finished(beams, end.ranking if ranked else (*end.ranking, end.greedy), end.greedy.node)]
     yield from listed if ranked else listed[:-1]
     if not ranked:
@@ -83,7 +83,7 @@ def _under_way(beams: Beaming, search: BeamSearch, at: int) -> Iterator[BeamEntr
     for beam in step.live:
         yield replace(_beam(beams, beam, "live"), greedy=greedy is not None and beam.node == greedy.node)
     yield from _finished(beams, step.finished, greedy.node if greedy else -1)
-    listed = {beam.node for beam in step.live} | {each.node for each in step.finished}
+    listed = {beam.node for beam in step.live} | {hypothesis.node for hypothesis in step.finished}
     if greedy is not None and greedy.node not in listed:
         yield replace(_beam(beams, greedy, "greedy"), greedy=True)
 
@@ -97,51 +97,48 @@ def _beam(beams: Beaming, beam: Beam, kind: Kind) -> BeamEntry:
     return BeamEntry(kind, beam.place + 1 if kind == "live" else None, tuple(beams.path(beam.node)))
 
 
-def _finished(beams: Beaming, found: Sequence[Hypothesis], greedy: int) -> Iterator[BeamEntry]:
-    ends = endings(found)
-    for place, (each, end) in enumerate(zip(found, ends, strict=True), 1):
-        yield BeamEntry("finished", place, tuple(beams.path(each.node)), each.node == greedy, end)
+def _finished(beams: Beaming, hypotheses: Sequence[Hypothesis], greedy: int) -> Iterator[BeamEntry]:
+    ends = endings(hypotheses)
+    for place, (hypothesis, end) in enumerate(zip(hypotheses, ends, strict=True), 1):
+        yield BeamEntry("finished", place, tuple(beams.path(hypothesis.node)), hypothesis.node == greedy, end)
 
 
-def endings(found: Sequence[Hypothesis]) -> list[str]:
+def endings(hypotheses: Sequence[Hypothesis]) -> list[str]:
     """How each hypothesis ended, printable; with the token that did where that alone tells it from another."""
-    texts = Counter(each.text for each in found)
-    return [
-        f"{each.reason} {visible(each.end)}" if texts[each.text] > 1 and each.end else each.reason
-        for each in found
-    ]
+    texts = Counter(h.text for h in hypotheses)
+    return [f"{h.reason} {visible(h.end)}" if texts[h.text] > 1 and h.end else h.reason for h in hypotheses]
 
 
 def _fallen(beams: Beaming, at: int, count: int) -> Iterator[BeamEntry]:
     """Those that fell out last, the latest first; of one step the better ones first."""
     latest: list[BeamNode] = []
     for node in reversed(beams.fallen):
-        each = beams.nodes[node]
-        if each.fell is not None and each.fell <= at:
-            if len(latest) >= count and each.fell != latest[-1].fell:
+        beam = beams.nodes[node]
+        if beam.fell is not None and beam.fell <= at:
+            if len(latest) >= count and beam.fell != latest[-1].fell:
                 break
-            latest.append(each)
-    latest.sort(key=lambda each: (-(each.fell or 0), -each.score))
-    for each in latest[:count]:
-        yield BeamEntry("fell", None, tuple(beams.path(each.node)))
+            latest.append(beam)
+    latest.sort(key=lambda beam: (-(beam.fell or 0), -beam.score))
+    for beam in latest[:count]:
+        yield BeamEntry("fell", None, tuple(beams.path(beam.node)))
 
 
 # ---- what they share ----------------------------------------------------------------------------
 
 
-def shared(found: Sequence[BeamEntry]) -> int:
+def shared(entries: Sequence[BeamEntry]) -> int:
     """How many tokens all of these begin with."""
-    paths = [each.path for each in found]
+    paths = [entry.path for entry in entries]
     if not paths:
         return 0
-    same = takewhile(lambda nodes: len({each.node for each in nodes}) == 1, zip(*paths, strict=False))
+    same = takewhile(lambda beams: len({beam.node for beam in beams}) == 1, zip(*paths, strict=False))
     return sum(1 for _ in same)
 
 
-def passing(found: Sequence[BeamEntry]) -> Counter[int]:
+def passing(entries: Sequence[BeamEntry]) -> Counter[int]:
     """How many go through each node, of those that are in the search or came of it; all through where it began."""
-    those = [entry.path for entry in found if entry.kind not in ("fell", "greedy")]
-    return Counter(node for path in those for node in (path[0].parent, *(each.node for each in path)))
+    those = [entry.path for entry in entries if entry.kind not in ("fell", "greedy")]
+    return Counter(node for path in those for node in (path[0].parent, *(beam.node for beam in path)))
 
 
 # ---- beside greedy decoding -----------------------------------------------------------------------
@@ -168,10 +165,10 @@ class Against:
 def against(beams: Beaming, entry: BeamEntry, at: int) -> Against | None:
     """Set a beam beside greedy decoding after a step; None where that isn't known."""
     search = beams.search
-    found = _greedy(search.steps[:at]) if search is not None else None
-    if found is None:
+    last = _greedy(search.steps[:at]) if search is not None else None
+    if last is None:
         return None
-    mine, greedy = entry.path, beams.path(found.node)
+    mine, greedy = entry.path, beams.path(last.node)
     same = sum(
         1 for _ in takewhile(lambda pair: pair[0].node == pair[1].node, zip(mine, greedy, strict=False))
     )

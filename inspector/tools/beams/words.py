@@ -122,10 +122,10 @@ def _instead(timeline: Timeline) -> str:
 
 def _end_of(timeline: Timeline, node: int, cells: int) -> str:
     """As much of the end of a path's text as fits, whole tokens."""
-    found, room = "", cells - 1
+    end, room = "", cells - 1
     while (item := timeline.nodes.get(node)) is not None:
         text = visible(item.text)
         if cell_len(text) > room:
-            return "…" + found
-        found, room, node = text + found, room - cell_len(text), timeline.parent[node]
-    return found
+            return "…" + end
+        end, room, node = text + end, room - cell_len(text), timeline.parent[node]
+    return end

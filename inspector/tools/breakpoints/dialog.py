@@ -109,7 +109,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Explain the field in the frame, where there is no room beside it."""
         name = (event.widget.id or "").removeprefix("break-")
-        help = {each.name: _help(each) for each in CONDITIONS} | {"all_of": ALL_HELP}
+        help = {condition.name: _help(condition) for condition in CONDITIONS} | {"all_of": ALL_HELP}
         about = help.get(name, "") if self.app.size.width < NARROW else ""
         self.query_one("#dialog").border_subtitle = Content(visible(about))
 

@@ -71,11 +71,11 @@ def _tell_surprise(timeline: Timeline, slot: int) -> str:
 def _tell_fork(timeline: Timeline, slot: int) -> str:
     item, branches = timeline.items[slot], len(timeline.siblings(slot))
     two = best_two(item)
-    told = f"{branches} branches" if branches > 1 else ""
+    count = f"{branches} branches" if branches > 1 else ""
     if two is None:
-        return told
-    first, second = (f"{_label(each)} {each.prob:.1%}".replace("%", " %") for each in two)
-    return f"{first} against {second}" + (f", {told}" if told else "")
+        return count
+    first, second = (f"{_label(candidate)} {candidate.prob:.1%}".replace("%", " %") for candidate in two)
+    return f"{first} against {second}" + (f", {count}" if count else "")
 
 
 def _label(item: Item | Candidate) -> str:

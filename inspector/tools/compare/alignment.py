@@ -74,7 +74,7 @@ def _subsequence(left: Sequence[_Window], right: Sequence[_Window]) -> list[tupl
     A bit of a row is 0 where one more window of the left makes the subsequence longer: Hyyrö's bit-vector form of
     the table that the textbook fills cell by cell. Its rows are kept, and walked back.
     """
-    rows, found = _rows(left, right), []
+    rows, places = _rows(left, right), []
     at, row = len(left) - 1, len(right)
     while at >= 0 and row > 0:
         if rows[row] >> at & 1:
@@ -83,9 +83,9 @@ def _subsequence(left: Sequence[_Window], right: Sequence[_Window]) -> list[tupl
             row -= 1
         else:
             row -= 1
-            found.append((at, row))
+            places.append((at, row))
             at -= 1
-    return found[::-1]
+    return places[::-1]
 
 
 def _rows(left: Sequence[_Window], right: Sequence[_Window]) -> list[int]:
@@ -114,13 +114,13 @@ def _runs(windows: Iterable[tuple[int, int]]) -> Iterator[Meeting]:
 
 def _consecutive(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """Where each run of windows begins on the left and on the right, and how many they are."""
-    found: list[tuple[int, int, int]] = []
+    runs: list[tuple[int, int, int]] = []
     for left, right in windows:
-        if found and (left, right) == (found[-1][0] + found[-1][2], found[-1][1] + found[-1][2]):
-            found[-1] = (*found[-1][:2], found[-1][2] + 1)
+        if runs and (left, right) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
         else:
-            found.append((left, right, 1))
-    return found
+            runs.append((left, right, 1))
+    return runs
 
 
 def pairs(left: int, right: int, met: Sequence[Meeting]) -> Iterator[Pair]:
@@ -134,12 +134,12 @@ def pairs(left: int, right: int, met: Sequence[Meeting]) -> Iterator[Pair]:
     Yields:
         Pairs in order; each token of either side stands in exactly one.
     """
-    here, there = 0, 0
+    left_end, right_end = 0, 0
     for meeting in (*met, Meeting(left, right, 0)):
-        for step in range(max(meeting.left - here, meeting.right - there)):
+        for step in range(max(meeting.left - left_end, meeting.right - right_end)):
             yield Pair(
-                here + step if here + step < meeting.left else None,
-                there + step if there + step < meeting.right else None,
+                left_end + step if left_end + step < meeting.left else None,
+                right_end + step if right_end + step < meeting.right else None,
             )
         yield from (Pair(meeting.left + n, meeting.right + n, True) for n in range(meeting.length))
-        here, there = meeting.left + meeting.length, meeting.right + meeting.length
+        left_end, right_end = meeting.left + meeting.length, meeting.right + meeting.length

@@ -208,9 +208,9 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         """Go to where they meet or part next, or did before."""
         turns = self.comparison.turns if self.comparison else ()
         here = self.table.cursor
-        found = [place for place in turns if (place > here if by > 0 else place < here)]
-        if found:
-            self._point(found[0] if by > 0 else found[-1])
+        ahead = [place for place in turns if (place > here if by > 0 else place < here)]
+        if ahead:
+            self._point(ahead[0] if by > 0 else ahead[-1])
             self.table.centre()
         else:
             self._say(f"They neither meet nor part {'after' if by > 0 else 'before'} this.", answer=True)
@@ -223,12 +223,12 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     def action_other(self, by: int) -> None:
         """Compare with a neighbouring branch."""
-        found = others(self.timeline)
-        if len(found) < 2:
+        ends = others(self.timeline)
+        if len(ends) < 2:
             self._say("There is no third branch to compare with.", answer=True)
             return
-        place = found.index(self.other) + by if self.other in found else 0
-        self.other = found[place % len(found)]
+        place = ends.index(self.other) + by if self.other in ends else 0
+        self.other = ends[place % len(ends)]
         self._compare()
         self._begin()
 

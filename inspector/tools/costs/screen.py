@@ -125,12 +125,12 @@ class ProfileScreen(ToolScreen[None]):
         """Why there is nothing yet."""
         failure = self._failure
         if failure is not None:
-            told = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+            texts = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
         elif self.control.job.running:
-            told = [("Being measured, on a copy of the KV cache.", on.rich_style)]
+            texts = [("Being measured, on a copy of the KV cache.", on.rich_style)]
         else:
-            told = [("Nothing was measured.", on.rich_style), ("Press r to measure.", on.ink("muted"))]
-        return centred(told, width, height)
+            texts = [("Nothing was measured.", on.rich_style), ("Press r to measure.", on.ink("muted"))]
+        return centred(texts, width, height)
 
     @property
     def _failure(self) -> records.Failure | None:

@@ -24,8 +24,8 @@ from inspector.widgets.safety import SafeInput
 PICTURE = "svg"
 NAMES = (*FORMATS, PICTURE)
 """What can be made, by the end of a file's name."""
-LABELS = (*(each.label for each in FORMATS.values()), "picture")
-PURPOSES = (*(each.purpose for each in FORMATS.values()), "the screen as it stands, as SVG")
+LABELS = (*(format.label for format in FORMATS.values()), "picture")
+PURPOSES = (*(format.purpose for format in FORMATS.values()), "the screen as it stands, as SVG")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,22 +48,22 @@ class Path:
 
 def paths(recording: Recording) -> list[Path]:
     """All paths that were stepped and are not deleted: the one that is told first, then by age. See `TREE`."""
-    timeline, told = recording.timeline, recording.items
+    timeline, current = recording.timeline, recording.items
     ends = [] if left_out(timeline) else sorted(_ends(timeline))
-    others = [timeline.path(node) for node in ends if not told or node != told[-1].node]
-    met = {item.node for item in told}
-    found = [_path(recording, told, 0, "current")]
+    others = [timeline.path(node) for node in ends if not current or node != current[-1].node]
+    met = {item.node for item in current}
+    listed = [_path(recording, current, 0, "current")]
     for items in others:
         own = next((place for place, item in enumerate(items) if item.node not in met), len(items) - 1)
         met.update(item.node for item in items)
         if made(items[own]) != PROMPT:
-            found.append(_path(recording, items, own, made(items[own])))
-    return found
+            listed.append(_path(recording, items, own, made(items[own])))
+    return listed
 
 
 def left_out(timeline: Timeline) -> bool:
     """Whether there are more branches than are told."""
-    return len(timeline.nodes) > TREE and any(len(each) > 1 for each in timeline.children.values())
+    return len(timeline.nodes) > TREE and any(len(nodes) > 1 for nodes in timeline.children.values())
 
 
 def _ends(timeline: Timeline) -> Iterator[int]:
@@ -81,7 +81,7 @@ def _ends(timeline: Timeline) -> Iterator[int]:
 def _path(recording: Recording, items: list[Item], own: int, how: str) -> Path:
     marks = recording.timeline.marks
     begins = (
-        own if how != "current" else next((n for n, each in enumerate(items) if isinstance(each, Step)), 0)
+        own if how != "current" else next((n for n, item in enumerate(items) if isinstance(item, Step)), 0)
     )
     names = [marks.at(item.node).name for item in items[begins:]]
     first = items[own] if items else None

@@ -83,7 +83,7 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     """
     held = copy.copy(timeline)
     held.nodes, held.parent, held.latest = dict(timeline.nodes), dict(timeline.parent), dict(timeline.latest)
-    held.children = {node: list(each) for node, each in timeline.children.items()}
+    held.children = {node: list(nodes) for node, nodes in timeline.children.items()}
     held.finished, held.chunks = dict(timeline.finished), list(timeline.chunks)
     held.marks = copy.copy(timeline.marks)
     held.marks.of = dict(timeline.marks.of)

@@ -12,10 +12,10 @@ def plain(recording: Recording) -> str:
     Args:
         recording: Its path is told.
     """
-    said = readable("".join(item.text for item in recording.items))
+    text = readable("".join(item.text for item in recording.items))
     pending = getattr(recording.items[-1], "pending", b"") if recording.items else b""
-    said += hex_bytes(pending) if pending else ""
-    return said if said.endswith("\n") else said + "\n"
+    text += hex_bytes(pending) if pending else ""
+    return text if text.endswith("\n") else text + "\n"
 
 
 def readable(text: str) -> str:

@@ -175,9 +175,9 @@ class FindDialog(Dialog[VocabularySearch]):
 
     @on(MatchList.MatchHighlighted)
     def _highlighted(self) -> None:
-        found = self._list
-        self.query_one("#apply", Button).disabled = found.match is None
-        where = f"{found.highlighted + 1} of {len(found.matches)} · ↑↓ ⏎" if found.matches else ""
+        shown = self._list
+        self.query_one("#apply", Button).disabled = shown.match is None
+        where = f"{shown.highlighted + 1} of {len(shown.matches)} · ↑↓ ⏎" if shown.matches else ""
         self.query_one("#dialog").border_subtitle = Content(where)
 
     # ---- keys -------------------------------------------------------------------------------
@@ -217,24 +217,25 @@ class FindDialog(Dialog[VocabularySearch]):
         self.dismiss(VocabularySearch(self.typed, None))
 
 
-def told(found: TokensFound, vocabulary: int) -> str:
+def told(answer: TokensFound, vocabulary: int) -> str:
     """What a search found, as a sentence; printable.
 
     Args:
-        found: The answer.
+        answer: The answer.
         vocabulary: Tokens of the model.
     """
-    if not found.query:
+    if not answer.query:
         return WAYS
-    query = read(found.query)
+    query = read(answer.query)
     if query.kind == "id":
-        there = f"0 to {vocabulary - 1:,}"
+        ids = f"0 to {vocabulary - 1:,}"
         return (
-            "This token has the id." if found.total else f"No token has the id {query.id}: they are {there}."
+            "This token has the id." if answer.total else f"No token has the id {query.id}: they are {ids}."
         )
-    part = hex_bytes(query.raw) if query.kind == "bytes" else f"‹{truncate(token_label(found.query), 24)}›"
-    if not found.total:
+    part = hex_bytes(query.raw) if query.kind == "bytes" else f"‹{truncate(token_label(answer.query), 24)}›"
+    if not answer.total:
         return f"No token contains {part}. A text may take several tokens: leave, and press a to type it."
-    many = f"{found.total:,} tokens contain {part}" if found.total > 1 else f"1 token contains {part}"
-    more = f" The {len(found.matches)} most probable are shown." if len(found.matches) < found.total else ""
-    return f"{many}: {scales.tiny(found.mass)} by the model.{more}"
+    many = f"{answer.total:,} tokens contain {part}" if answer.total > 1 else f"1 token contains {part}"
+    shown = len(answer.matches)
+    more = f" The {shown} most probable are shown." if shown < answer.total else ""
+    return f"{many}: {scales.tiny(answer.mass)} by the model.{more}"

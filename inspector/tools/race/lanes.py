@@ -102,14 +102,14 @@ class RaceLane(Canvas):
         wide = width >= 34
         work = "1 token" if self.cached else f"{last.tokens} tokens"
         kept = f", {size(last.kv_bytes)} kept" if self.cached else f", {size(last.passed_bytes)} dropped"
-        each = [
+        per_step = [
             Segment(milliseconds(pace(self.steps, self.cached)), strong),
             Segment(" a step   " if wide else " each  ", muted),
         ]
         whole = [Segment(milliseconds(total), strong), Segment(" so far" if wide else " in all", muted)]
         if width < _TWO_FIGURES:
-            return [each, whole]
-        return [[*each, *whole], [Segment(f"{work} a step{kept}" if wide else f"{work}{kept}", muted)]]
+            return [per_step, whole]
+        return [[*per_step, *whole], [Segment(f"{work} a step{kept}" if wide else f"{work}{kept}", muted)]]
 
     def _chart(self, name: str, read: Read, height: int, width: int) -> list[Row]:
         """One quantity over the tokens, in the scale of the slower lane."""
@@ -149,8 +149,8 @@ class RaceTotals(Canvas):
             )
             return centred([(words, self.ink("muted"))], width, height)
         facts = [*verdict(self.steps), ("text", self._tail(width)), ("how", self.how)]
-        told = fact_rows(facts, width, self.ink("muted"), self.rich_style)
-        return [*self._bars(width), *told][:height]
+        rows = fact_rows(facts, width, self.ink("muted"), self.rich_style)
+        return [*self._bars(width), *rows][:height]
 
     def _bars(self, width: int) -> list[Row]:
         last = self.steps[-1]
@@ -196,8 +196,8 @@ def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
 def _growth(steps: Sequence[RaceStep]) -> str:
     """How much longer a step has become in each lane."""
     begin, end = steps[: 2 * RECENT], steps[-2 * RECENT :]
-    told = [
+    changes = [
         f"{ms(statistics.median(took(begin, cached)))} → {ms(statistics.median(took(end, cached)))} ms {name}"
         for cached, name in ((True, "with"), (False, "without"))
     ]
-    return "a step went from " + ", ".join(told)
+    return "a step went from " + ", ".join(changes)

@@ -44,26 +44,27 @@ class SessionsDialog(Dialog[Path]):
     def _read(self) -> None:
         self.app.call_from_thread(self._show, listed())
 
-    def _show(self, found: Sequence[Listed]) -> None:
+    def _show(self, listed: Sequence[Listed]) -> None:
         options = self.query_one(OptionList)
-        self._paths = [each.path for each in found]
+        self._paths = [session.path for session in listed]
         width = max(20, options.content_size.width - 2)
-        options.add_options(Option(line(each, width), disabled=each.peek is None) for each in found)
-        options.highlighted = 0 if found else None
-        self.query_one("#sessions-remark", Remark).say(HELP if found else "No session is saved yet.")
+        options.add_options(Option(line(session, width), disabled=session.peek is None) for session in listed)
+        options.highlighted = 0 if listed else None
+        self.query_one("#sessions-remark", Remark).say(HELP if listed else "No session is saved yet.")
 
     @on(OptionList.OptionSelected)
     def _selected(self, message: OptionList.OptionSelected) -> None:
         self.dismiss(self._paths[message.option_index])
 
 
-def line(each: Listed, width: int) -> Content:
+def line(saved: Listed, width: int) -> Content:
     """One session on one line of so many cells."""
-    when = datetime.fromtimestamp(each.changed).strftime("%Y-%m-%d %H:%M")
-    if each.peek is None:
-        return Content.styled(truncate(f"{when}  {visible(each.problem)}", width), "dim")
-    tokens = f"{each.tokens:,} tokens" + (" · runs" if each.peek.in_use else "")
-    columns = (when, pad(visible(each.peek.model), 14), pad(tokens, 15, True), pad(size(each.size), 8, True))
+    when = datetime.fromtimestamp(saved.changed).strftime("%Y-%m-%d %H:%M")
+    if saved.peek is None:
+        return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "dim")
+    tokens = f"{saved.tokens:,} tokens" + (" · runs" if saved.peek.in_use else "")
+    model, bytes = pad(visible(saved.peek.model), 14), pad(size(saved.size), 8, True)
+    columns = (when, model, pad(tokens, 15, True), bytes)
     left = "  ".join((*columns, ""))
-    prompt = truncate(visible(each.peek.user_message), max(0, width - len(left)))
+    prompt = truncate(visible(saved.peek.user_message), max(0, width - len(left)))
     return Content(truncate(left, width)) + Content.styled(prompt, "dim")

@@ -284,14 +284,14 @@ class SamplingDialog(Dialog[Settings]):
             self._say("A field is wrong: mend it first.", wrong=True)
             return
         try:
-            told = self.presets.save(event.value, settings)
+            saved = self.presets.save(event.value, settings)
         except EngineError as error:
             self._say(str(error), wrong=True)
             return
         self._typed = settings
         event.input.value = ""
         self._relabel()
-        self._say(told)
+        self._say(saved)
 
     def action_delete_preset(self) -> None:
         """Delete the chosen preset, when it is asked for twice."""

@@ -10,7 +10,7 @@ from rich.style import Style
 from textual import events
 from textual.content import Content
 
-from engine.records import Candidate, Distribution
+from engine.records import Candidate, Distribution, Explained
 from engine.settings import BY_NAME, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, visible
@@ -37,18 +37,22 @@ class View:
     """That was, or would be, drawn from."""
     now: Distribution | None
     """The one that stands, where settings are tried."""
-    told: StageExplanation | None
+    explanation: StageExplanation | None
     settings: Settings | None
     taken: int | None
     """Token id that stands there."""
 
     @property
+    def explained(self) -> Explained | None:
+        """What the engine explained, None where it has not or could not."""
+        return self.explanation.explained if self.explanation else None
+
+    @property
     def earlier(self) -> dict[int, tuple[int, ...]]:
         """Where each candidate stood before, as far back as the penalties look."""
-        explained = self.told.explained if self.told else None
-        if explained is None:
+        if self.explained is None:
             return {}
-        return dict(zip((c.id for c in explained.next.candidates), explained.earlier, strict=True))
+        return dict(zip((c.id for c in self.explained.next.candidates), self.explained.earlier, strict=True))
 
 
 def view_of(timeline: Timeline, used: Settings | None = None) -> View | None:
@@ -58,16 +62,16 @@ def view_of(timeline: Timeline, used: Settings | None = None) -> View | None:
         timeline: What is known.
         used: The settings that the slot was, or will be, picked with.
     """
-    shown, told = timeline.distribution, timeline.explanation()
+    shown, explanation = timeline.distribution, timeline.explanation()
     if shown is None:
         return None
-    explained = told.explained if told else None
+    explained = explanation.explained if explanation else None
     changed = timeline.trial is not None and timeline.trial.settings != used
     if timeline.trial is not None and changed and explained is not None:
-        return View(explained.next, shown, told, timeline.trial.settings, timeline.taken)
+        return View(explained.next, shown, explanation, timeline.trial.settings, timeline.taken)
     if changed:
-        told = None
-    return View(shown, None, told, told.settings if told else used, timeline.taken)
+        explanation = None
+    return View(shown, None, explanation, explanation.settings if explanation else used, timeline.taken)
 
 
 class SamplerPanel(Canvas, can_focus=True):
@@ -127,21 +131,19 @@ How the sampler came from the model's logits to the token: each **column** is a 
             self.title(Content("Why this token"))
             reason, advice = _why_empty(timeline)
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
-        found = columns(
-            view.distribution, view.told.explained if view.told else None, view.settings, view.now
-        )
+        table_columns = columns(view.distribution, view.explained, view.settings, view.now)
         table = 3 + (_LEAST_ROWS - 1 if height < 14 else _LEAST_ROWS if height < 18 else 2 * _LEAST_ROWS)
         above = self._reasons(timeline, view, width, height - table - 3)
         above += self._ruler(view.distribution, width, height - table - len(above))
         below = self._notes(timeline, view, width) if height > 20 else []
         room = max(_LEAST_ROWS, height - len(above) - len(below))
-        table_rows = self._table(view, found, width, room, len(above))
+        table_rows = self._table(view, table_columns, width, room, len(above))
         self._entitle(timeline, view)
         return [*above, *table_rows, *below]
 
     def _reasons(self, timeline: Timeline, view: View, width: int, room: int) -> list[Row]:
         """Sentences, as many as there is room for, at least one line."""
-        reason = Reason(view.distribution, view.settings, view.told.explained if view.told else None)
+        reason = Reason(view.distribution, view.settings, view.explained)
         texts = reason.sentences(timeline.selected) if view.now is None else reason.tried(view.now)
         lines = wrapped(" ".join(texts), width)
         while len(lines) > max(1, room) and len(texts) > 1:
@@ -161,9 +163,9 @@ How the sampler came from the model's logits to the token: each **column** is a 
     # ---- the table --------------------------------------------------------------------------
 
     def _table(
-        self, view: View, found: Sequence[TableColumn], width: int, height: int, first: int
+        self, view: View, table_columns: Sequence[TableColumn], width: int, height: int, first: int
     ) -> list[Row]:
-        kept, missing = fitting(found, width - _MARK - _LEAST_TOKEN)
+        kept, missing = fitting(table_columns, width - _MARK - _LEAST_TOKEN)
         token = min(_MOST_TOKEN, width - _MARK - CELLS * len(kept))
         head = self._head(kept, token, missing)[: 2 if height < 9 else 3 if height < 13 else 4]
         candidates = view.distribution.candidates
@@ -183,7 +185,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         wanted = [at, *(ids.index(id) for id in (view.distribution.picked, view.taken) if id in ids)]
         for place in wanted[:rows]:
             if place not in shown:
-                spare = [each for each in shown if each not in wanted[:rows]]
+                spare = [row for row in shown if row not in wanted[:rows]]
                 shown.remove(spare[-1] if place > shown[0] else spare[0])
                 shown.append(place)
         return sorted(shown)
@@ -268,8 +270,8 @@ How the sampler came from the model's logits to the token: each **column** is a 
     def _notes(self, timeline: Timeline, view: View, width: int) -> list[Row]:
         """What else is worth knowing: dropped logits, XTC, what the highlighted token is penalised for."""
         texts = []
-        if view.told is not None and view.told.failure is not None:
-            texts.append(f"{visible(view.told.failure.message)} {ADVICE}")
+        if view.explanation is not None and view.explanation.failure is not None:
+            texts.append(f"{visible(view.explanation.failure.message)} {ADVICE}")
         texts.append(xtc(view.distribution, view.settings))
         shown = next((c for c in view.distribution.candidates if c.id == self._highlighted), None)
         if shown is not None and self._is_penalised(view, shown):
@@ -297,16 +299,16 @@ def _cut(share: float) -> str:
 
 
 def _dropped_note(view: View) -> str:
-    failed = view.told is not None and view.told.failure is not None
+    failed = view.explanation is not None and view.explanation.failure is not None
     return f"logits dropped · {ADVICE}" if failed else ""
 
 
 def _changes(used: Settings | None, tried: Settings) -> str:
     """The settings that differ from those that were used."""
-    found = differences(used, tried) if used else {}
+    changed = differences(used, tried) if used else {}
     texts = [
         f"{BY_NAME[name].label} {_value(name, old)} → {_value(name, new)}"
-        for name, (old, new) in found.items()
+        for name, (old, new) in changed.items()
     ]
     return ", ".join(texts) or ("nothing is changed yet" if used else "other settings")
 
@@ -327,13 +329,13 @@ def tally(timeline: Timeline, room: int = 1000) -> str:
         return ""
     if trial.answered is None:
         return "asking …"
-    asked = [step for step in timeline.steps if step.origin in ("sampled", "greedy")]
-    known = [step for step in asked if step.node in trial.answers]
+    drawn = [step for step in timeline.steps if step.origin in ("sampled", "greedy")]
+    known = [step for step in drawn if step.node in trial.answers]
     other = sum(1 for step in known if timeline.other(step) is not None)
-    by_hand = len(timeline.steps) - len(asked)
+    by_hand = len(timeline.steps) - len(drawn)
     text = f"{other} of {len(known)} step{'s' * (len(known) != 1)} would differ"
     text += f", {by_hand} by hand" if by_hand else ""
-    if not (dropped := len(asked) - len(known)):
+    if not (dropped := len(drawn) - len(known)):
         return text
     full = f"{text}; {dropped} can't be answered: their logits were dropped (ctrl+r recomputes)"
     return full if len(full) <= room else f"{text}; {dropped} dropped: ctrl+r"

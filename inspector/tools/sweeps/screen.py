@@ -109,8 +109,8 @@ class SweepScreen(ToolScreen[None]):
         control = self.control
         if control.job.failure is not None:
             failed = control.job.failure
-            told = [(visible(failed.message), on.ink("bad")), (visible(failed.hint), on.ink("muted"))]
-            return centred(told, width, height)
+            texts = [(visible(failed.message), on.ink("bad")), (visible(failed.hint), on.ink("muted"))]
+            return centred(texts, width, height)
         if control.swept is not None:
             return sweeps_page(on, control.swept, width)
         about = [

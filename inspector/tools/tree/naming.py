@@ -54,6 +54,6 @@ class NamingDialog(Dialog[Marked]):
     def action_apply(self) -> None:
         """Keep what was typed."""
         name, note, caption = (
-            self.query_one(f"#naming-{each}", SafeInput).value.strip() for each, _ in FIELDS
+            self.query_one(f"#naming-{field}", SafeInput).value.strip() for field, _ in FIELDS
         )
         self.dismiss(replace(self.mark, name=name, note=note, caption=caption))

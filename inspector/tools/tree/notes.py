@@ -31,7 +31,7 @@ def beam_note(beam: BeamNode | None) -> tuple[str, bool]:
 
 def signs_of(mark: Marked) -> list[str]:
     """The signs of a bookmark and of a note."""
-    return [sign for sign, there in ((STAR, mark.bookmarked), (NOTE, mark.note or mark.caption)) if there]
+    return [sign for sign, present in ((STAR, mark.bookmarked), (NOTE, mark.note or mark.caption)) if present]
 
 
 def inner_note(marks: Sequence[Marked]) -> str:

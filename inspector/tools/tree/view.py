@@ -144,7 +144,7 @@ class TreeView:
     def _unfold_above(self, branch: Branch | None) -> None:
         if branch is None or branch.parent is None or not self._folded:
             return
-        opened = {each.first for each in self.branches.above(branch.parent)} & self._folded
+        opened = {upper.first for upper in self.branches.above(branch.parent)} & self._folded
         if opened:
             self._folded -= opened
             self._seen = ()

@@ -146,8 +146,8 @@ class OwnTextDialog(Dialog[OwnText]):
     def _fits(self, count: int) -> bool:
         return self.spot.window is None or not count or self.spot.taken + count <= self.spot.window
 
-    def _counted(self, told: Tokenized) -> str:
-        count, special = len(told.pieces), sum(piece.special for piece in told.pieces)
+    def _counted(self, tokenized: Tokenized) -> str:
+        count, special = len(tokenized.pieces), sum(piece.special for piece in tokenized.pieces)
         text = f"{count:,} token" + "s" * (count != 1) + (f", {special:,} of them special" if special else "")
         if self.spot.window is None:
             return f"{text}."
