@@ -1,4 +1,4 @@
-"""Value -> colour, glyph and unit: the metrics of a token and the format of every number on screen.
+"""Value -> colour and unit: the metrics of a token and the format of every number on screen.
 
 Heat has five steps with round thresholds, so that a legend can name them; below the first a token is calm and
 stays unstyled. Colours are viridis, which keeps its order for colour-blind eyes and in grey.
@@ -14,7 +14,6 @@ from engine.records import PromptToken, Step
 
 STEPS = 5
 """Heat steps above calm."""
-GLYPHS = "▁▂▃▄▅▆▇█"
 TokenRecord = PromptToken | Step
 """What the metrics of a token are read from."""
 Rgb = tuple[int, int, int]
@@ -174,7 +173,7 @@ METRICS: tuple[str, ...] = tuple(METRIC)
 """Names of the metrics, in the order in which a key goes through them."""
 
 
-# ---- colour and glyph -----------------------------------------------------------------------
+# ---- colour ---------------------------------------------------------------------------------
 
 
 def viridis(share: float) -> Rgb:
@@ -205,11 +204,6 @@ def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
     if not dark:
         ground = _mix(ground, (255, 255, 255), (0.55, 0.40, 0.25, 0.05, 0.0)[step - 1])
     return ((16, 16, 20) if _luminance(ground) > 0.18 else (248, 248, 250)), ground
-
-
-def glyph(share: float) -> str:
-    """One of `▁▂▃▄▅▆▇█` for a share of the full height, 0 to 1."""
-    return GLYPHS[min(len(GLYPHS) - 1, max(0, int(share * len(GLYPHS))))]
 
 
 def _mix(one: Rgb, other: Rgb, share: float) -> Rgb:

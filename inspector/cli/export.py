@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
     """Run `inspector export`."""
     from inspector.demo import DEMONSTRATION
     from inspector.tools.export import FORMATS
-    from inspector.tools.export.place import free
+    from inspector.tools.export.output_file import free
     from inspector.tools.export.recording import line, read
 
     name, out = _target(args)
@@ -106,7 +106,7 @@ def stem(file: str | None) -> str:
 def _deliver(text: str, out: Path | None, force: bool) -> None:
     from inspector.display import visible
     from inspector.scales import size
-    from inspector.tools.export.place import write
+    from inspector.tools.export.output_file import write
 
     if out is None:
         output().write(text)

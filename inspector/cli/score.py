@@ -95,7 +95,7 @@ def place(output: str | None, force: bool) -> Path | None:
         raise EngineError(
             "The trace can't go to standard output: the scores do.", "Name a file: -o score.jsonl.gz."
         )
-    from inspector.tools.export.place import free
+    from inspector.tools.export.output_file import free
 
     return free(Path(output), force)
 

@@ -153,13 +153,13 @@ class Presets:
             return self._damaged(str(getattr(error, "strerror", None) or error))
         if not isinstance(content, dict) or not isinstance(content.get("presets", {}), dict):
             return self._damaged('it is not {"presets": {NAME: {SETTING: VALUE}}}')
-        return self._understood(content)
+        return self._parsed(content)
 
     def _damaged(self, why: str) -> StoredPresets:
         text = f"The presets in {self.path} can't be read: {why}. Mend the file; saving sets it aside first."
         return StoredPresets({}, {}, (text,), damaged=True)
 
-    def _understood(self, content: Mapping[str, Any]) -> StoredPresets:
+    def _parsed(self, content: Mapping[str, Any]) -> StoredPresets:
         values, problems = {}, []
         for name, given in content.get("presets", {}).items():
             try:

@@ -54,7 +54,7 @@ class SavedBreakpoints:
             return self._damaged(str(getattr(error, "strerror", None) or error))
         if not isinstance(content, dict) or not isinstance(content.get("breakpoints", {}), dict):
             return self._damaged('it is not {"breakpoints": {CONDITION: VALUE}}')
-        return self._understood(content)
+        return self._parsed(content)
 
     def _damaged(self, why: str) -> StoredBreakpoints:
         problem = (
@@ -62,7 +62,7 @@ class SavedBreakpoints:
         )
         return StoredBreakpoints({}, Breakpoints(), (problem,), damaged=True)
 
-    def _understood(self, content: Mapping[str, Any]) -> StoredBreakpoints:
+    def _parsed(self, content: Mapping[str, Any]) -> StoredBreakpoints:
         values: dict[str, Any] = {}
         problems = []
         for name, value in content.get("breakpoints", {}).items():

@@ -40,7 +40,7 @@ READING = 0.045
 Found = TypeVar("Found")
 
 
-class Recorder:
+class DemoRecorder:
     """One session with the engine, and what it told, with the time."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def first(found: Sequence[object], kind: type[Found]) -> Found:
 # ---- what is shown ----------------------------------------------------------------------------
 
 
-def prefill(to: Recorder) -> None:
+def prefill(to: DemoRecorder) -> None:
     """The model, the settings and the prompt."""
     to.keep(LoadSettings())
     to.do(commands.Load(LoadSettings()))
@@ -123,7 +123,7 @@ def prefill(to: Recorder) -> None:
     )
 
 
-def story(to: Recorder) -> list[records.Step]:
+def story(to: DemoRecorder) -> list[records.Step]:
     """The story, with a caption where there is something to see."""
     due = [began, sure, wide, cut, grown, surprised]
     steps: list[records.Step] = []
@@ -138,7 +138,7 @@ def story(to: Recorder) -> list[records.Step]:
     return steps
 
 
-def began(to: Recorder, step: records.Step) -> str | None:
+def began(to: DemoRecorder, step: records.Step) -> str | None:
     """The first step."""
     return (
         f"Decode: from here on one token at a time. The model gave {label(step)} {percent(step.prob)}, and the "
@@ -146,7 +146,7 @@ def began(to: Recorder, step: records.Step) -> str | None:
     )
 
 
-def sure(to: Recorder, step: records.Step) -> str | None:
+def sure(to: DemoRecorder, step: records.Step) -> str | None:
     """A token with hardly another choice."""
     if step.prob < 0.99:
         return None
@@ -156,7 +156,7 @@ def sure(to: Recorder, step: records.Step) -> str | None:
     )
 
 
-def wide(to: Recorder, step: records.Step) -> str | None:
+def wide(to: DemoRecorder, step: records.Step) -> str | None:
     """A choice among many."""
     entropy = step.choice.entropy_bits
     if entropy < 4:
@@ -167,7 +167,7 @@ def wide(to: Recorder, step: records.Step) -> str | None:
     )
 
 
-def cut(to: Recorder, step: records.Step) -> str | None:
+def cut(to: DemoRecorder, step: records.Step) -> str | None:
     """A place where top-p cut candidates that are on show."""
     stage = next(stage for stage in step.choice.stages if stage.name == "top-p")
     if not 2 <= stage.kept <= 8:
@@ -179,7 +179,7 @@ def cut(to: Recorder, step: records.Step) -> str | None:
     )
 
 
-def grown(to: Recorder, step: records.Step) -> str | None:
+def grown(to: DemoRecorder, step: records.Step) -> str | None:
     """The KV cache, halfway."""
     facts = to.timeline.facts
     if step.index < STORY // 3 or facts is None or facts.kv_bytes_per_token is None:
@@ -191,7 +191,7 @@ def grown(to: Recorder, step: records.Step) -> str | None:
     )
 
 
-def surprised(to: Recorder, step: records.Step) -> str | None:
+def surprised(to: DemoRecorder, step: records.Step) -> str | None:
     """An improbable token."""
     if step.surprisal_bits < 7 or step.choice.draw is None:
         return None
@@ -203,7 +203,7 @@ def surprised(to: Recorder, step: records.Step) -> str | None:
     )
 
 
-def chosen(to: Recorder, steps: Sequence[records.Step]) -> None:
+def chosen(to: DemoRecorder, steps: Sequence[records.Step]) -> None:
     """A branch: another candidate, chosen by hand."""
     at = next(step for step in steps if step.text == " boy")
     other = next(each for each in at.choice.candidates if each.text == " dog")
@@ -218,7 +218,7 @@ def chosen(to: Recorder, steps: Sequence[records.Step]) -> None:
     to.step(BESIDE)
 
 
-def drawn_again(to: Recorder, steps: Sequence[records.Step]) -> None:
+def drawn_again(to: DemoRecorder, steps: Sequence[records.Step]) -> None:
     """A branch: the surprise, drawn again."""
     at = max(steps, key=lambda step: step.surprisal_bits)
     to.do(commands.MoveTo(at.parent))
@@ -234,7 +234,7 @@ def drawn_again(to: Recorder, steps: Sequence[records.Step]) -> None:
     to.step(BESIDE)
 
 
-def typed(to: Recorder, steps: Sequence[records.Step]) -> None:
+def typed(to: DemoRecorder, steps: Sequence[records.Step]) -> None:
     """A branch: a text of one's own, with a character that the tokenizer has no token for."""
     at = next(step for step in steps if step.text == " mud")
     told = [each for each in to.do(commands.Insert(at.parent, " sky 🐉")) if isinstance(each, records.Step)]
@@ -248,7 +248,7 @@ def typed(to: Recorder, steps: Sequence[records.Step]) -> None:
     to.step(BESIDE)
 
 
-def beams(to: Recorder, start: int, steps: Sequence[records.Step]) -> None:
+def beams(to: DemoRecorder, start: int, steps: Sequence[records.Step]) -> None:
     """A beam search from the prompt, set against what was sampled."""
     to.do(commands.MoveTo(start))
     ended = first(to.do(commands.SearchBeams(BeamSettings(width=4, max_tokens=16))), records.BeamEnded)
@@ -266,7 +266,7 @@ def beams(to: Recorder, start: int, steps: Sequence[records.Step]) -> None:
     )
 
 
-def back(to: Recorder, tip: int) -> None:
+def back(to: DemoRecorder, tip: int) -> None:
     """Back to the story's end, and the proof that the cache is right."""
     moved = first(to.do(commands.MoveTo(tip)), records.Moved)
     proof = first(to.do(commands.Verify()), records.Verified)
@@ -287,12 +287,12 @@ def label(step: records.Step) -> str:
 
 def record() -> list[Entry]:
     """Make the demonstration."""
-    to = Recorder()
+    to = DemoRecorder()
     try:
         prefill(to)
         start = to.timeline.tip
         steps = story(to)
-        branches: tuple[Callable[[Recorder, Sequence[records.Step]], None], ...] = (
+        branches: tuple[Callable[[DemoRecorder, Sequence[records.Step]], None], ...] = (
             chosen,
             drawn_again,
             typed,

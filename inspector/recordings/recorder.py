@@ -31,7 +31,7 @@ class Recorder:
         program: Name and version of what writes.
         load: Tells how the model at hand was loaded.
         settings: Tells the sampler's settings in force.
-        tell: Tells the person that something can't be written.
+        report: Shows the user that something can't be written.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Recorder:
         program: str,
         load: Callable[[], LoadSettings],
         settings: Callable[[], Settings],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self.entries: list[Entry] = []
         """Everything so far, in order."""
@@ -48,7 +48,7 @@ class Recorder:
         self.journal: Journal | None = None
         self.holding = False
         """While a recording is replayed nothing is kept: it isn't lived through."""
-        self.directory, self._tell = directory, tell
+        self.directory, self._report = directory, report
         self._load, self._settings = load, settings
         self._in_force: Settings | None = None
         """The settings kept last for the model at hand."""
@@ -178,7 +178,7 @@ class Recorder:
 
     def _failed(self, error: TraceError) -> None:
         self.journal = None
-        self._tell(f"{error} The session goes on, and can still be saved elsewhere: ctrl+s.")
+        self._report(f"{error} The session goes on, and can still be saved elsewhere: ctrl+s.")
 
     def close(self) -> None:
         """Write what waits and let go of the file; one with nothing in it but a prompt is removed."""

@@ -71,7 +71,7 @@ class BeamSearch:
         return self.steps[-1] if self.steps else None
 
 
-class Beaming:
+class BeamHistory:
     """All beams since the prompt was given, from the records as they come.
 
     `nodes` keeps those of former searches too: they stay in the engine's tree, and can be gone to.

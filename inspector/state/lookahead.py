@@ -35,7 +35,7 @@ class LookAheadLines:
         self._whole: set[tuple[int, int]] = set()
         """Node and candidate of the lines that need not be asked for any more, for want of an answer too."""
         self._notes: dict[int, str] = {}
-        self._asked: LookAhead | None = None
+        self._pending: LookAhead | None = None
         """The question that is out."""
 
     def switch(self) -> None:
@@ -55,9 +55,9 @@ class LookAheadLines:
 
     def waited_for(self, node: int) -> frozenset[int]:
         """Candidates after a node that were asked about and have no line yet."""
-        if not self.on or self._asked is None or self._asked.node != node:
+        if not self.on or self._pending is None or self._pending.node != node:
             return frozenset()
-        return frozenset(self._asked.ids) - self.lines(node).keys()
+        return frozenset(self._pending.ids) - self.lines(node).keys()
 
     # ---- questions and answers --------------------------------------------------------------
 
@@ -68,8 +68,8 @@ class LookAheadLines:
         unknown = tuple(id for id in ids if (node, id) not in self._whole)
         if not self.on or not unknown:
             return None
-        self._asked = LookAhead(node, unknown, TOKENS)
-        return self._asked
+        self._pending = LookAhead(node, unknown, TOKENS)
+        return self._pending
 
     def receive(self, record: records.Record) -> None:
         """Take in one record."""
@@ -82,10 +82,10 @@ class LookAheadLines:
                 self._try_again()
             case records.Ended(command="LookAhead"):
                 if (
-                    self._asked is not None and not record.cancelled
+                    self._pending is not None and not record.cancelled
                 ):  # with an answer, without one or in failure
-                    self._whole |= {(self._asked.node, id) for id in self._asked.ids}
-                self._asked = None
+                    self._whole |= {(self._pending.node, id) for id in self._pending.ids}
+                self._pending = None
             case _:
                 pass
 

@@ -122,7 +122,7 @@ class Marks:
         for token in reversed(path):
             self._show(token, tree)
 
-    def stood(self, parent: int) -> None:
+    def visited(self, parent: int) -> None:
         """Another child of a node is the one last stood on."""
         self._displaced.pop(parent, None)
 

@@ -15,7 +15,7 @@ from engine import records
 from engine.records import Distribution, PromptToken, Step, WhatIfStep
 from engine.settings import Settings
 from engine.timing import Tpot, tpot
-from inspector.state.beams import Beaming
+from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT, Branches, token
 from inspector.state.marks import Marks
 
@@ -105,7 +105,7 @@ class Timeline:
     """The KV cache at the tip."""
     memory: records.Memory | None = None
 
-    beams: Beaming = field(default_factory=Beaming)
+    beams: BeamHistory = field(default_factory=BeamHistory)
     """Every token that a beam reached, and the last beam search."""
 
     nodes: dict[int, Item] = field(default_factory=dict)
@@ -354,7 +354,7 @@ class Timeline:
         if (parted := shared(before, self.items)) < len(before):
             self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in self.items:
-            self._stand(self.parent[item.node], item.node)
+            self._mark_latest(self.parent[item.node], item.node)
         self.generation += 1
 
     def _add(self, item: Item, node: int, parent: int) -> None:
@@ -365,11 +365,11 @@ class Timeline:
             insort(self.children.setdefault(parent, []), node)
         self.nodes[node] = item
         self.branches.add(token(item, parent))
-        self._stand(parent, node)
+        self._mark_latest(parent, node)
 
-    def _stand(self, parent: int, child: int) -> None:
+    def _mark_latest(self, parent: int, child: int) -> None:
         self.latest[parent] = child
-        self.marks.stood(parent)
+        self.marks.visited(parent)
 
 
 def shared(one: Sequence[Item], other: Sequence[Item]) -> int:

@@ -42,11 +42,6 @@ def area(values: Sequence[float | None], height: int, top: float) -> list[str]:
     return ["".join(HEIGHTS[_clamp(level - 8 * row)] for level in levels) for row in reversed(range(height))]
 
 
-def sparkline(values: Sequence[float | None], top: float) -> str:
-    """An area of one line."""
-    return area(values, 1, top)[0]
-
-
 def stairs(used: Sequence[float], allocated: Sequence[float], height: int) -> list[str]:
     """An area of what is used, on a lighter one of what is allocated.
 

@@ -13,10 +13,10 @@ Page = Callable[[Canvas, int, int], list[Row]]
 """Rows on a canvas of so many cells and lines."""
 
 
-class CostView(Canvas, can_focus=True):
+class PageView(Canvas, can_focus=True):
     """Shows one page."""
 
-    DEFAULT_CSS = panel_css("CostView")
+    DEFAULT_CSS = panel_css("PageView")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

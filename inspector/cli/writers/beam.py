@@ -15,7 +15,7 @@ from inspector.cli.writers.jsonl import Json, JsonLines
 from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import pad, visible
 from inspector.scales import milliseconds
-from inspector.tools.beams.view import endings
+from inspector.tools.beams.entries import endings
 
 TABLE = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}\n"
 FIGURES = ("model", "prompt", "first token")

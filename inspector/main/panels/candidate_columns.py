@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inspector.main.panels.ahead import ENOUGH, LEAST, MOST
+from inspector.main.panels.lookahead_lines import ENOUGH, LEAST, MOST
 
 MARK, PERCENT, SAMPLER, RANK, ID, JOINT = 3, 8, 9, 7, 8, 9
 """Cells of the columns, their left gap included (the marks have none)."""

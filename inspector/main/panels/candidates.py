@@ -12,7 +12,6 @@ from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector import scales
 from inspector.display import pad, token_label, visible
 from inspector.main.messages import CandidateChosen
-from inspector.main.panels.ahead import LEAST, Form, Ghost, alone, fitted, form, ghost
 from inspector.main.panels.candidate_columns import (
     ID,
     JOINT,
@@ -24,7 +23,16 @@ from inspector.main.panels.candidate_columns import (
     columns,
     columns_behind,
 )
-from inspector.main.panels.draw import draw_line
+from inspector.main.panels.draw_line import draw_line
+from inspector.main.panels.lookahead_lines import (
+    LEAST,
+    LinePlacement,
+    LineText,
+    cut_and_fill,
+    line_text,
+    placement,
+    with_lead_shown,
+)
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.timeline import Item, Phase, Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, waiting
@@ -143,11 +151,11 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             self._entitle(timeline)
             reason, advice = _why_empty(timeline)
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
-        kind = form(self.ahead is not None and self.ahead.on, height)
+        kind = placement(self.ahead is not None and self.ahead.on, height)
         self._lay_out(kind, max(1, height - 3))
         self._entitle(timeline)
         distribution, item = timeline.distribution, timeline.selected
-        fit = (columns_behind if kind is Form.BEHIND else columns)(width, distribution is not None)
+        fit = (columns_behind if kind is LinePlacement.BEHIND else columns)(width, distribution is not None)
         rows = [self._head(fit), *self._candidates(kind, fit, width, timeline)]
         if len(rows) < height:
             rows.append(self._others(fit, distribution, item))
@@ -158,9 +166,9 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             rows.append(self._stages(distribution))
         return rows
 
-    def _lay_out(self, kind: Form, room: int) -> None:
+    def _lay_out(self, kind: LinePlacement, room: int) -> None:
         """Find which candidates stand in the rows between the head and the two lines below."""
-        tall = self._tall() if kind is Form.UNDER else frozenset()
+        tall = self._tall() if kind is LinePlacement.UNDER else frozenset()
         self._top = min(self._top, self.highlighted)
         upto = [index for index in range(self._top, self.highlighted + 1) for _ in range(1 + (index in tall))]
         while len(upto) > room and upto[0] < self.highlighted:
@@ -176,7 +184,9 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         ids = {*self.wanted, *known}
         return frozenset(n for n, candidate in enumerate(self._rows) if candidate.id in ids)
 
-    def _candidates(self, kind: Form, fit: CandidateColumns, width: int, timeline: Timeline) -> list[Row]:
+    def _candidates(
+        self, kind: LinePlacement, fit: CandidateColumns, width: int, timeline: Timeline
+    ) -> list[Row]:
         """The rows of the candidates, and of their lines where those stand under them."""
         rows: list[Row] = []
         for place, index in enumerate(self._places):
@@ -184,16 +194,20 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             if place and self._places[place - 1] == index:
                 row = self._under(line, width, self._ink(index, timeline.taken))
             else:
-                row = self._row(index, fit, timeline.taken, line if kind is Form.BEHIND else Ghost())
+                row = self._row(
+                    index, fit, timeline.taken, line if kind is LinePlacement.BEHIND else LineText()
+                )
             rows.append(self._lit(row, width) if index == self.highlighted else row)
         return rows
 
-    def _ghost(self, candidate: Candidate, timeline: Timeline) -> Ghost:
+    def _ghost(self, candidate: Candidate, timeline: Timeline) -> LineText:
         """What is known of what might come after a candidate."""
         if self.ahead is None:
-            return Ghost()
+            return LineText()
         node = timeline.before
-        return ghost(self.ahead.lines(node).get(candidate.id), candidate.id in self.ahead.waited_for(node))
+        return line_text(
+            self.ahead.lines(node).get(candidate.id), candidate.id in self.ahead.waited_for(node)
+        )
 
     def _head(self, fit: CandidateColumns) -> Row:
         long, short = "token, and what greedy decoding would bring", "token, greedy after it"
@@ -211,7 +225,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             return self.rich_style
         return self.ink("muted" if index == self.highlighted or candidate.id == taken else "faint")
 
-    def _row(self, index: int, fit: CandidateColumns, taken: int | None, line: Ghost) -> Row:
+    def _row(self, index: int, fit: CandidateColumns, taken: int | None, line: LineText) -> Row:
         candidate, ink = self._rows[index], self._ink(index, taken)
         cut = candidate.cut_by is not None
         return [
@@ -226,21 +240,21 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     def _words(self, candidate: Candidate, cells: int, ink: Style, line: str) -> Row:
         """A candidate's text, and dim behind it what might come, in so many cells and one blank."""
         cut = candidate.cut_by is not None
-        label, blanks = fitted(token_label(candidate.text, candidate.raw), cells)
+        label, blanks = cut_and_fill(token_label(candidate.text, candidate.raw), cells)
         words = self.ink("special") if candidate.special and not cut else ink
         if not line:
             return [Segment(label, words), Segment(blanks + " ", ink)]
-        behind, blanks = fitted(line, len(blanks))
+        behind, blanks = cut_and_fill(line, len(blanks))
         return [
             Segment(label, self.ink("muted") if cut else words),  # so that one is told from the other
             Segment(f"{behind}{blanks} ", (ink if cut else self.ink("muted")) + DIM),
         ]
 
-    def _under(self, line: Ghost, width: int, ink: Style) -> Row:
+    def _under(self, line: LineText, width: int, ink: Style) -> Row:
         """What might come after a candidate, in a row of its own."""
         joint = f" joint {line.joint}" if line.joint else ""
         joint = joint if width - MARK - len(joint) >= LEAST else ""
-        text, blanks = fitted(alone(line.text), width - MARK - len(joint))
+        text, blanks = cut_and_fill(with_lead_shown(line.text), width - MARK - len(joint))
         ink = ink if ink != self.rich_style else self.ink("muted")
         return [Segment(" " * MARK), Segment(text + blanks + joint, ink + DIM)]
 

@@ -13,11 +13,11 @@ from textual.content import Content
 from engine.records import KVGroup, KVReading, Moved, Step
 from inspector import scales
 from inspector.display import visible
-from inspector.main.panels.kv_depth import layers_of, machine_memory, told
+from inspector.main.panels.kv_facts import kv_facts, layers_of, machine_memory
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, waiting
 from inspector.widgets.charts import FREE, axis, bar, sample, stairs
-from inspector.widgets.facts import NAME, fact_rows
+from inspector.widgets.fact_table import NAME, fact_rows
 from inspector.widgets.inks import panel_css
 
 _MOST_CHART = 6
@@ -97,7 +97,7 @@ how large the cache is when the context window is full, and what branches share.
         muted = self.ink("muted")
         groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
         bill = self._bill(timeline.moved, width) if timeline.moved and timeline.following else []
-        facts = fact_rows(told(timeline, kv, self._machine), width, muted, self.rich_style)
+        facts = fact_rows(kv_facts(timeline, kv, self._machine), width, muted, self.rich_style)
         more = fact_rows(
             [("", "Q compares 16, 8 and 4 bits · z races against no cache")], width, muted, muted
         )

@@ -27,10 +27,10 @@ from inspector.main.messages import SlotSelected
 from inspector.main.panels.series import Series
 from inspector.main.panels.strip import StepStrip
 from inspector.state.timeline import Timeline
-from inspector.widgets.brush import heat_style
 from inspector.widgets.canvas import Row, centred, colourful, is_dark, lay, same, waiting
-from inspector.widgets.growing import hold
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.line_count import set_line_count
+from inspector.widgets.token_styles import heat_style
 
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 2, 10, 24
 _LEAST_PAIR = 20
@@ -113,7 +113,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             self.restyle()
         if new[0] != generation or not (0 < count <= new[1]):
             self.restyle()
-        hold(self, new[1] + 1 if new[1] else 0)
+        set_line_count(self, new[1] + 1 if new[1] else 0)
         for row in {current, new[2], *range(count, min(new[1], count + self.size.height))}:
             self._strips.discard(row)
             self.refresh_line(row + 1)
@@ -318,8 +318,8 @@ One row for each token that was generated, and what it cost.
             self._subtitle = self.border_subtitle = subtitle
 
     @on(StepsTable.StepClicked)
-    @on(StepStrip.StepClicked)
-    def _step_clicked(self, message: StepsTable.StepClicked | StepStrip.StepClicked) -> None:
+    @on(StepStrip.ColumnClicked)
+    def _step_clicked(self, message: StepsTable.StepClicked | StepStrip.ColumnClicked) -> None:
         message.stop()
         if self._timeline is not None:
             self.post_message(SlotSelected(self._timeline.boundary + message.index))

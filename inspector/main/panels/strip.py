@@ -18,7 +18,7 @@ _LABEL = 12
 class StepStrip(Canvas):
     """The strip under the table of steps."""
 
-    class StepClicked(Message):
+    class ColumnClicked(Message):
         """A column was clicked."""
 
         def __init__(self, index: int) -> None:
@@ -63,7 +63,7 @@ class StepStrip(Canvas):
             return
         shown = self._window(self.timeline, self.size.width)
         if at.x - _LABEL < len(shown):
-            self.post_message(self.StepClicked(shown[at.x - _LABEL]))
+            self.post_message(self.ColumnClicked(shown[at.x - _LABEL]))
 
 
 def _columns(row: str, inks: list[Style]) -> Row:

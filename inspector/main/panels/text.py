@@ -25,10 +25,10 @@ from inspector import scales
 from inspector.display import token_text, visible
 from inspector.main.messages import SlotSelected
 from inspector.state.timeline import Item, Timeline
-from inspector.widgets.brush import Brush, legend
 from inspector.widgets.canvas import Row, centred, colourful, is_dark, lay, same, waiting
-from inspector.widgets.growing import hold
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.line_count import set_line_count
+from inspector.widgets.token_styles import TokenStyles, legend
 from inspector.widgets.wrap import NEWLINE, Wrap, WrappedLine
 
 _GUTTER = 2
@@ -76,7 +76,7 @@ the block at the end is the token to come.
         self._wrap = Wrap(1)
         self._keys: list[Key] = []
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_LINES)
-        self._brush: Brush | None = None
+        self._token_styles: TokenStyles | None = None
         self._legend: Content | None = None
         self._shown: tuple[object, ...] = ()
         self._slot, self._following, self._generation = 0, True, -1
@@ -141,7 +141,7 @@ the block at the end is the token to come.
 
     def _measure(self) -> None:
         """Tell the scroll bar how many lines there are."""
-        hold(self, len(self._wrap.lines) + self._overhang() if self._keys else 0)
+        set_line_count(self, len(self._wrap.lines) + self._overhang() if self._keys else 0)
 
     def _repaint_readings(self, timeline: Timeline) -> None:
         """Where known tokens got new readings or another look, every visible line is drawn again."""
@@ -192,7 +192,7 @@ the block at the end is the token to come.
 
     def _restyle(self) -> None:
         """Another theme or metric: every line looks different."""
-        self._brush = None
+        self._token_styles = None
         self._strips.clear()
         if self.is_attached:
             self._show_legend()
@@ -293,7 +293,7 @@ the block at the end is the token to come.
         return [Segment("▎ " if prompt else "  ", self.ink("faint"))]
 
     def _text(self, y: int, timeline: Timeline) -> Row:
-        brush = self._brush = self._brush or self._new_brush()
+        styles = self._token_styles = self._token_styles or self._new_styles()
         done = (
             len(timeline.items) if timeline.prefilled else timeline.chunks[-1].done if timeline.chunks else 0
         )
@@ -304,7 +304,7 @@ the block at the end is the token to come.
             selected = piece.slot == timeline.slot
             item = timeline.items[piece.slot]
             other = timeline.other(item) is not None
-            row += brush.segments(piece, item, selected, piece.slot >= done, other)
+            row += styles.segments(piece, item, selected, piece.slot >= done, other)
         return row
 
     def _end(self, y: int, timeline: Timeline) -> Row:
@@ -329,10 +329,10 @@ the block at the end is the token to come.
             return ""
         return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
 
-    def _new_brush(self) -> Brush:
+    def _new_styles(self) -> TokenStyles:
         inks = {name: self.ink(name) for name in ("muted", "faint", "special", "cursor", "accent", "warn")}
         inks["base"] = self.rich_style
-        return Brush(inks, scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))
+        return TokenStyles(inks, scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))
 
 
 def _key(item: Item) -> Key:

@@ -13,11 +13,11 @@ from engine.timing import Tpot
 from inspector import scales
 from inspector.main.panels.outliers import Outlier, outliers
 from inspector.main.panels.series import StepMs
-from inspector.main.panels.time_depth import MOST, held, slow_steps
+from inspector.main.panels.time_facts import MOST, memory_facts, slow_steps
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, waiting
 from inspector.widgets.charts import area, axis, shares, window
-from inspector.widgets.facts import fact_rows
+from inspector.widgets.fact_table import fact_rows
 from inspector.widgets.inks import panel_css
 
 PARTS = (("forward", "━", 0.45), ("sample", "╍", 0.95), ("inspect", "┅", 0.0), ("other", "┄", 0.7))
@@ -101,7 +101,7 @@ why, where that is known, and what the framework, the process and the inspector 
         self, timeline: Timeline, step: Step | None, slow: Sequence[Outlier], width: int, room: int
     ) -> list[Row]:
         """Slow steps and memory: fewer of the slow ones where not all of it has room."""
-        memory = held(timeline, step.memory if step else timeline.memory, self.kept_bytes)
+        memory = memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)
         ends = fact_rows(memory, width, self.ink("muted"), self.rich_style)
         for most in range(MOST, -1, -1):
             sentences = slow_steps(slow, len(self._ms.values), most)

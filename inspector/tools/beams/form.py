@@ -66,12 +66,12 @@ class Switch(Choice):
         Binding("enter", "submit", "Start", show=False),
     ]
 
-    class Submitted(Message):
+    class SwitchSubmitted(Message):
         """Enter was pressed."""
 
     def action_submit(self) -> None:
         """Start with the settings as they stand."""
-        self.post_message(self.Submitted())
+        self.post_message(self.SwitchSubmitted())
 
 
 class BeamForm(Container):
@@ -87,7 +87,7 @@ class BeamForm(Container):
         Binding("down", "app.focus_next", "Next field", show=False),
     ]
 
-    class Submitted(Message):
+    class FormSubmitted(Message):
         """A search is to begin."""
 
         def __init__(self, settings: BeamSettings) -> None:
@@ -152,7 +152,7 @@ class BeamForm(Container):
         self.query_one("#beam-remark", Remark).say(visible(help), bool(wrong))
 
     @on(Input.Submitted)
-    @on(Switch.Submitted)
+    @on(Switch.SwitchSubmitted)
     def _submitted(self, event: Message) -> None:
         event.stop()
         self.submit()
@@ -161,7 +161,7 @@ class BeamForm(Container):
         """Begin a search, if all fields are right; otherwise go to the first that isn't."""
         settings = self.read()
         if settings is not None:
-            self.post_message(self.Submitted(settings))
+            self.post_message(self.FormSubmitted(settings))
             return
         self.query_one(f"#beam-{next(iter(self._wrong))}", SafeInput).focus()
         self._explain()

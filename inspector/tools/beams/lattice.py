@@ -10,9 +10,9 @@ from itertools import pairwise
 from rich.cells import cell_len
 
 from inspector.display import SPACE, truncate, visible
-from inspector.state.beams import Beaming, BeamNode
-from inspector.tools.beams.text import number
-from inspector.tools.beams.view import BeamEntry
+from inspector.state.beams import BeamHistory, BeamNode
+from inspector.tools.beams.entries import BeamEntry
+from inspector.tools.beams.phrases import number
 
 Ink = str
 """Name of an ink of the panels."""
@@ -56,7 +56,7 @@ class Leaf:
 
 
 def lattice(
-    beams: Beaming, entries: Sequence[BeamEntry], at: int, rows: int, cells: int, node: int
+    beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int, cells: int, node: int
 ) -> list[LatticeLine]:
     """The lines of the tree as far as there is room: the last steps, and of what fell out the latest.
 
@@ -77,7 +77,7 @@ def lattice(
     return [drawing.head(), *drawing.lines()]
 
 
-def _leaves(beams: Beaming, entries: Sequence[BeamEntry], at: int, rows: int) -> list[Leaf]:
+def _leaves(beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int) -> list[Leaf]:
     """Beams that are listed, then those that fell out before them, as many as there are rows."""
     leaves = [_leaf(entry) for entry in entries]
     listed = {entry.node for entry in entries}

@@ -15,14 +15,14 @@ from engine import records
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.beams.control import BeamControl
+from inspector.tools.beams.entries import BeamEntry, compare_with_greedy, entries, passing
+from inspector.tools.beams.excerpt import pieces
 from inspector.tools.beams.form import BeamForm
-from inspector.tools.beams.reading import BeamReading
+from inspector.tools.beams.phrases import counts, greedy_sentence, name_of, settings_phrase
+from inspector.tools.beams.status import begun_after, hints, situation
 from inspector.tools.beams.table import BeamTable
-from inspector.tools.beams.text import asked, beside_greedy, called, counts
+from inspector.tools.beams.text_panel import BeamTextPanel
 from inspector.tools.beams.tree import BeamTree
-from inspector.tools.beams.view import BeamEntry, against, entries, passing
-from inspector.tools.beams.window import pieces
-from inspector.tools.beams.words import begun_after, hints, situation
 from inspector.widgets.key_hints import key_hints
 
 ABOUT = (
@@ -66,7 +66,7 @@ class BeamScreen(ToolScreen[int]):
 
     form = getters.query_one("#beam-form", BeamForm)
     table = getters.query_one("#beam-table", BeamTable)
-    reading = getters.query_one("#beam-reading", BeamReading)
+    reading = getters.query_one("#beam-reading", BeamTextPanel)
     lattice = getters.query_one("#beam-lattice", BeamTree)
 
     def __init__(self, host: Host, control: BeamControl) -> None:
@@ -89,7 +89,7 @@ class BeamScreen(ToolScreen[int]):
         yield Static(id="beam-asked")
         yield BeamTable(id="beam-table")
         yield BeamTree(id="beam-lattice")
-        yield BeamReading(id="beam-reading")
+        yield BeamTextPanel(id="beam-reading")
         yield Static(id="beam-against")
         yield Static(id="beam-status")
         yield Static(id="beam-keys")
@@ -139,7 +139,7 @@ class BeamScreen(ToolScreen[int]):
             self.table.explain((*ABOUT, self._advice()))
         self.lattice.put(beams, self.listed, self.step, self._place)
         if (entry := self.entry) is not None:
-            self.reading.put(pieces(entry, passing(self.listed)), f"Text of {called(entry)}")
+            self.reading.put(pieces(entry, passing(self.listed)), f"Text of {name_of(entry)}")
         self._write()
 
     def _title(self) -> str:
@@ -187,8 +187,10 @@ class BeamScreen(ToolScreen[int]):
         width, entry = self.size.width - 2, self.entry
         search, beams = self.control.search, self.host.controller.timeline.beams
         self.query_one("#beam-place", Static).update(begun_after(self.control, self.setting, width))
-        self.query_one("#beam-asked", Static).update(Content(asked(search, width < 64) if search else ""))
-        beside = beside_greedy(entry, against(beams, entry, self.step)) if entry else ""
+        self.query_one("#beam-asked", Static).update(
+            Content(settings_phrase(search, width < 64) if search else "")
+        )
+        beside = greedy_sentence(entry, compare_with_greedy(beams, entry, self.step)) if entry else ""
         self.query_one("#beam-against", Static).update(Content(beside))
         sentence = situation(self.control, self.setting, self.at)
         status = self.query_one("#beam-status", Static)
@@ -225,8 +227,8 @@ class BeamScreen(ToolScreen[int]):
 
     # ---- searching --------------------------------------------------------------------------
 
-    @on(BeamForm.Submitted)
-    def _begin(self, message: BeamForm.Submitted) -> None:
+    @on(BeamForm.FormSubmitted)
+    def _begin(self, message: BeamForm.FormSubmitted) -> None:
         self.control.begin(message.settings)
         self._setting, self.at, self.node, self._rows = False, None, None, 0
         self.set_focus(None)
@@ -267,8 +269,8 @@ class BeamScreen(ToolScreen[int]):
             self.node = self.listed[place].node if place else None
         self._say()
 
-    @on(BeamTable.Pointed)
-    def _pointed(self, message: BeamTable.Pointed) -> None:
+    @on(BeamTable.BeamClicked)
+    def _pointed(self, message: BeamTable.BeamClicked) -> None:
         if self.entry is not None and message.node == self.entry.node:
             self.action_go()
         elif any(entry.node == message.node for entry in self.listed):

@@ -15,9 +15,9 @@ from textual.content import Content
 from textual.message import Message
 
 from inspector.display import pad
-from inspector.tools.beams.text import number, standing
-from inspector.tools.beams.view import BeamEntry, passing
-from inspector.tools.beams.window import pieces, window
+from inspector.tools.beams.entries import BeamEntry, passing
+from inspector.tools.beams.excerpt import excerpt, pieces
+from inspector.tools.beams.phrases import number, state_phrase
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
@@ -53,7 +53,7 @@ class BeamTable(Canvas):
 
     DEFAULT_CSS = panel_css("BeamTable")
 
-    class Pointed(Message):
+    class BeamClicked(Message):
         """A beam was clicked."""
 
         def __init__(self, node: int) -> None:
@@ -107,7 +107,7 @@ class BeamTable(Canvas):
     def _columns(self, width: int) -> _Columns:
         """Those that fit, the words no wider than they must be."""
         columns = _fitting(width)
-        words = max(cell_len(standing(entry, columns is _NARROW)) for entry in self.entries)
+        words = max(cell_len(state_phrase(entry, columns is _NARROW)) for entry in self.entries)
         return replace(columns, standing=min(max(columns.standing, 6), words + 2), short=columns is _NARROW)
 
     def _head(self, columns: _Columns) -> Row:
@@ -120,7 +120,7 @@ class BeamTable(Canvas):
         chosen, out = entry is self.entries[self.place], entry.kind == "fell"
         row = [Segment("▶ " if chosen else "  ", self.ink("accent"))]
         row += self._figures(entry, columns)
-        words = standing(entry, columns.short)
+        words = state_phrase(entry, columns.short)
         style = self.ink("faint" if out else "good" if entry.kind == "finished" else "muted")
         row.append(Segment(f"  {pad(words, columns.standing - 2)}  ", style))
         row += self._text(entry, width - _cells(row))
@@ -151,7 +151,7 @@ class BeamTable(Canvas):
 
     def _text(self, entry: BeamEntry, room: int) -> Iterator[Segment]:
         out = entry.kind == "fell"
-        for text, own in window(pieces(entry, self._passing), room):
+        for text, own in excerpt(pieces(entry, self._passing), room):
             yield Segment(text, self.ink("faint" if out else "strong" if own else "muted"))
 
     # ---- the mouse --------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class BeamTable(Canvas):
         """Point at the beam that was clicked."""
         place = event.get_content_offset_capture(self).y - 1 + self._top
         if 0 <= place < len(self.entries) and event.get_content_offset_capture(self).y > 0:
-            self.post_message(self.Pointed(self.entries[place].node))
+            self.post_message(self.BeamClicked(self.entries[place].node))
 
 
 def _cells(row: Row) -> int:

@@ -29,7 +29,7 @@ class Landmark:
     """When a token is one: what it has, as the end of a sentence."""
     slots: Callable[[Timeline], list[int]]
     """Where they are, in the path's order."""
-    tell: Callable[[Timeline, int], str]
+    describe: Callable[[Timeline, int], str]
     """What there is to say of the one at a slot; printable."""
 
 
@@ -63,12 +63,12 @@ def best_two(item: Item) -> tuple[Candidate, Candidate] | None:
     return (candidates[0], candidates[1]) if len(candidates) > 1 and candidates[1].rank <= 2 else None
 
 
-def _tell_surprise(timeline: Timeline, slot: int) -> str:
+def _describe_surprise(timeline: Timeline, slot: int) -> str:
     item = timeline.items[slot]
     return f"{_label(item)}, {surprisal(item) or 0:.1f} bits, rank {item.rank or 0:,}"
 
 
-def _tell_fork(timeline: Timeline, slot: int) -> str:
+def _describe_fork(timeline: Timeline, slot: int) -> str:
     item, branches = timeline.items[slot], len(timeline.siblings(slot))
     two = best_two(item)
     count = f"{branches} branches" if branches > 1 else ""
@@ -86,13 +86,13 @@ SURPRISE = Landmark(
     "surprise",
     "has 4 bits of surprisal or more, a probability of 6.25 % or less",
     surprises,
-    _tell_surprise,
+    _describe_surprise,
 )
 FORK = Landmark(
     "fork point",
     "has less than 10 % between its first two candidates, or branches",
     forks,
-    _tell_fork,
+    _describe_fork,
 )
 
 
@@ -110,7 +110,7 @@ def go(timeline: Timeline, kind: Landmark, by: int) -> str:
     if not 0 <= place < len(slots):
         return _no_more(kind, by, before if by > 0 else len(slots) - after)
     timeline.select(slots[place])
-    return f"{kind.name.capitalize()} {place + 1} of {len(slots)}: {kind.tell(timeline, slots[place])}"
+    return f"{kind.name.capitalize()} {place + 1} of {len(slots)}: {kind.describe(timeline, slots[place])}"
 
 
 def _no_more(kind: Landmark, by: int, others: int) -> str:

@@ -215,8 +215,8 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         else:
             self._say(f"They neither meet nor part {'after' if by > 0 else 'before'} this.", answer=True)
 
-    @on(CompareTable.Pointed)
-    def _clicked(self, message: CompareTable.Pointed) -> None:
+    @on(CompareTable.PairClicked)
+    def _clicked(self, message: CompareTable.PairClicked) -> None:
         self._point(message.place, message.side)
 
     # ---- branches ---------------------------------------------------------------------------

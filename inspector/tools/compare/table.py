@@ -35,9 +35,9 @@ from inspector.tools.compare.lines import (
     places,
     summary,
 )
-from inspector.widgets.brush import heat_style
 from inspector.widgets.canvas import Row, colourful, is_dark, lay
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.token_styles import heat_style
 
 HEAD = 2
 """Lines above the tokens: whose half it is, and the names of its columns."""
@@ -73,7 +73,7 @@ Both branches, token for token: what they share first, then where they part.
 - `▶` the cursor: `tab` takes it to the other side, `⏎` goes to the token that it is on
 """
 
-    class Pointed(Message):
+    class PairClicked(Message):
         """A token was clicked."""
 
         def __init__(self, place: int, side: int) -> None:
@@ -169,7 +169,7 @@ Both branches, token for token: what they share first, then where they part.
         line = self.scroll_offset.y + at.y - HEAD
         if line < len(self.lines) and isinstance(self.lines[line], Pair):
             side = LEFT if at.x < self._half + _GUTTER // 2 else RIGHT
-            self.post_message(self.Pointed(self._places.index(line), side))
+            self.post_message(self.PairClicked(self._places.index(line), side))
 
     # ---- drawing ----------------------------------------------------------------------------
 

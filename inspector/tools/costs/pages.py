@@ -15,7 +15,7 @@ from inspector.tools.costs.tables import NAMES, ROLES, by_role
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import bar
 from inspector.widgets.curves import curves
-from inspector.widgets.facts import fact_rows
+from inspector.widgets.fact_table import fact_rows
 
 Fact = tuple[str, str]
 _READABLE = 104

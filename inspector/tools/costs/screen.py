@@ -20,7 +20,7 @@ from inspector.tools.costs.pages import bits_page, layers_page, parts_page, roof
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.key_hints import key_hints
-from inspector.widgets.page_view import CostView
+from inspector.widgets.page_view import PageView
 
 PARTS, LAYERS, ROOFLINE, BITS = range(4)
 PAGES = ("Parts of a step", "Layers", "Roofline", "KV cache at fewer bits")
@@ -60,7 +60,7 @@ class ProfileScreen(ToolScreen[None]):
     ]
     AUTO_FOCUS = "#cost-view"
 
-    view = getters.query_one("#cost-view", CostView)
+    view = getters.query_one("#cost-view", PageView)
 
     def __init__(self, host: Host, control: CostControl, page: int = PARTS) -> None:
         super().__init__(host)
@@ -69,7 +69,7 @@ class ProfileScreen(ToolScreen[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="cost-place")
-        yield CostView(id="cost-view")
+        yield PageView(id="cost-view")
         yield Static(id="cost-status")
         yield Static(id="cost-keys")
 

@@ -16,7 +16,7 @@ from textual.widgets import Input, Label
 from engine.errors import EngineError
 from inspector.display import visible
 from inspector.tools.export import FORMATS
-from inspector.tools.export.place import free
+from inspector.tools.export.output_file import free
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.safety import SafeInput

@@ -19,7 +19,7 @@ from engine.token_query import read
 from inspector import scales
 from inspector.display import hex_bytes, token_label, truncate, visible
 from inspector.session.lookup import Lookup
-from inspector.tools.find.matches import MatchList
+from inspector.tools.find.match_list import MatchList
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.safety import SafeInput
 
@@ -86,7 +86,7 @@ class FindDialog(Dialog[VocabularySearch]):
         super().__init__()
         self.query_text, self.lookup, self.vocabulary = query, lookup, vocabulary
         self._place, self._recall = place, recall
-        self._asked: FindTokens | None = None
+        self._pending: FindTokens | None = None
         self._waiting = self._hasty = False
         """Whether the answer is still to come, and whether its first match is to be chosen when it does."""
         self._dropped = False
@@ -124,15 +124,15 @@ class FindDialog(Dialog[VocabularySearch]):
 
     def _follow(self) -> None:
         """Ask again where the token on show is another one: a run may have taken its last step meanwhile."""
-        if self._asked is not None and self._place().node != self._asked.node:
+        if self._pending is not None and self._place().node != self._pending.node:
             self._ask()
 
     def _ask(self) -> None:
         place = self._place()
         self.query_one("#dialog").border_title = Content(f"{self.HEADING} · {place.name}")
         question = FindTokens(place.node, self.typed, LIMIT)
-        if question != self._asked:
-            self._asked, self._waiting, self._hasty = question, True, False
+        if question != self._pending:
+            self._pending, self._waiting, self._hasty = question, True, False
             self.lookup.ask(question)
 
     # ---- answers ----------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class FindDialog(Dialog[VocabularySearch]):
             self._failed(answer)
             return
         self._list.put(answer.matches, self._place().taken)
-        self._say(told(answer, self.vocabulary), wrong=not answer.total)
+        self._say(answer_sentence(answer, self.vocabulary), wrong=not answer.total)
         if self._hasty:
             self.action_apply()
 
@@ -163,7 +163,7 @@ class FindDialog(Dialog[VocabularySearch]):
     def recalled(self) -> None:
         """Logits were computed again: ask again."""
         if self._dropped:
-            self._asked = None
+            self._pending = None
             self._ask()
 
     def _say(self, text: str, wrong: bool = False) -> None:
@@ -217,7 +217,7 @@ class FindDialog(Dialog[VocabularySearch]):
         self.dismiss(VocabularySearch(self.typed, None))
 
 
-def told(answer: TokensFound, vocabulary: int) -> str:
+def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
     """What a search found, as a sentence; printable.
 
     Args:

@@ -14,7 +14,7 @@ from inspector.scales import milliseconds, ms, size
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import area, axis, bar
 from inspector.widgets.curves import binned, round_top
-from inspector.widgets.facts import fact_rows
+from inspector.widgets.fact_table import fact_rows
 from inspector.widgets.inks import panel_css
 
 Read = Callable[[Sequence[RaceStep], bool], list[float]]

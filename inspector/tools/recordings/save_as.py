@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -20,7 +20,7 @@ from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.safety import SafeInput
 
 HELP = "A name that ends in .gz or .zst compresses it. `inspector replay FILE` shows it again, here or elsewhere."
-_TOLD_EVERY = 500
+_REPORT_EVERY = 500
 """Entries between two words on how far it is."""
 
 
@@ -125,7 +125,7 @@ class SaveAsDialog(Dialog[Saved]):
         for number in range(whole):
             if stop.is_set():
                 raise _Stopped
-            if number % _TOLD_EVERY == _TOLD_EVERY - 1:
+            if number % _REPORT_EVERY == _REPORT_EVERY - 1:
                 self.app.call_from_thread(self._say, f"Writing: {number / whole:.0%}. Esc gives it up.")
             yield self.entries[number]
 
@@ -134,10 +134,6 @@ class SaveAsDialog(Dialog[Saved]):
         self._say(why, wrong=True)
 
 
-def told(saved: Saved) -> str:
+def saved_sentence(saved: Saved) -> str:
     """What to tell of a file that was written; printable."""
     return f"Saved {size(saved.size)} to {visible(str(saved.path))}"
-
-
-Entries = Callable[[], Sequence[Entry]]
-"""Gives what is to be saved."""

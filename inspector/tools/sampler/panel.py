@@ -25,7 +25,6 @@ from inspector.widgets.ruler import ruler
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
 _LEAST_ROWS = 4
 """Candidates that are shown at least, before a sentence is."""
-DROPPED = "Its logits were dropped to hold the memory bound, so the numbers in between can't be told."
 ADVICE = "ctrl+r computes them again."
 
 

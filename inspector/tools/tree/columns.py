@@ -67,7 +67,7 @@ def fitting(width: int, least: int) -> tuple[BranchColumn, ...]:
     return tuple(kept)
 
 
-def told(name: str, sums: Sums) -> str:
+def sums_phrase(name: str, sums: Sums) -> str:
     """Sums in one phrase: `this branch 12 tokens, logprob -8.21, mean -0.68, perplexity 1.98`."""
     tokens = f"{scales.count(sums.tokens)} token{'s' * (sums.tokens != 1)}"
     if not sums.known:

@@ -66,7 +66,7 @@ class Marking:
             return ""
         if branches[node].made == PROMPT:
             return "The prompt can't be deleted. Press p to begin with another."
-        if not self._is_stood_on(node):
+        if not self._is_on_path(node):
             return self._delete(node)
         if self._leaving is None:
             self._leaving, self._doomed = MoveTo(branches[node].parent), node
@@ -74,7 +74,7 @@ class Marking:
             self._controller.client.do(self._leaving)
         return ""
 
-    def _is_stood_on(self, node: int) -> bool:
+    def _is_on_path(self, node: int) -> bool:
         """Whether the path runs through a node, or will once what is out is done."""
         branches = self._controller.timeline.branches
         targets = [getattr(command, "node", None) for command in self._controller.client.outstanding]
@@ -95,7 +95,7 @@ class Marking:
         ):
             return
         self._leaving = None
-        if self._is_stood_on(self._doomed):
+        if self._is_on_path(self._doomed):
             self._answer(
                 "Not deleted: the path still runs through it, since the move away from it was stopped."
             )

@@ -13,7 +13,7 @@ from inspector.state.branches import PROMPT, Branch
 from inspector.state.mark_words import written
 from inspector.state.marks import counted
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.columns import told
+from inspector.tools.tree.columns import sums_phrase
 from inspector.tools.tree.table import TreeTable
 from inspector.tools.tree.view import TreeView
 from inspector.widgets.canvas import Canvas, Row, same, wrapped
@@ -48,10 +48,10 @@ class TreeDetail(Canvas):
 
     def _numbers(self, branch: Branch, width: int) -> list[str]:
         branches = self._view.branches
-        own = told("this branch:", branch.sums)
+        own = sums_phrase("this branch:", branch.sums)
         if branches.made(branch) == PROMPT:
             return [own]
-        whole = told("completion to its end:", branches.completion(branch)) + self._beam(branch)
+        whole = sums_phrase("completion to its end:", branches.completion(branch)) + self._beam(branch)
         return [whole] if width >= _ROOMY else [own, whole]  # a roomy table has all of its own
 
     def _beam(self, branch: Branch) -> str:

@@ -21,8 +21,8 @@ from inspector.tools.tree.columns import COLUMNS, BranchColumn, fitting
 from inspector.tools.tree.notes import beam_note, inner_note, signs_of
 from inspector.tools.tree.view import TreeView
 from inspector.widgets.canvas import Row, centred, lay, waiting
-from inspector.widgets.growing import hold
 from inspector.widgets.inks import Inked
+from inspector.widgets.line_count import set_line_count
 
 _MARK, _LEAST_TEXT = 2, 30
 _CACHED_ROWS = 256
@@ -100,7 +100,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             self._layout = self.view.layout
             self._strips.clear()
             count = len(self.view.rows)
-            hold(self, count + 1 if count else 0)
+            set_line_count(self, count + 1 if count else 0)
             self.refresh()
         else:
             self._refresh_changed()

@@ -45,10 +45,10 @@ def spot(timeline: Timeline) -> Spot:
     slot = timeline.slot
     after = f"After {_named(timeline.items[slot - 1])}" if slot else "Before the first token"
     window = timeline.facts.context_window if timeline.facts else None
-    return Spot(timeline.before, slot, window, after + _beside(timeline.selected))
+    return Spot(timeline.before, slot, window, after + _replaced(timeline.selected))
 
 
-def _beside(item: Item | None) -> str:
+def _replaced(item: Item | None) -> str:
     """What becomes of the token that stands in the place of what is typed."""
     if item is None:
         return ", at the end of the text."
@@ -75,14 +75,14 @@ class OwnArea(SafeTextArea):
         Binding("ctrl+n,shift+enter,alt+enter", "newline", "New line", show=False),
     ]
 
-    class Submitted(Message):
+    class TextSubmitted(Message):
         """Enter was pressed."""
 
     async def _on_key(self, event: events.Key) -> None:
         if event.key == "enter":
             event.stop()
             event.prevent_default()  # the toolkit's editor would begin a new line
-            self.post_message(self.Submitted())
+            self.post_message(self.TextSubmitted())
 
     def action_newline(self) -> None:
         """Begin a new line."""
@@ -159,7 +159,7 @@ class OwnTextDialog(Dialog[OwnText]):
     def _say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#own-remark", Remark).say(text, wrong)
 
-    @on(OwnArea.Submitted)
+    @on(OwnArea.TextSubmitted)
     def _submitted(self) -> None:
         self.action_apply()
 

@@ -36,7 +36,7 @@ class Grown:
 
     def stand(self, node: int) -> None:
         self.latest[self.all[node].parent] = node
-        self.marks.stood(self.all[node].parent)
+        self.marks.visited(self.all[node].parent)
 
     def picture(self) -> object:
         """All that is on show."""

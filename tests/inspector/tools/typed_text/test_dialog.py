@@ -15,7 +15,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.typed_text.dialog import KEYS, OwnArea, OwnTextDialog, spot
 from inspector.tools.typed_text.pieces import PieceList
-from inspector.tools.typed_text.tally import tally
+from inspector.tools.typed_text.summary import typed_summary
 from tests.inspector.fakes import session as made
 from tests.inspector.main.test_dialogs import HOSTILE, remark
 from tests.inspector.rig import Rig, run
@@ -204,7 +204,7 @@ def test_what_the_model_thought_is_told_when_all_is_taken():
         steps = [rig.session.step(origin="inserted") for _ in range(2)]
         await rig.push(steps)
         await rig.push([Ended("Insert")])
-        assert rig.status == tally(steps)
+        assert rig.status == typed_summary(steps)
         assert rig.timeline.following
         await rig.press("a")
         assert rig.app.screen.query_one(OwnArea).text == ""
@@ -262,13 +262,13 @@ def test_the_sentence_names_the_least_expected_token():
         replace(steps[1], text=" toys", surprisal_bits=11.3, prob=0.0004, rank=812),
         replace(steps[2], text="\n", surprisal_bits=0.5, prob=0.7, rank=1),
     )
-    assert tally([likely, unlikely, other]) == (
+    assert typed_summary([likely, unlikely, other]) == (
         "3 tokens typed: 12.30 bits in all; the least expected was ‹␣toys› (0.04 %, rank 812)"
     )
-    assert tally([unlikely]) == "1 token typed: ‹␣toys› (0.04 %, rank 812), 11.30 bits"
-    assert tally([unlikely, likely], stopped=True).startswith("Stopped: 2 tokens typed: 11.80 bits")
-    assert tally([], stopped=True).startswith("Stopped: none of it was taken")
-    assert tally([]) == ""
+    assert typed_summary([unlikely]) == "1 token typed: ‹␣toys› (0.04 %, rank 812), 11.30 bits"
+    assert typed_summary([unlikely, likely], stopped=True).startswith("Stopped: 2 tokens typed: 11.80 bits")
+    assert typed_summary([], stopped=True).startswith("Stopped: none of it was taken")
+    assert typed_summary([]) == ""
 
 
 # ---- hostile text, the real engine ------------------------------------------------------------

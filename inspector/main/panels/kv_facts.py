@@ -24,7 +24,7 @@ def machine_memory() -> int | None:
         return None
 
 
-def told(timeline: Timeline, kv: KVReading, machine: int | None) -> list[Fact]:
+def kv_facts(timeline: Timeline, kv: KVReading, machine: int | None) -> list[Fact]:
     """All that is known, in the order in which one asks.
 
     Args:

@@ -33,7 +33,7 @@ RUNNING: tuple[Hint, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class BeamStatus:
     """What is going on; printable."""
 
     text: str
@@ -47,7 +47,7 @@ def hints(control: BeamControl, setting: bool) -> tuple[Hint, ...]:
     return RUNNING if control.running else VIEWING
 
 
-def situation(control: BeamControl, setting: bool, at: int | None) -> Said:
+def situation(control: BeamControl, setting: bool, at: int | None) -> BeamStatus:
     """What is going on, and what to do about it.
 
     Args:
@@ -60,18 +60,18 @@ def situation(control: BeamControl, setting: bool, at: int | None) -> Said:
         return _failed("No search was begun", beams.refused.message, beams.refused.hint)
     search = beams.search
     if setting or search is None:
-        return Said("⏎ starts a search with these settings")
+        return BeamStatus("⏎ starts a search with these settings")
     if search.failure is not None:
         return _failed("The search broke off", search.failure.message, search.failure.hint)
     if at is not None:
-        return Said(f"Looking at step {at} of {len(search.steps)}. end goes back to the last one")
+        return BeamStatus(f"Looking at step {at} of {len(search.steps)}. end goes back to the last one")
     if search.ended is not None:
-        return Said(f"{_over(search)}. ⏎ goes to the highlighted beam, n sets up another search")
-    return Said(_under_way(control, search))
+        return BeamStatus(f"{_over(search)}. ⏎ goes to the highlighted beam, n sets up another search")
+    return BeamStatus(_under_way(control, search))
 
 
-def _failed(what: str, message: str, hint: str) -> Said:
-    return Said(visible(f"{what}: {message} {hint}".strip()), wrong=True)
+def _failed(what: str, message: str, hint: str) -> BeamStatus:
+    return BeamStatus(visible(f"{what}: {message} {hint}".strip()), wrong=True)
 
 
 def _over(search: BeamSearch) -> str:

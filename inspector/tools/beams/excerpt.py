@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from inspector.display import truncate, visible
-from inspector.tools.beams.view import BeamEntry
+from inspector.tools.beams.entries import BeamEntry
 
 Piece = tuple[str, bool]
 """Text, and whether it tells this beam from the others."""
@@ -30,7 +30,7 @@ def pieces(entry: BeamEntry, passing: Counter[int]) -> list[Piece]:
     ]
 
 
-def window(text: Sequence[Piece], cells: int) -> list[Piece]:
+def excerpt(text: Sequence[Piece], cells: int) -> list[Piece]:
     """As much of a text as fits: where its own part begins, the places before that tell it apart, what is around."""
     widths = [cell_len(piece) for piece, _ in text]
     if sum(widths) <= cells:

@@ -8,15 +8,15 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.content import Content
 
-from inspector.tools.beams.window import Piece
+from inspector.tools.beams.excerpt import Piece
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.inks import panel_css
 
 
-class BeamReading(Canvas):
+class BeamTextPanel(Canvas):
     """What the highlighted beam says; what tells it from the others stands out."""
 
-    DEFAULT_CSS = panel_css("BeamReading")
+    DEFAULT_CSS = panel_css("BeamTextPanel")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

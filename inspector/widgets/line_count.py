@@ -7,7 +7,7 @@ from textual.scroll_view import ScrollView
 from textual.widget import Widget
 
 
-def hold(view: ScrollView, lines: int) -> None:
+def set_line_count(view: ScrollView, lines: int) -> None:
     """Tell a view how many lines it holds.
 
     Told directly, the toolkit lays out the whole screen each time, a seventh of what a frame of a run costs. While the

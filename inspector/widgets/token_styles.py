@@ -49,7 +49,7 @@ def _swatch(step: int, dark: bool, colourful: bool) -> ContentStyle:
     return ContentStyle.from_rich_style(heat_style(step, dark, colourful))
 
 
-class Brush:
+class TokenStyles:
     """Styles of the running text, for one metric and one theme.
 
     Args:

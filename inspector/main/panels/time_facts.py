@@ -44,7 +44,7 @@ def _followed(slow: int, most: int) -> str:
     return f"; the {most} slowest:" if most > 1 else "; the slowest:"
 
 
-def held(timeline: Timeline, memory: Memory | None, kept_bytes: int | None) -> Iterator[Fact]:
+def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | None) -> Iterator[Fact]:
     """Who holds how much memory, and what bounds it.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from engine.records import Beam, BeamEnded, BeamStep, Hypothesis
 from inspector.display import visible
-from inspector.state.beams import Beaming, BeamNode, BeamSearch
+from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
 
 Kind = Literal["live", "fell", "finished", "left", "greedy"]
 
@@ -49,7 +49,7 @@ class BeamEntry:
         return self.last.fell if self.kind == "fell" else None
 
 
-def entries(beams: Beaming, at: int) -> list[BeamEntry]:
+def entries(beams: BeamHistory, at: int) -> list[BeamEntry]:
     """Everything that is to be listed after a step, best first, as far as it is known.
 
     Args:
@@ -67,7 +67,7 @@ def entries(beams: Beaming, at: int) -> list[BeamEntry]:
     return [*_under_way(beams, search, at), *_fallen(beams, at, search.opened.width)]
 
 
-def _final(beams: Beaming, end: BeamEnded) -> Iterator[BeamEntry]:
+def _final(beams: BeamHistory, end: BeamEnded) -> Iterator[BeamEntry]:
     ranked = any(hypothesis.node == end.greedy.node for hypothesis in end.ranking)
     listed = [*_finished(beams, end.ranking if ranked else (*end.ranking, end.greedy), end.greedy.node)]
     yield from listed if ranked else listed[:-1]
@@ -77,7 +77,7 @@ def _final(beams: Beaming, end: BeamEnded) -> Iterator[BeamEntry]:
         yield _beam(beams, beam, "left")
 
 
-def _under_way(beams: Beaming, search: BeamSearch, at: int) -> Iterator[BeamEntry]:
+def _under_way(beams: BeamHistory, search: BeamSearch, at: int) -> Iterator[BeamEntry]:
     step = search.steps[at - 1]
     greedy = _greedy(search.steps[:at])
     for beam in step.live:
@@ -93,11 +93,11 @@ def _greedy(steps: Sequence[BeamStep]) -> Beam | None:
     return next((step.greedy for step in reversed(steps) if step.greedy is not None), None)
 
 
-def _beam(beams: Beaming, beam: Beam, kind: Kind) -> BeamEntry:
+def _beam(beams: BeamHistory, beam: Beam, kind: Kind) -> BeamEntry:
     return BeamEntry(kind, beam.place + 1 if kind == "live" else None, tuple(beams.path(beam.node)))
 
 
-def _finished(beams: Beaming, hypotheses: Sequence[Hypothesis], greedy: int) -> Iterator[BeamEntry]:
+def _finished(beams: BeamHistory, hypotheses: Sequence[Hypothesis], greedy: int) -> Iterator[BeamEntry]:
     ends = endings(hypotheses)
     for place, (hypothesis, end) in enumerate(zip(hypotheses, ends, strict=True), 1):
         yield BeamEntry("finished", place, tuple(beams.path(hypothesis.node)), hypothesis.node == greedy, end)
@@ -109,7 +109,7 @@ def endings(hypotheses: Sequence[Hypothesis]) -> list[str]:
     return [f"{h.reason} {visible(h.end)}" if texts[h.text] > 1 and h.end else h.reason for h in hypotheses]
 
 
-def _fallen(beams: Beaming, at: int, count: int) -> Iterator[BeamEntry]:
+def _fallen(beams: BeamHistory, at: int, count: int) -> Iterator[BeamEntry]:
     """Those that fell out last, the latest first; of one step the better ones first."""
     latest: list[BeamNode] = []
     for node in reversed(beams.fallen):
@@ -145,7 +145,7 @@ def passing(entries: Sequence[BeamEntry]) -> Counter[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class GreedyComparison:
     """One beam beside greedy decoding."""
 
     shared: int
@@ -162,7 +162,7 @@ class Against:
     """How many tokens longer it is, below 0 for shorter."""
 
 
-def against(beams: Beaming, entry: BeamEntry, at: int) -> Against | None:
+def compare_with_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> GreedyComparison | None:
     """Set a beam beside greedy decoding after a step; None where that isn't known."""
     search = beams.search
     last = _greedy(search.steps[:at]) if search is not None else None
@@ -173,7 +173,7 @@ def against(beams: Beaming, entry: BeamEntry, at: int) -> Against | None:
         1 for _ in takewhile(lambda pair: pair[0].node == pair[1].node, zip(mine, greedy, strict=False))
     )
     tokens = min(len(mine), len(greedy))
-    return Against(
+    return GreedyComparison(
         same,
         mine[same] if same < len(mine) else None,
         greedy[same] if same < len(greedy) else None,

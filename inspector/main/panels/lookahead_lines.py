@@ -23,7 +23,7 @@ TALL = 13
 """Rows from which a line gets a row of its own."""
 
 
-class Form(Enum):
+class LinePlacement(Enum):
     """Where the lines stand."""
 
     OFF = "off"
@@ -33,15 +33,15 @@ class Form(Enum):
     """In a row under the candidate's."""
 
 
-def form(on: bool, height: int) -> Form:
+def placement(on: bool, height: int) -> LinePlacement:
     """Where lines stand in a panel of so many rows."""
     if not on:
-        return Form.OFF
-    return Form.UNDER if height >= TALL else Form.BEHIND
+        return LinePlacement.OFF
+    return LinePlacement.UNDER if height >= TALL else LinePlacement.BEHIND
 
 
 @dataclass(frozen=True, slots=True)
-class Ghost:
+class LineText:
     """What is shown of one line."""
 
     text: str = ""
@@ -49,7 +49,7 @@ class Ghost:
     """Probability of the candidate and all tokens after it together."""
 
 
-def ghost(line: AheadLine | None, waited_for: bool) -> Ghost:
+def line_text(line: AheadLine | None, waited_for: bool) -> LineText:
     """What is shown of a line, printable.
 
     Args:
@@ -57,18 +57,18 @@ def ghost(line: AheadLine | None, waited_for: bool) -> Ghost:
         waited_for: Whether one was asked for.
     """
     if line is None:
-        return Ghost(WAITING if waited_for else "")
+        return LineText(WAITING if waited_for else "")
     text = visible(line.text) + (END if line.ended else "")
-    return Ghost(text, scales.percent(math.exp(line.logprob)))
+    return LineText(text, scales.percent(math.exp(line.logprob)))
 
 
-def alone(text: str) -> str:
+def with_lead_shown(text: str) -> str:
     """The text of a line that stands by itself: the spaces at its beginning are shown."""
     rest = text.lstrip(" ")
     return SPACE * (len(text) - len(rest)) + rest
 
 
-def fitted(text: str, cells: int) -> tuple[str, str]:
+def cut_and_fill(text: str, cells: int) -> tuple[str, str]:
     """A text cut to so many cells, and the blanks that fill them."""
     shown = truncate(text, cells)
     return shown, " " * (cells - cell_len(shown))

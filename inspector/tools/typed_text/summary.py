@@ -12,7 +12,7 @@ LABEL = 20
 """Cells of a token's text at most."""
 
 
-def tally(steps: Sequence[Step], stopped: bool = False) -> str:
+def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
     """One sentence on the tokens that were typed; printable.
 
     Args:
