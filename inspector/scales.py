@@ -184,7 +184,7 @@ def viridis(share: float) -> Rgb:
 
 
 def colour(level: float, dark: bool = True) -> Rgb:
-    """A viridis colour that stands out from the theme's ground, for bars and charts.
+    """A viridis colour that contrasts with the theme's background, for bars and charts.
 
     Args:
         level: 0 calm to 1 hot.

@@ -1,4 +1,4 @@
-"""Named sampling settings: four that come with the program, and a person's own in one JSON file.
+"""Named sampling settings: four that come with the program, and the user's own in one JSON file.
 
 The file is meant to be read and edited by hand. What this version doesn't know stays in it, and a file that can't be
 read is moved aside, never overwritten. Without Textual: the command line reads presets too.
@@ -31,7 +31,7 @@ _NUMBERS = {"float": (int, float), "int": (int,)}
 
 
 def folder() -> Path:
-    """The program's directory in the person's own place for configuration."""
+    """The program's directory in the user's place for configuration."""
     from platformdirs import user_config_path  # not needed by what only asks for --help
 
     return user_config_path("mlx-inspector", appauthor=False)
@@ -44,9 +44,9 @@ class StoredPresets:
     content: Mapping[str, Any]
     """All of it, what is not understood too."""
     values: Mapping[str, Mapping[str, Any]]
-    """The presets that hold, by name."""
+    """The valid presets, by name."""
     problems: tuple[str, ...] = ()
-    """What doesn't hold, one sentence each."""
+    """What is invalid, one sentence each."""
     damaged: bool = False
     """Nothing of the file could be read."""
 
@@ -55,7 +55,7 @@ class Presets:
     """The presets at hand.
 
     Args:
-        path: The file; None for `presets.json` in the person's configuration directory. It need not exist.
+        path: The file; None for `presets.json` in the user's configuration directory. It need not exist.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -64,17 +64,17 @@ class Presets:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that come with the program, then the person's own in the order in which they were saved."""
+        """Those that come with the program, then the user's own in the order in which they were saved."""
         own = [name for name in self._stored.values if name not in SHIPPED]
         return (*SHIPPED, *own)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What of the file doesn't hold, one sentence each."""
+        """What is invalid in the file, one sentence each."""
         return self._stored.problems
 
     def is_own(self, name: str) -> bool:
-        """Whether a preset stands in the person's file, so that it can be deleted."""
+        """Whether a preset is in the user's file, so that it can be deleted."""
         return name in self._stored.values
 
     def values(self, name: str) -> Mapping[str, Any]:
@@ -99,14 +99,14 @@ class Presets:
         return replace(settings, **(defaults | dict(self.values(name))))
 
     def save(self, name: str, settings: Settings) -> str:
-        """Keep settings under a name, in the place of what stood there.
+        """Keep settings under a name, replacing what was there.
 
         Args:
             name: 1 to 40 characters.
             settings: What to keep; those of `OUTSIDE` are left out.
 
         Returns:
-            What to tell: where it was kept, and what became of a damaged file.
+            A sentence for the user: where it was kept, and what became of a damaged file.
 
         Raises:
             EngineError: The name is none, or the file can't be written.
@@ -122,10 +122,10 @@ class Presets:
         return f"Saved as {name} in {self.path}.{moved}"
 
     def delete(self, name: str) -> str:
-        """Take one of the person's own presets out of the file.
+        """Take one of the user's own presets out of the file.
 
         Returns:
-            What to tell.
+            A sentence for the user.
 
         Raises:
             EngineError: It is none of them, or the file can't be written.
@@ -140,7 +140,7 @@ class Presets:
     # ---- the file ---------------------------------------------------------------------------
 
     def _own(self) -> Mapping[str, Any]:
-        """What stands under `presets`, whether it holds or not."""
+        """What the file has under `presets`, valid or not."""
         presets = self._stored.content.get("presets")
         return presets if isinstance(presets, dict) else {}
 

@@ -1,7 +1,7 @@
 """The running session as it is kept: all entries in memory, and in a file as they happen.
 
 A file of a session is begun with its first prompt, and written by a thread of its own, so that no frame waits for a
-disk. Whatever goes wrong with it is told once and the session goes on: it can be saved elsewhere from memory.
+disk. Whatever goes wrong with it is reported once and the session goes on: it can be saved elsewhere from memory.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Recorder:
     Args:
         directory: Where its file is made; None keeps it in memory alone.
         program: Name and version of what writes.
-        load: Tells how the model at hand was loaded.
-        settings: Tells the sampler's settings in force.
+        load: Returns how the present model was loaded.
+        settings: Returns the sampler's settings in force.
         report: Shows the user that something can't be written.
     """
 
@@ -47,7 +47,7 @@ class Recorder:
         self.program = program
         self.journal: Journal | None = None
         self.holding = False
-        """While a recording is replayed nothing is kept: it isn't lived through."""
+        """While a recording is replayed nothing is kept."""
         self.directory, self._report = directory, report
         self._load, self._settings = load, settings
         self._in_force: Settings | None = None
@@ -117,7 +117,7 @@ class Recorder:
             self._guarded(lambda journal, entry=entry: journal.write_entry(entry))  # type: ignore[misc]
 
     def go_on(self, entries: Sequence[Entry], path: Path | None) -> None:
-        """Go on with a session that was recorded.
+        """Continue a session that was recorded.
 
         Args:
             entries: What happened until now.
@@ -138,7 +138,7 @@ class Recorder:
         self._resuming.start()
 
     def _resume(self, path: Path, known: int) -> None:
-        """Take a file over; reading it through takes a moment, and nobody waits for it."""
+        """Take a file over; reading it through takes a moment, in the background."""
         try:
             entries, _, journal = Journal.resume(path, self.program)
             if len(entries) != known:
@@ -164,7 +164,7 @@ class Recorder:
             self._copy(self.entries[self._known :])
 
     def rest(self) -> None:
-        """Keep nothing until `go_on`: a recording is on show."""
+        """Keep nothing until `go_on`: a recording is shown."""
         self.close()
         self.entries, self.holding, self._made, self._worth = [], True, False, False
 
@@ -193,4 +193,4 @@ class Recorder:
             if not self._worth:
                 journal.path.unlink(missing_ok=True)
         except (TraceError, OSError):
-            pass  # the screen is gone: nobody could be told
+            pass  # the screen is gone: there is no one to report to

@@ -1,6 +1,6 @@
-"""The sessions of a person, one file each in the state directory: where they are, which there are, which may go.
+"""The user's sessions, one file each in the state directory: where they are, which exist, which may be removed.
 
-The last 50 are kept, within 500 MiB; the oldest go first. A session that somebody marked (a name, a bookmark, a note, a
+The last 50 are kept, within 500 MiB; the oldest go first. A session with a mark (a name, a bookmark, a note, a
 caption), one that runs, and one whose file was renamed never go by themselves. Without Textual: the command line lists
 sessions too.
 """
@@ -27,7 +27,7 @@ _STEP, _MARK = b'\n{"Step":', b'\n{"Marked":'
 
 
 def folder() -> Path:
-    """Where sessions are kept: in the person's own place for what programs remember."""
+    """Where sessions are kept: in the user's state directory."""
     from platformdirs import user_state_path  # not needed by what only asks for --help
 
     return user_state_path("mlx-inspector", appauthor=False) / "sessions"
@@ -63,7 +63,7 @@ class Listed:
     size: int
     """Bytes of its file."""
     peek: Peek | None
-    """What its first lines tell; None where they can't be read."""
+    """What its first lines hold; None where they can't be read."""
     tokens: int
     """Steps that were taken."""
     problem: str = ""
@@ -106,7 +106,7 @@ def _look(path: Path, changed: float) -> Listed:
 
 
 def count(path: Path, begin: bytes) -> int:
-    """How often some bytes stand in a file."""
+    """How often some bytes occur in a file."""
     total, kept = 0, b""
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -116,7 +116,7 @@ def count(path: Path, begin: bytes) -> int:
 
 
 def find(name: str, directory: Path | None = None) -> Path:
-    """The file that a person means.
+    """The file that a name refers to.
 
     Args:
         name: A path, or the name of a session in the state directory; empty for the last session.

@@ -20,7 +20,7 @@ from engine.records import (
 
 State = Literal["live", "grown", "pruned", "finished", "left", "beside"]
 """`live` may grow yet, `grown` did, `pruned` fell out, `finished` is the end of a hypothesis, `left` was live when the
-search was over, `beside` is where greedy decoding stands or went alone."""
+search was over, `beside` is reached by greedy decoding alone."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class BeamSearch:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing to go on with."""
+        """Whether the search can't continue."""
         return self.ended is not None or self.failure is not None
 
     @property
@@ -74,16 +74,16 @@ class BeamSearch:
 class BeamHistory:
     """All beams since the prompt was given, from the records as they come.
 
-    `nodes` keeps those of former searches too: they stay in the engine's tree, and can be gone to.
+    `nodes` keeps those of former searches too: they stay in the engine's tree, and the user can move to them.
     """
 
     def __init__(self) -> None:
         self.nodes: dict[int, BeamNode] = {}
         self.search: BeamSearch | None = None
         self.refused: Failure | None = None
-        """Why the search that was asked for last never began, if it didn't."""
+        """Why the last requested search never began, if it didn't."""
         self.version = 0
-        """Grows with every record that changed anything, so that a view knows when to draw anew."""
+        """Grows with every record that changed anything, so that a view knows when to redraw."""
         self.fallen: list[int] = []
         """Last nodes of the beams and hypotheses of the last search that fell out, in the order in which they did."""
         self._children: dict[int, list[int]] = {}
@@ -127,7 +127,7 @@ class BeamHistory:
     # ---- records as they come ---------------------------------------------------------------
 
     def _open(self, record: BeamOpened) -> None:
-        for node in self.nodes.values():  # ranks and greedy's way are those of one search
+        for node in self.nodes.values():  # ranks and greedy's path belong to one search
             node.rank, node.greedy = None, False
             if node.state == "live":
                 node.state = "left"
@@ -159,7 +159,7 @@ class BeamHistory:
         self.nodes[record.greedy.node].ends = record.greedy.reason == "eos"
 
     def _fail(self, record: Failure) -> None:
-        """A search ended half-way, or never began; either way nothing waits any more."""
+        """A search ended half-way, or never began; either way none is running."""
         if record.command == "SearchBeams" and not self._opening:
             self.refused = record
         if self.search is not None and not self.search.over:

@@ -10,7 +10,7 @@ from inspector.display import token_label, truncate, visible
 from inspector.scales import percent
 
 LONGEST_TEXT = 24
-"""Cells of a text or a pattern in the line that tells what is set."""
+"""Cells of a text or a pattern in the line that shows what is set."""
 
 
 class BreakpointState:
@@ -82,7 +82,7 @@ def _short(condition: str) -> str:
 
 
 def marker(points: Breakpoints, room: int) -> str:
-    """What tells that breakpoints are set, in so many cells; printable, empty for none."""
+    """A marker that breakpoints are set, in `room` cells at most; printable, empty for none."""
     count = len(points.active)
     if not count:
         return ""

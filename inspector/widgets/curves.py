@@ -29,7 +29,7 @@ def curves(series: Sequence[Sequence[float]], width: int, height: int, top: floa
         series: Of equal length, not below zero.
         width: Cells.
         height: Cells.
-        top: The value that stands at the upper edge.
+        top: The value at the upper edge.
 
     Returns:
         The lines, the highest first, each of `width` cells.

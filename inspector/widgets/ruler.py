@@ -21,7 +21,7 @@ _FRAME = 2
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one token holds of the bar."""
+    """One token's part of the bar."""
 
     label: str
     start: float
@@ -44,7 +44,7 @@ def shares(distribution: Distribution) -> list[Share]:
 
 
 def places(distribution: Distribution) -> tuple[str, str, str]:
-    """Draw, start and end of the share it fell on, with as many decimals as tell them apart: 3 to 9."""
+    """Draw, start and end of the share it fell on, with enough decimals to distinguish them: 3 to 9."""
     values = (distribution.draw or 0.0, distribution.draw_from or 0.0, distribution.draw_to or 0.0)
     for digits in range(3, 10):
         # cut off rather than rounded: a draw never seems to be where its share ends
@@ -75,7 +75,7 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
 
 
 def _placed(distribution: Distribution) -> list[Share]:
-    """The shares, the picked one exactly where the engine says that it is."""
+    """The shares, the picked one exactly where the engine reports it."""
     low, high = distribution.draw_from or 0.0, distribution.draw_to or 0.0
     return [Share(share.label, low, high, True) if share.picked else share for share in shares(distribution)]
 

@@ -1,4 +1,4 @@
-"""The net under `visible()`: text that a person edits, and whatever else is drawn, obeyed by no terminal."""
+"""The net under `visible()`: a terminal obeys nothing in edited text, nor in anything else drawn."""
 
 from __future__ import annotations
 

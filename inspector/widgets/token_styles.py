@@ -69,7 +69,7 @@ class TokenStyles:
         """One piece of a token.
 
         Args:
-            piece: What stands in this line.
+            piece: The part of it in this line.
             item: Its token.
             selected: Whether the cursor is on it.
             ahead: Whether it is prompt that hasn't gone through the model yet.
