@@ -114,7 +114,7 @@ def _value(condition: Condition) -> Callable[[str], Any]:
 
 
 def breakpoints(args: argparse.Namespace) -> Breakpoints | None:
-    """Where runs are to stop; None, where no flag says so, for those that are remembered."""
+    """Where runs are to stop; None, where no flag is given, for the saved breakpoints."""
     values = given(args)
     names = {f"break_{field.name}": field.name for field in fields(Breakpoints)}
     set_conditions = {name: values[flag] for flag, name in names.items() if flag in values}
@@ -125,7 +125,7 @@ def breakpoints(args: argparse.Namespace) -> Breakpoints | None:
 
 
 def _resumed(args: argparse.Namespace) -> Opening | None:
-    """The session to resume, where one is asked for."""
+    """The session to resume, where one is named."""
     if args.resume is None:
         return None
     from inspector.recordings import sessions
@@ -136,7 +136,7 @@ def _resumed(args: argparse.Namespace) -> Opening | None:
 
 
 def _load_given(args: argparse.Namespace) -> dict[str, Any]:
-    """What the flags say of the model of a resumed session; all else comes from the session.
+    """The flags of the model of a resumed session; all else comes from the session.
 
     Raises:
         EngineError: A flag of the prompt or the sampler was given.

@@ -45,7 +45,7 @@ def columns(width: int, sampler: bool) -> CandidateColumns:
 
 
 def columns_behind(width: int, sampler: bool) -> CandidateColumns:
-    """The columns where look-ahead stands behind the tokens: its text has room first, then the numbers that are there.
+    """The columns where look-ahead is drawn behind the tokens: its text has room first, then the present numbers.
 
     Args:
         width: Cells at hand.

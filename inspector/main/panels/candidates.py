@@ -42,7 +42,7 @@ from inspector.widgets.inks import panel_css
 DIM = Style(bold=False)
 """Of what might come, in a highlighted row too."""
 _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted"}
-"""Why another token stands there than the sampler picked."""
+"""Why the token there is not the one that the sampler picked."""
 
 
 class CandidatesPanel(Canvas, can_focus=True):
@@ -63,7 +63,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 """
 
     highlighted: int = 0
-    """Row that Enter takes; it begins at the token that stands there."""
+    """Row that Enter takes; it begins at the slot's own token."""
     ahead: LookAheadLines | None = None
     """What is known of what might come."""
 
@@ -80,7 +80,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         self._of: object = None
         self._top = 0
         self._places: list[int] = []
-        """The candidate that stands in each row of the panel, from the second row on."""
+        """The candidate in each row of the panel, from the second row on."""
 
     # ---- what is shown ----------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         return wanted(self._rows, self.candidate)
 
     def move(self, delta: int) -> None:
-        """Highlight the row so many below (above if negative), as far as there are any."""
+        """Highlight the row `by` below (above if negative), as far as there are any."""
         self._highlight(max(0, min(len(self._rows) - 1, self.highlighted + delta)))
 
     def highlight(self, id: int) -> None:
@@ -167,7 +167,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         return rows
 
     def _lay_out(self, kind: LinePlacement, room: int) -> None:
-        """Find which candidates stand in the rows between the head and the two lines below."""
+        """Find which candidates are in the rows between the head and the two lines below."""
         tall = self._tall() if kind is LinePlacement.UNDER else frozenset()
         self._top = min(self._top, self.highlighted)
         upto = [index for index in range(self._top, self.highlighted + 1) for _ in range(1 + (index in tall))]
@@ -187,7 +187,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     def _candidates(
         self, kind: LinePlacement, fit: CandidateColumns, width: int, timeline: Timeline
     ) -> list[Row]:
-        """The rows of the candidates, and of their lines where those stand under them."""
+        """The rows of the candidates, and of their lines where those are drawn under them."""
         rows: list[Row] = []
         for place, index in enumerate(self._places):
             line = self._ghost(self._rows[index], timeline)
@@ -238,7 +238,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         ]
 
     def _words(self, candidate: Candidate, cells: int, ink: Style, line: str) -> Row:
-        """A candidate's text, and dim behind it what might come, in so many cells and one blank."""
+        """A candidate's text, and dim behind it what might come, in `cells` cells and one blank."""
         cut = candidate.cut_by is not None
         label, blanks = cut_and_fill(token_label(candidate.text, candidate.raw), cells)
         words = self.ink("special") if candidate.special and not cut else ink
@@ -246,7 +246,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             return [Segment(label, words), Segment(blanks + " ", ink)]
         behind, blanks = cut_and_fill(line, len(blanks))
         return [
-            Segment(label, self.ink("muted") if cut else words),  # so that one is told from the other
+            Segment(label, self.ink("muted") if cut else words),  # to distinguish the two
             Segment(f"{behind}{blanks} ", (ink if cut else self.ink("muted")) + DIM),
         ]
 
@@ -346,7 +346,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 
 
 def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
-    """The candidates of the selected slot, and the token that stands there where it is not among them."""
+    """The candidates of the selected slot, and its own token where that is not among them."""
     candidates, item = timeline.candidates, timeline.selected
     if not candidates or item is None or any(candidate.id == item.id for candidate in candidates):
         return candidates

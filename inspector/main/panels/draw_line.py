@@ -25,7 +25,7 @@ def draw_line(
 
     Args:
         distribution: What was, or will be, drawn from.
-        by_hand: Whether another token than the picked one stands there.
+        by_hand: Whether another token than the picked one was taken.
         width: Cells at hand.
         inks: Named styles: `muted`, `accent`, `strong`, `faint`.
     """

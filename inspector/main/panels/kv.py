@@ -23,7 +23,7 @@ from inspector.widgets.inks import panel_css
 _MOST_CHART = 6
 """Lines that the chart of the growth takes at most."""
 _DEEP = (56, 15)
-"""Cells and lines from which on the panel tells all that it knows."""
+"""Cells and lines from which on the panel shows all that it knows."""
 _LEAST_CHART = 3
 _TALLEST = 20
 """Lines of a large chart at most."""
@@ -216,7 +216,7 @@ def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
 
 
 def reading_at(timeline: Timeline) -> KVReading | None:
-    """The cache at the token looked at, at the tip while following."""
+    """The cache at the selected token, at the tip while following."""
     return timeline.kv if timeline.following else reading_of(timeline, timeline.slot)
 
 
@@ -245,7 +245,7 @@ def _dithered(free: Style) -> Color | None:
 
 
 def _without(kv: KVReading | None) -> tuple[str, str] | None:
-    """What to say where the session keeps no KV cache; None where it keeps one."""
+    """What to show where the session keeps no KV cache; None where it keeps one."""
     if kv is None or not kv.passed_tokens:
         return None
     passed = f"The last step ran {scales.count(kv.passed_tokens)} tokens and dropped {scales.size(kv.passed_bytes)}."

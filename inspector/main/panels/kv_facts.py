@@ -1,4 +1,4 @@
-"""What there is to know of a KV cache beyond its size: each a name and a sentence in this model's own numbers."""
+"""What there is to know of a KV cache beyond its size: names, and sentences in this model's own numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROWING = ("plain", "rotating", "chunked", "list")
 
 
 def machine_memory() -> int | None:
-    """Bytes of memory of this machine, None where the system doesn't tell."""
+    """Bytes of memory of this machine, None where the system doesn't report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -25,11 +25,11 @@ def machine_memory() -> int | None:
 
 
 def kv_facts(timeline: Timeline, kv: KVReading, machine: int | None) -> list[Fact]:
-    """All that is known, in the order in which one asks.
+    """All that is known, the most asked-for first.
 
     Args:
         timeline: What is on show, a model's facts with it.
-        kv: The reading that is looked at.
+        kv: The reading shown.
         machine: Bytes of the machine's memory, None where it isn't known.
     """
     facts = timeline.facts
@@ -138,7 +138,7 @@ def layers_of(group: KVGroup) -> str:
 
 
 def projected(kv: KVReading, tokens: int) -> int:
-    """Bytes that the cache would use at so many tokens, if each group goes on as it does."""
+    """Bytes that the cache would use at `tokens` tokens, if each group grows as before."""
     return sum(len(group.layers) * _grown(group, tokens) for group in kv.groups)
 
 

@@ -1,4 +1,4 @@
-"""How a look ahead is drawn behind a candidate, and the columns that make room for it."""
+"""How the look-ahead line of a candidate is drawn, and where it gets its room."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inspector import scales
 from inspector.display import SPACE, truncate, visible
 
 END = "‹end›"
-"""Stands where the text would end."""
+"""Marks where the text would end."""
 WAITING = "…"
 LEAST, ENOUGH = 24, 32
 """Cells that a line needs before the joint probability, and before what the sampler made of it, get their room."""
@@ -24,17 +24,17 @@ TALL = 13
 
 
 class LinePlacement(Enum):
-    """Where the lines stand."""
+    """Where the lines are drawn."""
 
     OFF = "off"
     BEHIND = "behind"
-    """Behind the candidate's token, in the place of the bar, the rank and the id."""
+    """Behind the candidate's token, instead of the bar, the rank and the id."""
     UNDER = "under"
     """In a row under the candidate's."""
 
 
 def placement(on: bool, height: int) -> LinePlacement:
-    """Where lines stand in a panel of so many rows."""
+    """Where a panel of `height` rows draws the lines."""
     if not on:
         return LinePlacement.OFF
     return LinePlacement.UNDER if height >= TALL else LinePlacement.BEHIND
@@ -54,7 +54,7 @@ def line_text(line: AheadLine | None, waited_for: bool) -> LineText:
 
     Args:
         line: None where there is none.
-        waited_for: Whether one was asked for.
+        waited_for: Whether one was requested.
     """
     if line is None:
         return LineText(WAITING if waited_for else "")
@@ -63,12 +63,12 @@ def line_text(line: AheadLine | None, waited_for: bool) -> LineText:
 
 
 def with_lead_shown(text: str) -> str:
-    """The text of a line that stands by itself: the spaces at its beginning are shown."""
+    """The text of a line in its own row: the spaces at its beginning are shown."""
     rest = text.lstrip(" ")
     return SPACE * (len(text) - len(rest)) + rest
 
 
 def cut_and_fill(text: str, cells: int) -> tuple[str, str]:
-    """A text cut to so many cells, and the blanks that fill them."""
+    """A text cut to `cells` cells, and the blanks that fill them."""
     shown = truncate(text, cells)
     return shown, " " * (cells - cell_len(shown))

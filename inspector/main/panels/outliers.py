@@ -12,7 +12,7 @@ from inspector.state.timeline import Timeline
 TIMES = 2.0
 """Of the median: a step that takes longer is an outlier."""
 SHARE = 0.3
-"""Of the time beyond the median: what took so much of it beside the step is its cause."""
+"""Of the time beyond the median: what took that much of it is named as the cause."""
 PARTS = (("forward", "the model"), ("sample", "the sampler"), ("inspect", "what is shown"))
 
 

@@ -62,7 +62,7 @@ _DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
 
 
 def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[StepColumn, ...]:
-    """The columns that leave room for the token, so many cells at least; that of the metric goes last."""
+    """The columns that leave at least `least` cells for the token; that of the metric goes last."""
     kept = list(COLUMNS)
     order = sorted(_DROPPED, key=lambda head: next(c.metric for c in COLUMNS if c.head == head) == metric)
     for head in order:
@@ -100,7 +100,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._columns: tuple[StepColumn, ...] = COLUMNS
 
     def show(self, timeline: Timeline) -> None:
-        """Show the steps of the path, and mark the one looked at."""
+        """Show the steps of the path, and mark the selected one."""
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
             return
@@ -278,7 +278,7 @@ One row for each token that was generated, and what it cost.
         self.border_title = "Steps"
 
     def show(self, timeline: Timeline) -> None:
-        """Show the steps of the path, and mark the one looked at."""
+        """Show the steps of the path, and mark the selected one."""
         self._timeline = timeline
         self._table.show(timeline)
         self._strip.show(timeline)

@@ -1,4 +1,4 @@
-"""One metric over the steps, a column each; hot steps stand out in height and in colour."""
+"""One metric over the steps, a column each; hot steps differ in height and in colour."""
 
 from __future__ import annotations
 

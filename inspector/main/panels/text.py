@@ -32,7 +32,7 @@ from inspector.widgets.token_styles import TokenStyles, legend
 from inspector.widgets.wrap import NEWLINE, Wrap, WrappedLine
 
 _GUTTER = 2
-"""Cells at the left that tell the prompt from the completion."""
+"""Cells at the left that distinguish the prompt from the completion."""
 _BOUNDARY = "▏"
 _CACHED_LINES = 512
 _ROOMY = 44
@@ -88,7 +88,7 @@ the block at the end is the token to come.
     # ---- what is shown ----------------------------------------------------------------------
 
     def show(self, timeline: Timeline) -> None:
-        """Show the timeline as it is now; only lines that changed are painted again."""
+        """Show the timeline's present state; only lines that changed are painted again."""
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
             return
@@ -140,7 +140,7 @@ the block at the end is the token to come.
             self._keys.append(_key(item))
 
     def _measure(self) -> None:
-        """Tell the scroll bar how many lines there are."""
+        """Set how many lines the scroll bar covers."""
         set_line_count(self, len(self._wrap.lines) + self._overhang() if self._keys else 0)
 
     def _repaint_readings(self, timeline: Timeline) -> None:
@@ -172,7 +172,7 @@ the block at the end is the token to come.
             self._scroll_to_slot(slot)
 
     def _span(self, slot: int) -> tuple[int, int]:
-        """First line of a slot, and how many lines it may stand in."""
+        """First line of a slot, and how many lines it may take."""
         line_of, last = self._wrap.line_of, len(self._wrap.lines)
         first = line_of[slot] if slot < len(line_of) else last - 1
         end = line_of[slot + 1] if slot + 1 < len(line_of) else last

@@ -13,7 +13,7 @@ from inspector.state.timeline import Timeline
 
 Fact = tuple[str, str]
 MOST = 3
-"""Slow steps that are told one by one."""
+"""Slow steps that are listed one by one."""
 
 
 def slow_steps(slow: Sequence[Outlier], steps: int, most: int = MOST) -> Iterator[Fact]:
@@ -22,7 +22,7 @@ def slow_steps(slow: Sequence[Outlier], steps: int, most: int = MOST) -> Iterato
     Args:
         slow: The slow ones.
         steps: All of them.
-        most: Slow steps that are told one by one, at most.
+        most: Slow steps that are listed one by one, at most.
     """
     if not steps:
         return
@@ -36,7 +36,7 @@ def slow_steps(slow: Sequence[Outlier], steps: int, most: int = MOST) -> Iterato
 
 
 def _followed(slow: int, most: int) -> str:
-    """How the sentence ends that the slowest are told after."""
+    """The end of the sentence before the list of the slowest."""
     if not most:
         return ""
     if slow <= most:
@@ -49,7 +49,7 @@ def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | No
 
     Args:
         timeline: What is on show.
-        memory: As it was at the step that is looked at.
+        memory: As it was at the selected step.
         kept_bytes: What kept logits may take, None where it isn't known.
     """
     if memory is not None:

@@ -24,14 +24,14 @@ PARTS = (("forward", "━", 0.45), ("sample", "╍", 0.95), ("inspect", "┅", 0
 """The parts of a step: name, line and heat of its colour."""
 _MOST_CHART = 6
 _DEEP = (56, 15)
-"""Cells and lines from which on the panel tells all that it knows."""
+"""Cells and lines from which on the panel shows all that it knows."""
 _LEAST_CHART = 3
 _TALLEST = 16
 """Lines of a large chart at most."""
 _WIDEST = 4
 """Columns that a step takes at most in a large chart."""
 _LABEL = 9
-"""Cells beside the chart for the time of its highest column."""
+"""Cells next to the chart for the time of its highest column."""
 SLOW = "▲"
 
 
@@ -61,7 +61,7 @@ why, where that is known, and what the framework, the process and the inspector 
         """What kept logits may take, None where it isn't known."""
 
     def show(self, timeline: Timeline) -> None:
-        """Show the timing of the path, and of the step looked at."""
+        """Show the timing of the path, and of the selected step."""
         self._ms.update(timeline)
         super().show(timeline)
 
@@ -158,13 +158,13 @@ why, where that is known, and what the framework, the process and the inspector 
     def _chart(
         self, timeline: Timeline, width: int, height: int, widest: int = 1, slow: Sequence[Outlier] = ()
     ) -> list[Row]:
-        """Milliseconds of the last steps; the selected one stands out.
+        """Milliseconds of the last steps; the selected one has the accent colour.
 
         Args:
             timeline: What is on show.
             width: Cells.
             height: Lines.
-            widest: Columns that a step takes at most, where there is room; above 1 the steps stand under it.
+            widest: Columns that a step takes at most, where there is room; above 1 the step numbers are drawn under it.
             slow: Steps that are marked, on a line more.
         """
         values = self._ms.values
