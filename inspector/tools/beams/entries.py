@@ -1,4 +1,4 @@
-"""What a beam search looks like after one of its steps: who leads, who fell out, and what tells them apart."""
+"""What a beam search looks like after one of its steps: who leads, who fell out, and where they differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = Literal["live", "fell", "finished", "left", "greedy"]
 
 @dataclass(frozen=True, slots=True)
 class BeamEntry:
-    """One beam or hypothesis, as it stood after a step."""
+    """One beam or hypothesis after a step."""
 
     kind: Kind
     place: int | None
@@ -25,9 +25,9 @@ class BeamEntry:
     path: tuple[BeamNode, ...]
     """Its tokens, at least one."""
     greedy: bool = False
-    """Whether greedy decoding says just this."""
+    """Whether greedy decoding gives exactly this."""
     ended: str = ""
-    """`eos` or `length` where it is finished, with the end-of-sequence token where that alone tells it from another;
+    """`eos` or `length` where it is finished, with the end-of-sequence token where the texts are equal;
     printable."""
 
     @property
@@ -53,7 +53,7 @@ def entries(beams: BeamHistory, at: int) -> list[BeamEntry]:
     """Everything that is to be listed after a step, best first, as far as it is known.
 
     Args:
-        beams: Of a search with at least so many steps.
+        beams: Of a search with at least `at` steps.
         at: The step, from 1.
 
     Returns:
@@ -89,7 +89,7 @@ def _under_way(beams: BeamHistory, search: BeamSearch, at: int) -> Iterator[Beam
 
 
 def _greedy(steps: Sequence[BeamStep]) -> Beam | None:
-    """Where greedy decoding stands, or ended before."""
+    """The last token of greedy decoding, present or earlier."""
     return next((step.greedy for step in reversed(steps) if step.greedy is not None), None)
 
 
@@ -104,7 +104,7 @@ def _finished(beams: BeamHistory, hypotheses: Sequence[Hypothesis], greedy: int)
 
 
 def endings(hypotheses: Sequence[Hypothesis]) -> list[str]:
-    """How each hypothesis ended, printable; with the token that did where that alone tells it from another."""
+    """How each hypothesis ended, printable; with the token that ended it where the texts are equal."""
     texts = Counter(h.text for h in hypotheses)
     return [f"{h.reason} {visible(h.end)}" if texts[h.text] > 1 and h.end else h.reason for h in hypotheses]
 
@@ -141,29 +141,29 @@ def passing(entries: Sequence[BeamEntry]) -> Counter[int]:
     return Counter(node for path in those for node in (path[0].parent, *(beam.node for beam in path)))
 
 
-# ---- beside greedy decoding -----------------------------------------------------------------------
+# ---- against greedy decoding ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class GreedyComparison:
-    """One beam beside greedy decoding."""
+    """One beam compared with greedy decoding."""
 
     shared: int
     """Tokens that both begin with."""
     mine: BeamNode | None
     """The first token that greedy decoding doesn't take; None where there is none."""
     greedy: BeamNode | None
-    """What greedy decoding takes in its place; None where it says nothing more."""
+    """What greedy decoding takes in its place; None where it has ended."""
     tokens: int
     """As many as both have."""
     gap: float
-    """By how much the logprob of so many tokens is above that of greedy decoding's."""
+    """By how much the logprob of these tokens exceeds that of greedy decoding's."""
     longer: int
     """How many tokens longer it is, below 0 for shorter."""
 
 
 def compare_with_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> GreedyComparison | None:
-    """Set a beam beside greedy decoding after a step; None where that isn't known."""
+    """Compare a beam with greedy decoding after a step; None where that isn't known."""
     search = beams.search
     last = _greedy(search.steps[:at]) if search is not None else None
     if last is None:

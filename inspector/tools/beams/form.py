@@ -70,7 +70,7 @@ class Switch(Choice):
         """Enter was pressed."""
 
     def action_submit(self) -> None:
-        """Start with the settings as they stand."""
+        """Start with the present settings."""
         self.post_message(self.SwitchSubmitted())
 
 
@@ -78,7 +78,7 @@ class BeamForm(Container):
     """Asks for the settings of a search.
 
     Args:
-        settings: What stands in the fields at first.
+        settings: The initial values of the fields.
         id: Of the widget.
     """
 
@@ -121,7 +121,7 @@ class BeamForm(Container):
     # ---- what is typed ----------------------------------------------------------------------
 
     def read(self) -> BeamSettings | None:
-        """The settings as they stand in the fields, None while any of them is wrong."""
+        """The settings in the fields, None while any of them is wrong."""
         values: dict[str, Any] = {}
         self._wrong = {}
         for name in READERS:
@@ -141,7 +141,7 @@ class BeamForm(Container):
         self._explain()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Explain the field, or say what is wrong with it."""
+        """Explain the field, or what is wrong with it."""
         self._explain()
 
     def _explain(self) -> None:

@@ -45,7 +45,7 @@ class LatticeLine:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """The end of a row, and what tells its rank among the rows."""
+    """The end of a row, and its sort key among the rows."""
 
     entry: BeamEntry
     order: tuple[int, float]
@@ -130,7 +130,7 @@ class _Drawing:
         first: Its first step.
         widths: Cells of the tokens of each of its steps.
         node: Of the beam that is highlighted.
-        at: The step that is looked at.
+        at: The step shown.
     """
 
     def __init__(
@@ -190,9 +190,8 @@ class _Drawing:
         joins: dict[int, tuple[str, Ink]] = {}
         families: dict[int, list[int]] = defaultdict(list)
         for token in self._tokens.values():
-            if (
-                token.length == step
-            ):  # those that the window begins with stand each by itself, unless all is in it
+            # those that the window begins with are separate, unless the whole tree is in it
+            if token.length == step:
                 families[token.parent if step > self._first or step == 1 else token.node].append(token.node)
         for children in families.values():
             rows = sorted(self._rows[child] for child in children)
@@ -255,7 +254,7 @@ def _join(row: int, rows: Sequence[int]) -> str:
 
 
 def _end(entry: BeamEntry) -> Iterator[Bit]:
-    """What stands behind a beam's last token."""
+    """The label behind a beam's last token."""
     if entry.kind == "fell":
         yield Bit(f"{FELL} {entry.fell}", "faint")
         return

@@ -16,7 +16,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def state_phrase(entry: BeamEntry, short: bool = False) -> str:
-    """How a beam stands, in a few words."""
+    """The state of a beam, in a few words."""
     match entry.kind:
         case "fell":
             return f"out at {entry.fell}" if short else f"fell out at step {entry.fell}"

@@ -34,7 +34,7 @@ ABOUT = (
     "",
 )
 LOW, TALL = 22, 32
-"""Rows from which list and tree stand under one another, and from which the text of a beam has room too."""
+"""Rows from which the list is above the tree, and from which the text of a beam has room too."""
 
 
 class BeamScreen(ToolScreen[int]):
@@ -42,7 +42,7 @@ class BeamScreen(ToolScreen[int]):
 
     Args:
         host: The main screen.
-        control: Knows the engine and what was asked for last.
+        control: Knows the engine and the settings last requested.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -73,7 +73,7 @@ class BeamScreen(ToolScreen[int]):
         super().__init__(host)
         self.control = control
         self.at: int | None = None
-        """The step that is looked at, None for the last one."""
+        """The step shown, None for the last one."""
         self.node: int | None = None
         """Of the highlighted beam, None for the best one, whichever that is."""
         self.listed: list[BeamEntry] = []
@@ -96,7 +96,7 @@ class BeamScreen(ToolScreen[int]):
 
     def on_mount(self) -> None:
         """Begin with the settings, where there is no search."""
-        self.host.controller.timeline.beams.refused = None  # it was said then
+        self.host.controller.timeline.beams.refused = None  # it was reported then
         if self.setting:
             self.call_after_refresh(self.form.begin)
 
@@ -116,7 +116,7 @@ class BeamScreen(ToolScreen[int]):
 
     @property
     def setting(self) -> bool:
-        """Whether settings are asked for."""
+        """Whether the form is shown."""
         return self._setting or self.control.search is None
 
     @property
@@ -289,7 +289,7 @@ class BeamScreen(ToolScreen[int]):
         self.action_look(-self.step)
 
     def action_last(self) -> None:
-        """See the search as it stands."""
+        """Show the last step of the search."""
         self.at = None
         self._say()
 
@@ -306,7 +306,7 @@ class BeamScreen(ToolScreen[int]):
     # ---- leaving ----------------------------------------------------------------------------
 
     def action_go(self) -> None:
-        """Leave for the highlighted beam; begin, where settings are asked for."""
+        """Leave for the highlighted beam; begin, where the form is shown."""
         if self.setting:
             self.form.submit()
         elif self.entry is not None:

@@ -1,4 +1,4 @@
-"""What the beam screen says around its panels: where beams begin, how far they are, and which keys matter."""
+"""The sentences of the beam screen around its panels: where beams begin, how far they are, and which keys matter."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def situation(control: BeamControl, setting: bool, at: int | None) -> BeamStatus
 
     Args:
         control: Knows the search.
-        setting: Whether settings are asked for.
-        at: The older step that is looked at, None for the last.
+        setting: Whether the form is shown.
+        at: The older step shown, None for the last.
     """
     beams = control.controller.timeline.beams
     if beams.refused is not None:
@@ -112,7 +112,7 @@ def begun_after(control: BeamControl, setting: bool, width: int) -> Content:
 
 
 def _instead(timeline: Timeline) -> str:
-    """Which older token the beams would stand in place of."""
+    """Which older token the beams would replace."""
     item = timeline.selected
     if timeline.following or item is None or timeline.before == ROOT:
         return ""

@@ -1,4 +1,4 @@
-"""Beams and hypotheses as a list, best first: figures, how they stand, and what tells their texts apart."""
+"""Beams and hypotheses as a list, best first: figures, state, and where their texts differ."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Columns:
     tokens: int
     standing: int
     short: bool = False
-    """Whether it is said in one or two words."""
+    """Whether the state is given in one or two words."""
 
 
 _WIDE = _Columns(4, 9, _BAR + 2, 10, 8, 32)
@@ -85,7 +85,7 @@ class BeamTable(Canvas):
         self.redraw()
 
     def explain(self, words: Sequence[str]) -> None:
-        """Say why there is nothing, what is to come and what to do; printable, the first stands out."""
+        """Show why there is nothing, what is to come and what to do; printable, the first in bold."""
         self.entries, self._empty = (), words
         self.title(Content("Beams"))
         self.redraw()
@@ -143,7 +143,7 @@ class BeamTable(Canvas):
             yield Segment(pad(str(entry.length), columns.tokens, right=True), out)
 
     def _numbered(self, entry: BeamEntry) -> str:
-        """Its place; a hypothesis is marked while it stands below beams that have places of their own."""
+        """Its place; a hypothesis is marked while it is below live beams, which have their own places."""
         if entry.place is None:
             return "✗" if entry.kind == "fell" else "·"
         mixed = entry.kind == "finished" and self.entries[0].kind == "live"

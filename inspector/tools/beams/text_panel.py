@@ -14,7 +14,7 @@ from inspector.widgets.inks import panel_css
 
 
 class BeamTextPanel(Canvas):
-    """What the highlighted beam says; what tells it from the others stands out."""
+    """The text of the highlighted beam; where it differs from the others it is bold."""
 
     DEFAULT_CSS = panel_css("BeamTextPanel")
 
@@ -38,7 +38,7 @@ class BeamTextPanel(Canvas):
 
 
 def wrapped(pieces: Sequence[Piece], width: int) -> Iterator[list[Piece]]:
-    """Lines of so many cells at most, broken where a token begins with a blank, and after a line's end."""
+    """Lines of `width` cells at most, broken where a token begins with a blank, and after a line's end."""
     line: list[Piece] = []
     for word in words(pieces):
         room = width - sum(cell_len(text) for text, _ in line)

@@ -15,7 +15,7 @@ from inspector.display import token_label
 from inspector.state.timeline import Item, Timeline
 
 SURPRISE_BITS = 4.0
-"""A token is a surprise from so much surprisal up: the model gave it one chance in sixteen at most."""
+"""A token is a surprise from this much surprisal up: the model gave it one chance in sixteen at most."""
 FORK_MARGIN = 0.1
 """A fork point is where the second candidate was less than this behind the first, or where there are branches."""
 
@@ -30,7 +30,7 @@ class Landmark:
     slots: Callable[[Timeline], list[int]]
     """Where they are, in the path's order."""
     describe: Callable[[Timeline, int], str]
-    """What there is to say of the one at a slot; printable."""
+    """A description of the one at a slot; printable."""
 
 
 def surprisal(item: Item) -> float | None:
@@ -97,7 +97,7 @@ FORK = Landmark(
 
 
 def go(timeline: Timeline, kind: Landmark, by: int) -> str:
-    """Look at the next place of a kind (or, with -1, at the last one before), and tell of it.
+    """Select the next place of a kind (or, with -1, the last one before), and describe it.
 
     Returns:
         What there is, or that there is none; printable.

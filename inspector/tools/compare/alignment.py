@@ -1,8 +1,8 @@
 """Two runs of token ids set side by side: where they meet again, and which token faces which. Pure.
 
-Two texts share `.` and `the` everywhere, which says nothing. They meet where at least `LEAST` ids in a row are the
+Two texts share `.` and `the` everywhere, which means nothing. They meet where at least `LEAST` ids in a row are the
 same: so it is windows of that many ids whose longest common subsequence is looked for, exactly, a row of its table as
-the bits of one integer. 4,000 ids on each side take up to 30 ms, the most that are looked at 60 ms.
+the bits of one integer. 4,000 ids on each side take up to 30 ms, the most that are compared 60 ms.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 LEAST = 3
 """Ids in a row that make a meeting."""
 MOST = 8192
-"""Ids of each side that are searched for meetings; what comes after stands side by side as it is."""
+"""Ids of each side that are searched for meetings; what comes after is paired in order."""
 _Window = tuple[int, ...]
 
 
@@ -48,10 +48,10 @@ class Pair:
 
 
 def meetings(left: Sequence[int], right: Sequence[int]) -> tuple[Meeting, ...]:
-    """Where two runs of ids meet: as much of them as can stand in the same order on both sides.
+    """Where two runs of ids meet: as much of them as is in the same order on both sides.
 
     Args:
-        left: Ids, of which the first `MOST` are looked at.
+        left: Ids, of which the first `MOST` are compared.
         right: As many.
 
     Returns:
@@ -132,7 +132,7 @@ def pairs(left: int, right: int, met: Sequence[Meeting]) -> Iterator[Pair]:
         met: Their meetings, in order.
 
     Yields:
-        Pairs in order; each token of either side stands in exactly one.
+        Pairs in order; each token of either side is in exactly one.
     """
     left_end, right_end = 0, 0
     for meeting in (*met, Meeting(left, right, 0)):

@@ -1,4 +1,4 @@
-"""Two branches set against each other: where they part, where they meet again, and what each is worth. Pure."""
+"""Two branches compared: where they part, where they meet again, and what each is worth. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Comparison:
     cumulative: tuple[tuple[float, ...], tuple[float, ...]]
     """Logprob of all tokens since the parting, after each of them, for left and right; unknown ones add nothing."""
     gap: tuple[float, ...]
-    """Left's cumulative logprob less right's, after so many tokens each, as long as both go on."""
+    """Left's cumulative logprob less right's, after each token of both, as long as both go on."""
     totals: tuple[Totals, Totals]
     """Of left and right."""
 
@@ -77,11 +77,11 @@ class Comparison:
 
 
 def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
-    """Set two paths against each other.
+    """Compare two paths of one tree.
 
     Args:
         left: Tokens from the root on.
-        right: Tokens of the same tree.
+        right: Tokens of the other path.
     """
     begun = shared(left, right)
     one, other = left[begun:], right[begun:]

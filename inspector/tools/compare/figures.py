@@ -24,7 +24,7 @@ _WIDEST = 4
 _FREE = str.maketrans(HEIGHTS, HEIGHTS[::-1])
 """From the filled part of a cell to the free one."""
 _ROOMY = 40
-"""Cells from which a panel says things in full."""
+"""Cells from which a panel uses its long texts."""
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -74,7 +74,7 @@ class GapChart(Canvas):
         """Tokens since the parting that the cursor has come to, 0 before it."""
 
     def put(self, comparison: Comparison, step: int) -> None:
-        """Show the gap of a comparison, and where the cursor stands."""
+        """Show the gap of a comparison, and the cursor's place."""
         self.comparison, self.step = comparison, step
         self.redraw()
 
@@ -122,13 +122,13 @@ def columns(steps: int, cells: int) -> list[int]:
 
 
 def standing(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
-    """A line of an area that stands on its zero line; marked columns have another colour."""
+    """A line of an area above its zero line; marked columns have another colour."""
     row = [Segment(char, accent if here else ink) for char, here in zip(line, marked, strict=True)]
     return list(Segment.simplify(row))
 
 
 def hanging(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
-    """A line of an area that hangs from its zero line: in a cell filled in part, ink and ground are exchanged."""
+    """A line of an area below its zero line: in a cell filled in part, ink and ground are exchanged."""
     turned = {here: Style(color=style.color, reverse=True) for here, style in ((False, ink), (True, accent))}
     row = [
         Segment(char, accent if here else ink)
@@ -140,7 +140,7 @@ def hanging(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row
 
 
 def axis(values: Sequence[float], parts: Halves) -> dict[int, str]:
-    """What stands beside the lines: the extremes where they reach to, and the zero line between them."""
+    """Labels of the lines: the extremes where they reach to, and the zero line between them."""
     top, bottom = max(0.0, *values), min(0.0, *values)
     labels = {parts.above - 1: "0"} if parts.above else {}
     if top:
@@ -159,7 +159,7 @@ class ComparedFigure:
 
     name: str
     unit: str
-    """Told where there is room."""
+    """Shown where there is room."""
     value: Callable[[Totals], float | None]
     format: Callable[[float], str]
     digits: int

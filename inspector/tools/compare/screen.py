@@ -23,7 +23,7 @@ from inspector.tools.compare.table import CompareTable
 from inspector.widgets.key_hints import key_hints
 
 LOOK_SECONDS = 0.5
-"""Between two looks at whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
+"""Seconds between two checks whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
 HINTS = (
     ("↑↓", "walk", 4), ("⇥", "side", 5), ("⏎", "go there", 6), ("[ ]", "other branch", 7), ("n N", "meetings", 3),
     ("pgup pgdn", "page", 1), ("?", "help", 2), ("esc", "back", 8),
@@ -34,7 +34,7 @@ ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second b
 
 @dataclass(frozen=True, slots=True)
 class ComparedPlace:
-    """Where the person wants to go."""
+    """Where the user wants to go."""
 
     tip: int | None
     """End of the branch, None for the current path."""
@@ -83,7 +83,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     @property
     def timeline(self) -> Timeline:
-        """The one on show; another model brings another."""
+        """The one shown; another model brings another."""
         return self.host.controller.timeline
 
     def compose(self) -> ComposeResult:
@@ -108,7 +108,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
     # ---- what is compared -------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Compare anew where the tree has changed; leave where there is nothing to compare any more."""
+        """Compare again where the tree has changed; leave where there is nothing to compare any more."""
         if not self.is_current or self._stamp() == self._seen:
             return
         if self.other not in others(self.timeline):
@@ -163,7 +163,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         self._pointed()
 
     def _pointed(self) -> None:
-        """Tell what stands under the cursor, and mark it in the chart."""
+        """Describe the pair under the cursor, and mark it in the chart."""
         comparison, pair = self.comparison, self.table.pair
         if comparison is None or pair is None:
             return

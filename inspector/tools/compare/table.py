@@ -119,7 +119,7 @@ Both branches, token for token: what they share first, then where they part.
         self.reveal()
 
     def reveal(self) -> None:
-        """Bring the cursor into view, and what was shared before it where it stands at the parting."""
+        """Bring the cursor into view, and the shared tokens before it where it is at the parting."""
         rows, line, top = self.size.height - HEAD, self._line(self.cursor), self.scroll_offset.y
         if rows <= 0:
             return

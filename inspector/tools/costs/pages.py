@@ -22,7 +22,7 @@ _READABLE = 104
 """Cells of a line of sentences at most."""
 _LEAST_ROOF = 6
 _FIGURES = 22
-"""Cells of milliseconds and share beside a bar."""
+"""Cells of milliseconds and share next to a bar."""
 
 
 def facts_of(on: Canvas, facts: Sequence[Fact], width: int) -> list[Row]:
@@ -121,7 +121,7 @@ def layers_page(on: Canvas, profiled: Profiled, width: int) -> list[Row]:
 
 
 def roofline_page(on: Canvas, roofline: RooflineMeasured, width: int, height: int) -> list[Row]:
-    """The machine's limits as a roof, and where prefill and decode stand under it."""
+    """The machine's limits as a roof, and where prefill and decode are under it."""
     rows = max(5, min(12, height - 14))
     facts = [
         *(_work_fact(name, work, roofline) for name, work in works(roofline)),
@@ -139,7 +139,7 @@ def works(roofline: RooflineMeasured) -> list[tuple[str, Work]]:
 
 
 def roof(roofline: RooflineMeasured, intensity: float) -> float:
-    """GFLOP/s that the machine allows at so many operations a byte."""
+    """GFLOP/s that the machine allows at an intensity, in operations a byte."""
     return min(roofline.matmul_gflops, roofline.bandwidth_gbs * intensity)
 
 

@@ -100,7 +100,7 @@ class ProfileScreen(ToolScreen[None]):
         self.query_one("#cost-keys", Static).update(key_hints(self.size.width - 2, hints))
 
     def _tabs(self) -> Content:
-        """The pages, the present one standing out."""
+        """The pages, the present one reversed."""
         names = PAGES if self.size.width >= 72 else SHORT
         parts = [
             Content.styled(f" {n + 1} {name} ", "reverse bold" if n == self.page else "")

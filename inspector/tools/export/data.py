@@ -1,6 +1,6 @@
 """A recording as compact JSON for the web page: columns of plain values, every text printable.
 
-Probabilities are in millionths, so that most take few digits. Texts of candidates stand once, in a table of words.
+Probabilities are in millionths, so that most take few digits. Texts of candidates are stored once, in a table of words.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def data(recording: Recording) -> Json:
     """What the page shows.
 
     Args:
-        recording: Its path stands first; the other paths of its tree follow it.
+        recording: Its path comes first; the other paths of its tree follow it.
     """
     timeline = recording.timeline
     listed = paths(recording)
@@ -172,7 +172,7 @@ class _Tokens:
 
 
 def _running(item: Item) -> str:
-    """A token in the running text; line breaks are told and made."""
+    """A token in the running text; line breaks are marked and made."""
     shown = "↵\n".join(visible(part) for part in item.text.split("\n"))
     pending = item.pending if isinstance(item, Step) else b""
     if not item.text:
@@ -208,7 +208,7 @@ def _millionths(share: float | None) -> float | int | None:
 
 
 def _number(value: float | None, digits: int) -> float | int | None:
-    """A number as short as so many digits after the point allow; None where it is no number."""
+    """A number rounded to `digits` digits after the point, as short as it goes; None where it is no number."""
     if value is None or not math.isfinite(value):
         return None
     short = round(value, digits)

@@ -29,7 +29,7 @@ def title(recording: Recording) -> str:
 
 
 def model(timeline: Timeline) -> Iterator[Figure]:
-    """What is known of the model. Its directory is nobody's business, so it is left out."""
+    """What is known of the model. Its directory is private, so it is left out."""
     facts = timeline.facts
     if facts is None:
         return
@@ -87,7 +87,7 @@ def _prompt(timeline: Timeline, tokens: int) -> str:
 
 
 def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:
-    """Why a path ended, None where it just stands."""
+    """Why a path ended, None where it did not."""
     finish = timeline.finished.get(items[-1].node if items else ROOT)
     if finish is None:
         return None

@@ -1,6 +1,6 @@
-"""A recording as one web page: no network, no file beside it, nothing in it that a token could break out of.
+"""A recording as one web page: no network, no other file, nothing in it that a token could break out of.
 
-The page is three files beside this one, put together: its script and its style are named by their hashes in a content
+The page is three files next to this one, put together: its script and its style are named by their hashes in a content
 security policy that allows nothing else, and what is shown is JSON in an element that no browser runs. All foreign text
 was made visible before, is escaped here, and is put into the page as text alone.
 """
@@ -45,7 +45,7 @@ def page(recording: Recording) -> str:
 
 
 def embedded(value: object) -> str:
-    """JSON that can stand inside a script element: no character in it is markup, or the end of a line of script."""
+    """JSON that is safe inside a script element: no character in it is markup, or the end of a line of script."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return re.sub("[<>&\u2028\u2029]", lambda match: _ESCAPES[match[0]], text)
 

@@ -18,7 +18,7 @@ from inspector.tools.export.recording import Recording
 from inspector.tools.export.text import readable
 
 SURPRISES = 10
-"""How many of the least probable tokens are told."""
+"""How many of the least probable tokens are listed."""
 _ALWAYS = re.compile(r"([\\`*_\[\]<>|~&$#@!])")
 _SCHEME = re.compile(r"(?i)\b(www\.|[a-z][a-z0-9+.-]*:)(?=\S)")
 _BEGINS = re.compile(r"^( *)([-+=]|\d+[.)](?= |$))")
@@ -36,7 +36,7 @@ def report(recording: Recording) -> str:
     """The report.
 
     Args:
-        recording: Its path is told.
+        recording: Its path is exported.
     """
     parts = [
         [f"# {escaped(figures.title(recording))}"],

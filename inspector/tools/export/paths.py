@@ -13,20 +13,20 @@ from inspector.state.timeline import Item, Timeline
 from inspector.tools.export.recording import Recording
 
 TREE = 5000
-"""Tokens of a tree that is told with all its branches; of a larger one the current path alone."""
+"""Tokens of a tree that is exported with all its branches; of a larger one the current path alone."""
 _TEXT = 60
 """Cells of how a branch goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way through the tree, from the root to where nobody went on. Texts are printable."""
+    """One way through the tree, from the root to a leaf. Texts are printable."""
 
     items: list[Item]
     name: str
     """Of the branch that it ends with; empty where it has none."""
     made: str
-    """How its first token of its own came to stand there; `current` for the one that is told."""
+    """How its first own token entered the tree; `current` for the exported one."""
     fork: int
     """The step at which it leaves those before it, from 1; 0 where it begins with the prompt."""
     text: str
@@ -47,7 +47,7 @@ class Path:
 
 
 def paths(recording: Recording) -> list[Path]:
-    """All paths that were stepped and are not deleted: the one that is told first, then by age. See `TREE`."""
+    """All paths that were stepped and are not deleted: the exported one first, then by age. See `TREE`."""
     timeline, current = recording.timeline, recording.items
     ends = [] if left_out(timeline) else sorted(_ends(timeline))
     others = [timeline.path(node) for node in ends if not current or node != current[-1].node]
@@ -62,12 +62,12 @@ def paths(recording: Recording) -> list[Path]:
 
 
 def left_out(timeline: Timeline) -> bool:
-    """Whether there are more branches than are told."""
+    """Whether branches are left out."""
     return len(timeline.nodes) > TREE and any(len(nodes) > 1 for nodes in timeline.children.values())
 
 
 def _ends(timeline: Timeline) -> Iterator[int]:
-    """Nodes that nobody went on from; what is deleted is not looked at."""
+    """Leaves of the tree, without what is deleted."""
     waiting = list(timeline.children.get(ROOT, ()))
     while waiting:
         node = waiting.pop()

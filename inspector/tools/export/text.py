@@ -1,4 +1,4 @@
-"""A path as plain text: what was said, and nothing else."""
+"""A path as plain text, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from inspector.tools.export.recording import Recording
 
 
 def plain(recording: Recording) -> str:
-    """Prompt and completion. Lines and tabs stay; what a terminal would obey, or nobody would see, is made visible.
+    """Prompt and completion. Lines and tabs stay; what a terminal would obey, or not show, is made visible.
 
     Args:
-        recording: Its path is told.
+        recording: Its path is exported.
     """
     text = readable("".join(item.text for item in recording.items))
     pending = getattr(recording.items[-1], "pending", b"") if recording.items else b""

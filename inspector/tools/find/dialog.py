@@ -30,19 +30,19 @@ WAYS = (
     "A capital letter makes case matter."
 )
 FRAME = 0.1
-"""Seconds between two looks at whether the token that was asked about is still the one on show."""
+"""Seconds between two checks whether the selected slot is still the one searched for."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindPlace:
-    """Where the search looks."""
+    """Where the search is made."""
 
     node: int
-    """The tokens would stand after it."""
+    """The tokens would follow it."""
     name: str
     """As the title calls it; printable."""
     taken: int | None
-    """Id of the token that stands there, or that a step would take."""
+    """Id of the token there, or of the one that a step would take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class FindDialog(Dialog[VocabularySearch]):
     """Looks tokens up.
 
     Args:
-        query: What stands in the field at first.
+        query: The initial value of the field.
         lookup: Asks the engine.
-        place: Tells where to look, now.
+        place: Returns where to search, now.
         vocabulary: Tokens of the model.
-        recall: Has logits that are not kept computed again; a `Recalled` is to be told by `recalled`.
+        recall: Has logits that are not kept computed again; on a `Recalled`, the caller calls `recalled`.
     """
 
     HEADING: ClassVar[str] = "Find a token"
@@ -100,7 +100,7 @@ class FindDialog(Dialog[VocabularySearch]):
         yield MatchList(id="find-matches")
 
     def on_mount(self) -> None:
-        """Begin in the field, and look up what stands there."""
+        """Begin in the field, and look up its text."""
         self.lookup.tell = self._answered
         self.query_one("#find-query", SafeInput).focus()
         self.query_one("#apply", Button).disabled = True
@@ -115,7 +115,7 @@ class FindDialog(Dialog[VocabularySearch]):
 
     @property
     def typed(self) -> str:
-        """The query as it stands in the field."""
+        """The query in the field."""
         return self.query_one("#find-query", SafeInput).value
 
     @on(Input.Changed, "#find-query")
@@ -123,7 +123,7 @@ class FindDialog(Dialog[VocabularySearch]):
         self._ask()
 
     def _follow(self) -> None:
-        """Ask again where the token on show is another one: a run may have taken its last step meanwhile."""
+        """Ask again where another token is selected: a run may have taken its last step meanwhile."""
         if self._pending is not None and self._place().node != self._pending.node:
             self._ask()
 

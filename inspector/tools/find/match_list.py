@@ -34,7 +34,7 @@ class Fit:
 
 
 def fit(width: int) -> Fit:
-    """The columns for so many cells."""
+    """The columns that fit in `width` cells."""
     extra = list(EXTRA)
     while extra and width - MARK - PERCENT - sum(EXTRA[name] for name in extra) < 20:
         extra.pop()
@@ -69,14 +69,14 @@ class MatchList(Canvas):
 
         Args:
             matches: The most probable first.
-            taken: Id of the token that stands in this place, for its mark.
+            taken: Id of the token in this place, for its mark.
         """
         self.matches, self._taken, self.highlighted, self._top = tuple(matches), taken, 0, 0
         self.post_message(self.MatchHighlighted())
         self.redraw()
 
     def move(self, by: int) -> None:
-        """Highlight the match so many rows below (above if negative), as far as there are any."""
+        """Highlight the match `by` rows below (above if negative), as far as there are any."""
         place = max(0, min(len(self.matches) - 1, self.highlighted + by))
         if place != self.highlighted:
             self.highlighted = place

@@ -19,7 +19,7 @@ from inspector.widgets.inks import panel_css
 
 Read = Callable[[Sequence[RaceStep], bool], list[float]]
 RECENT = 7
-"""Steps whose median is told as the present pace, so that the figure can be read."""
+"""Steps whose median is shown as the present pace, so that the figure can be read."""
 _TWO_FIGURES = 26
 """Cells from which on a line holds two figures."""
 TWO_CHARTS = 15

@@ -1,4 +1,4 @@
-"""The dialog that saves a session, or what is on show of a recording, to a file of the person's own."""
+"""The dialog that saves a session, or the shown part of a recording, to a file that the user names."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Saved:
 
 
 class _Stopped(Exception):
-    """The person doesn't want it any more."""
+    """The user gave it up."""
 
 
 class SaveAsDialog(Dialog[Saved]):
-    """Asks for a path and writes there; a file that stands there already is replaced when asked twice.
+    """Asks for a path and writes there; an existing file is replaced on the second request.
 
     Args:
         entries: What to save.
-        proposal: The path that stands in the field at first.
+        proposal: The initial path in the field.
         program: Name and version of what writes.
     """
 
@@ -135,5 +135,5 @@ class SaveAsDialog(Dialog[Saved]):
 
 
 def saved_sentence(saved: Saved) -> str:
-    """What to tell of a file that was written; printable."""
+    """A sentence on a file that was written; printable."""
     return f"Saved {size(saved.size)} to {visible(str(saved.path))}"

@@ -58,7 +58,7 @@ class SessionsDialog(Dialog[Path]):
 
 
 def line(saved: Listed, width: int) -> Content:
-    """One session on one line of so many cells."""
+    """One session on one line of `width` cells."""
     when = datetime.fromtimestamp(saved.changed).strftime("%Y-%m-%d %H:%M")
     if saved.peek is None:
         return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "dim")

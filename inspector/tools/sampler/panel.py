@@ -30,16 +30,16 @@ ADVICE = "ctrl+r computes them again."
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is on show, put together from the timeline."""
+    """What is shown, put together from the timeline."""
 
     distribution: Distribution
     """That was, or would be, drawn from."""
     now: Distribution | None
-    """The one that stands, where settings are tried."""
+    """The present one, where other settings are tried."""
     explanation: StageExplanation | None
     settings: Settings | None
     taken: int | None
-    """Token id that stands there."""
+    """Token id at the slot."""
 
     @property
     def explained(self) -> Explained | None:
@@ -48,7 +48,7 @@ class View:
 
     @property
     def earlier(self) -> dict[int, tuple[int, ...]]:
-        """Where each candidate stood before, as far back as the penalties look."""
+        """Earlier positions of each candidate, as far back as the penalties look."""
         if self.explained is None:
             return {}
         return dict(zip((c.id for c in self.explained.next.candidates), self.explained.earlier, strict=True))
@@ -174,7 +174,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         return [*head, *rows, self._others(view, kept, token)]
 
     def _in_sight(self, view: View, rows: int) -> list[int]:
-        """Which candidates get a row: some around the highlighted one, and what is picked or stands there always."""
+        """Which candidates get a row: some around the highlighted one, and what is picked or taken always."""
         ids = [candidate.id for candidate in view.distribution.candidates]
         if rows <= 0:
             return []
@@ -227,7 +227,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         return [Segment(text, (style or Style()) + ground) for text, style, _ in filled]
 
     def _mark(self, view: View, candidate: Candidate) -> Segment:
-        """What stands there, and what the settings that are tried would pick."""
+        """The slot's token, and what the settings that are tried would pick."""
         if view.now is not None and candidate.id == view.distribution.picked != view.now.picked:
             return Segment("≠ ", self.ink("warn") + Style(bold=True))
         return Segment("▶ " if candidate.id == view.taken else "  ", self.ink("accent"))
@@ -324,7 +324,7 @@ def tally(timeline: Timeline, room: int = 1000) -> str:
         room: Cells at hand.
     """
     trial = timeline.trial
-    if trial is None or not timeline.steps:  # before the first step nothing is asked
+    if trial is None or not timeline.steps:  # before the first step nothing is tried
         return ""
     if trial.answered is None:
         return "asking …"

@@ -1,4 +1,4 @@
-"""Why a token was chosen, in plain sentences, for somebody who has never seen a sampler."""
+"""Why a token was chosen, in plain sentences, for a reader who has never seen a sampler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reason:
         """Why this token, the most important sentence first; printable.
 
         Args:
-            item: The token that stands there, None for the token to come.
+            item: The slot's token, None for the token to come.
         """
         return [*self._by_hand(item), *self._story(self._fell())]
 
@@ -40,7 +40,7 @@ class Reason:
         """What would be picked instead, and why; printable.
 
         Args:
-            now: The distribution that stands.
+            now: The present distribution.
         """
         end = f"{self._picked} again"
         if self.distribution.picked != now.picked:

@@ -11,7 +11,7 @@ from engine.settings import Settings
 from inspector import scales
 
 LOGIT, MODEL, FINAL, NOW = "logit", "model", "final", "now"
-"""Columns that are no stage; the last one stands beside settings that are only tried."""
+"""Columns that are no stage; the last one is shown while other settings are tried."""
 PENALTIES = ("repetition", "presence", "frequency")
 CELLS = 8
 """Of a column, its gap at the left included."""
@@ -21,7 +21,7 @@ _SETTING = {"repetition": "repetition_penalty", "presence": "presence_penalty", 
             "top-p": "top_p", "min-p": "min_p", "top-k": "top_k", "temperature": "temp",
             "xtc": "xtc_threshold", "min-tokens": "min_tokens"}  # fmt: skip
 UNKNOWN = "·"
-"""Stands for a number that was not told yet, or can't be."""
+"""Shown for a number that the engine has not sent yet, or can't."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ def columns(
     """All columns, in the order in which the stages ran.
 
     Args:
-        distribution: What is drawn from; it tells the stages, what they kept and what they cut.
+        distribution: What is drawn from; it holds the stages, what they kept and what they cut.
         explained: The values in between, None while they are not known.
         settings: That the stages ran with, None where they are not known.
-        now: The distribution that stands, where `distribution` is only tried.
+        now: The present distribution, where `distribution` is only tried.
     """
     candidates = distribution.candidates
     vocabulary = distribution.others + len(candidates)
@@ -140,7 +140,7 @@ def _final(distribution: Distribution) -> TableColumn:
 
 
 def fitting(columns: Sequence[TableColumn], room: int) -> tuple[tuple[TableColumn, ...], int]:
-    """The columns that fit into so many cells, and how many stages are left out.
+    """The columns that fit into `room` cells, and how many stages are left out.
 
     The raw logits go first, then stages that left every number as it was, then those in the middle.
     """

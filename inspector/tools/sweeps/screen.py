@@ -94,7 +94,7 @@ class SweepScreen(ToolScreen[None]):
         self.query_one("#sweep-keys", Static).update(key_hints(self.size.width - 2, hints))
 
     def _selection(self) -> Content:
-        """What is asked for: each sweep with its key and a mark, in words where there is room."""
+        """The selected sweeps: each with its key and a mark, in words where there is room."""
         control, short = self.control, self.size.width < 128
         parts = [
             Content.styled(

@@ -1,4 +1,4 @@
-"""Marks as a person makes them: bookmarks, names and notes, and deletions that wait until the path is elsewhere."""
+"""Marks that the user makes: bookmarks, names and notes, and deletions that wait until the path is elsewhere."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LABEL = 24
 
 
 class Marking:
-    """Makes marks; every method that a key calls returns what to tell the person.
+    """Makes marks; every method that a key calls returns a sentence for the user.
 
     Args:
         controller: Takes the marks as records, as it takes the engine's.
-        answer: Tells the person what came of a deletion that had to wait.
+        answer: Shows the user what came of a deletion that had to wait.
     """
 
     def __init__(self, controller: Controller, answer: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""The dialog for what a person writes on a branch or a token: a name, a note, a caption."""
+"""The dialog for what the user writes on a branch or a token: a name, a note, a caption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a branch in a few signs or words: its marks, and what became of its beam."""
+"""Notes on a branch in a few signs or words: its marks, and what became of its beam."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def signs_of(mark: Marked) -> list[str]:
 
 
 def inner_note(marks: Sequence[Marked]) -> str:
-    """Marks that stand further down in a branch: the signs and the name of one, how many there are of several."""
+    """Marks further down in a branch: the signs and the name of one, how many there are of several."""
     if len(marks) > 1:
         return f"{len(marks)} marks in it"
     return " ".join(

@@ -28,7 +28,7 @@ _SLIM, _ROOMY = 72, 100
 
 
 class TreeDetail(Canvas):
-    """The branch under the cursor in words: its numbers, and what a person wrote on it."""
+    """The branch under the cursor in words: its numbers, and what the user wrote on it."""
 
     DEFAULT_CSS = "TreeDetail { height: 3; }"
     DEFAULT_CSS += "TreeDetail.-roomy { height: 2; } TreeDetail.-slim { height: 5; }"
@@ -91,7 +91,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
 """
 
     class BranchChosen(ToolMessage):
-        """A person wants to go to a branch's end."""
+        """The user wants to go to a branch's end."""
 
         tool = "tree"
 
@@ -115,7 +115,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
         self.border_title = "Tree"
 
     def show(self, timeline: Timeline) -> None:
-        """Show the tree as it is now."""
+        """Show the tree's present state."""
         self._timeline = timeline
         self._table.show(timeline)
         self._detail.show(timeline)
@@ -146,7 +146,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
         return self._table.view
 
     def move(self, by: int) -> None:
-        """Move the cursor by so many rows."""
+        """Move the cursor by `by` rows."""
         self._view.put(self._view.row + by)
 
     def page(self, by: int) -> None:

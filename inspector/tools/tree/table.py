@@ -90,7 +90,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     # ---- what is shown ----------------------------------------------------------------------
 
     def show(self, timeline: Timeline) -> None:
-        """Show the tree as it is now, and have the cursor in sight."""
+        """Show the tree's present state, and have the cursor in sight."""
         self._timeline = timeline
         self.view.look(timeline)
         if not self.is_attached or not self.size.area:
@@ -119,7 +119,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
                 self.refresh_line(self.scroll_offset.y + y)
 
     def _find_inner(self, timeline: Timeline) -> None:
-        """Find the marks that stand further down in each branch; costs the marks, where any changed."""
+        """Find the marks further down in each branch; costs the marks, where any changed."""
         marks, branches = timeline.marks, timeline.branches
         if (marks.version, self.view.layout) == self._marked:
             return
@@ -226,7 +226,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         return lay(segments, width, self.rich_style + ground)
 
     def _tree(self, branch: Branch, look: TreeRowState, room: int) -> Row:
-        """Lines, knot, marks and text, in exactly so many cells."""
+        """Lines, knot, marks and text, in exactly `room` cells."""
         guides = self.view.guides(branch, room // 2)
         knot, ink = self._knot(branch, look)
         row = [
@@ -242,7 +242,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         return [*row, Segment(" " * (left - cell_len(text)))]
 
     def _more(self, branch: Branch, look: TreeRowState) -> str:
-        """What is said behind the text: of marks, a beam, what is folded away, where in the branch the path ends."""
+        """The notes behind the text: on marks, a beam, what is folded away, where in the branch the path ends."""
         folded = self.view.folded(branch)
         texts = [text for text in (look.inner, look.beam) if text]
         texts += [f"+{folded:,} branch{'es' * (folded != 1)}"] if folded else []

@@ -1,4 +1,4 @@
-"""The dialog in which a person types text of their own into the path, and sees what tokens it will be."""
+"""The dialog in which the user types text into the path, and sees what tokens it will be."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def spot(timeline: Timeline) -> Spot:
 
 
 def _replaced(item: Item | None) -> str:
-    """What becomes of the token that stands in the place of what is typed."""
+    """What becomes of the token in whose place text is typed."""
     if item is None:
         return ", at the end of the text."
     kept = ": the prompt as it was" if isinstance(item, PromptToken) else ", which"
@@ -93,7 +93,7 @@ class OwnTextDialog(Dialog[OwnText]):
     """Asks for a text to insert.
 
     Args:
-        text: What stands in the field at first.
+        text: The initial value of the field.
         lookup: Asks the engine how the text is cut.
         spot: Where it goes.
     """
@@ -125,7 +125,7 @@ class OwnTextDialog(Dialog[OwnText]):
 
     @property
     def typed(self) -> str:
-        """The text as it stands in the field."""
+        """The text in the field."""
         return self.query_one("#own-text", OwnArea).text
 
     @on(TextArea.Changed, "#own-text")
