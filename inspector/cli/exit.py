@@ -78,13 +78,13 @@ def _discard(descriptor: int) -> None:
 
 def bad_input(message: str) -> int:
     """Report what is wrong with the input; returns the exit status."""
-    _say(message)
+    _print_error(message)
     return BAD_INPUT
 
 
 def fault(message: str, trace: str) -> int:
     """Report a fault of the program itself, and keep its traceback in a file."""
-    _say(f"This is a fault of the program: {message} {_kept(trace)}")
+    _print_error(f"This is a fault of the program: {message} {_kept(trace)}")
     return FAULT
 
 
@@ -99,7 +99,7 @@ def _kept(trace: str) -> str:
     return f"Please report it with its traceback: {file.name}."
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     """One line on standard error, nothing in it obeyed by a terminal."""
     from inspector.display import visible
 

@@ -13,7 +13,7 @@ from inspector.cli.flags import Parser, add_jsonl, command_parser
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
-    from inspector.recordings.sessions import Listed
+    from inspector.recordings.sessions import SavedSession
 
 _PROMPT = 40
 """Characters of a prompt that the table shows."""
@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
     """Run `inspector sessions`."""
     from inspector.recordings import sessions
 
-    out, listed = output(), sessions.listed()
+    out, listed = output(), sessions.saved_sessions()
     for line in _objects(listed) if args.jsonl else _table(listed):
         out.write(line + "\n")
     return OK
@@ -48,7 +48,7 @@ def run(args: Namespace) -> int:
 SUBCOMMAND = Subcommand(parser, run, "the sessions that were saved as they went")
 
 
-def _objects(listed: Sequence[Listed]) -> Iterator[str]:
+def _objects(listed: Sequence[SavedSession]) -> Iterator[str]:
     for session in listed:
         peek = session.peek
         changed = datetime.fromtimestamp(session.changed, UTC).isoformat(timespec="seconds")
@@ -67,7 +67,7 @@ def _objects(listed: Sequence[Listed]) -> Iterator[str]:
         yield json.dumps(event, ensure_ascii=True)
 
 
-def _table(listed: Sequence[Listed]) -> Iterator[str]:
+def _table(listed: Sequence[SavedSession]) -> Iterator[str]:
     from inspector.display import pad, visible  # drawn with characters; not needed for --help
     from inspector.recordings import sessions
 
@@ -81,7 +81,7 @@ def _table(listed: Sequence[Listed]) -> Iterator[str]:
         yield (f"{pad(visible(s.name), names)}  {when}  {s.tokens:7,}  {s.size / 1024:7,.0f} K  {_about(s)}")
 
 
-def _about(session: Listed) -> str:
+def _about(session: SavedSession) -> str:
     from inspector.display import truncate, visible
 
     if session.peek is None:

@@ -52,7 +52,7 @@ class StoredPresets:
 
 
 class Presets:
-    """The presets at hand.
+    """All presets.
 
     Args:
         path: The file; None for `presets.json` in the user's configuration directory. It need not exist.
@@ -116,7 +116,7 @@ class Presets:
         own = dict(self._own())
         before = own.get(name)
         unknown = {k: v for k, v in before.items() if k not in BY_NAME} if isinstance(before, dict) else {}
-        own[name] = written(settings) | unknown
+        own[name] = preset_values(settings) | unknown
         moved = set_aside(self.path) if self._stored.damaged else ""
         self._write(own)
         return f"Saved as {name} in {self.path}.{moved}"
@@ -193,7 +193,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def written(settings: Settings) -> dict[str, Any]:
+def preset_values(settings: Settings) -> dict[str, Any]:
     """Settings as a preset holds them: those that are not at their default, numbers as numbers."""
     values: dict[str, Any] = {}
     for field in FIELDS:

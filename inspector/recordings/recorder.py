@@ -51,7 +51,7 @@ class Recorder:
         self.directory, self._report = directory, report
         self._load, self._settings = load, settings
         self._in_force: Settings | None = None
-        """The settings kept last for the model at hand."""
+        """The settings kept last for the present model."""
         self._began = time.monotonic()
         self._made = self._worth = False
         self._resuming: threading.Thread | None = None

@@ -54,7 +54,7 @@ def new_path(directory: Path, model: str, now: datetime | None = None) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class SavedSession:
     """One session of a list."""
 
     path: Path
@@ -75,7 +75,7 @@ class Listed:
         return self.path.name.removesuffix(ENDING)
 
 
-def listed(directory: Path | None = None) -> list[Listed]:
+def saved_sessions(directory: Path | None = None) -> list[SavedSession]:
     """Every session, the one last written to first. Reads all files: a moment for hundreds of MiB."""
     return [_look(path, changed) for changed, path in _newest(directory or folder())]
 
@@ -95,14 +95,14 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-def _look(path: Path, changed: float) -> Listed:
+def _look(path: Path, changed: float) -> SavedSession:
     size = path.stat().st_size if path.exists() else 0
     try:
-        return Listed(path, changed, size, peek(path), count(path, _STEP))
+        return SavedSession(path, changed, size, peek(path), count(path, _STEP))
     except TraceError as error:
-        return Listed(path, changed, size, None, 0, error.message.replace(str(path), path.name))
+        return SavedSession(path, changed, size, None, 0, error.message.replace(str(path), path.name))
     except OSError as error:
-        return Listed(path, changed, size, None, 0, error.strerror or str(error))
+        return SavedSession(path, changed, size, None, 0, error.strerror or str(error))
 
 
 def count(path: Path, begin: bytes) -> int:

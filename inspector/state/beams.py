@@ -18,9 +18,9 @@ from engine.records import (
     Record,
 )
 
-State = Literal["live", "grown", "pruned", "finished", "left", "beside"]
+State = Literal["live", "grown", "pruned", "finished", "left", "greedy"]
 """`live` may grow yet, `grown` did, `pruned` fell out, `finished` is the end of a hypothesis, `left` was live when the
-search was over, `beside` is reached by greedy decoding alone."""
+search was over, `greedy` is reached by greedy decoding alone."""
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ class BeamHistory:
         for beam in record.live:
             self._grow(beam, "live")
         if (greedy := record.greedy) is not None:
-            self._grow(greedy, "live" if greedy.place >= 0 else "beside").greedy = True
+            self._grow(greedy, "live" if greedy.place >= 0 else "greedy").greedy = True
         for hypothesis in record.finished:
             self._finish(hypothesis)
         kept = {hypothesis.node for hypothesis in record.finished}
@@ -225,4 +225,4 @@ class BeamHistory:
 
     def _beams(self, node: int) -> Iterator[int]:
         """What grew from a node, without what only greedy decoding went on to."""
-        return (child for child in self._children.get(node, ()) if self.nodes[child].state != "beside")
+        return (child for child in self._children.get(node, ()) if self.nodes[child].state != "greedy")

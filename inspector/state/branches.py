@@ -361,7 +361,7 @@ def _sums(tokens: Iterable[Token]) -> Sums:
     return total
 
 
-def folded(tokens: Iterable[Token]) -> Branches:
+def branches_of(tokens: Iterable[Token]) -> Branches:
     """A fold from scratch.
 
     Args:

@@ -1,4 +1,4 @@
-"""What is on show: the tokens of the current path, the selected slot, and what follows from them.
+"""What is shown: the tokens of the current path, the selected slot, and what follows from them.
 
 A path of n tokens has n + 1 slots: slot i < n is token i, slot n is the token to come. Every panel shows the
 selected slot, from records that were handed out already: looking never asks the engine.
@@ -87,7 +87,7 @@ class Timeline:
     returning: str = ""
     """Progress of restoring a live session from a recording; empty where none is restored."""
     last_explanation: StageExplanation | None = None
-    """How the sampler came to what is on show, or was a moment ago."""
+    """How the sampler came to what is shown, or was a moment ago."""
     trial: Trial | None = None
     """Settings that are tried, None while there are none."""
     trials: int = 0

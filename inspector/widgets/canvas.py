@@ -38,7 +38,7 @@ def is_dark(app: App[object]) -> bool:
     return app.current_theme.dark
 
 
-def waiting(timeline: Timeline | None, empty: str) -> tuple[str, str]:
+def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
     """Why there is nothing to show, and what to do about it.
 
     Args:
@@ -119,9 +119,9 @@ class Canvas(Inked):
     def title(self, title: Content | None = None, subtitle: Content | None = None) -> None:
         """Set the texts in the frame, where they differ."""
         before, self._titles = self._titles, (title, subtitle)
-        if not same(before[0], title):
+        if not looks_same(before[0], title):
             self.border_title = title
-        if not same(before[1], subtitle):
+        if not looks_same(before[1], subtitle):
             self.border_subtitle = subtitle
 
     def data(self, level: float = 0.5) -> Style:
@@ -150,15 +150,15 @@ class Canvas(Inked):
         base = self.rich_style
         rows = self.draw(width, height)[:height]
         rows += [[] for _ in range(height - len(rows))]
-        return [lay(row, width, base) for row in rows]
+        return [strip_of(row, width, base) for row in rows]
 
 
-def same(one: Content | None, other: Content | None) -> bool:
+def looks_same(one: Content | None, other: Content | None) -> bool:
     """Whether two titles look the same: `==` on `Content` compares the text alone."""
     return one is other or (one is not None and other is not None and one.is_same(other))
 
 
-def lay(row: Row, width: int, base: Style) -> Strip:
+def strip_of(row: Row, width: int, base: Style) -> Strip:
     """A row as a strip of exactly `width` cells, on the base style's ground; `…` marks where it was cut.
 
     Neighbours of one style are joined: a chart has a segment a column, and each costs the paint that follows.

@@ -59,7 +59,7 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
 
     Args:
         distribution: What was drawn from.
-        width: Cells at hand.
+        width: Cells available.
         inks: Named styles: `muted`, `accent`, `strong`, `faint`, `data`, `other`.
     """
     cells = width - _FRAME

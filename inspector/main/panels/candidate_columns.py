@@ -29,7 +29,7 @@ def columns(width: int, sampler: bool) -> CandidateColumns:
     """The columns for a width: the id goes first, then the rank, then what the sampler made of it.
 
     Args:
-        width: Cells at hand.
+        width: Cells available.
         sampler: Whether there is a sampler's column at all.
     """
     extra = {"sampler": SAMPLER if sampler else 0, "rank": RANK, "id": ID}
@@ -48,7 +48,7 @@ def columns_behind(width: int, sampler: bool) -> CandidateColumns:
     """The columns where look-ahead is drawn behind the tokens: its text has room first, then the present numbers.
 
     Args:
-        width: Cells at hand.
+        width: Cells available.
         sampler: Whether there is a sampler's column at all.
     """
     free = width - MARK - PERCENT

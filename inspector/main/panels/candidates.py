@@ -35,7 +35,7 @@ from inspector.main.panels.lookahead_lines import (
 )
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.timeline import Item, Phase, Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, waiting
+from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
 
@@ -361,9 +361,9 @@ def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
 
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
     if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
-        return waiting(timeline, "The candidates for each token appear here.")
+        return why_empty(timeline, "The candidates for each token appear here.")
     if timeline.following:
-        return waiting(timeline, "The candidates for the first token appear here.")
+        return why_empty(timeline, "The candidates for the first token appear here.")
     if timeline.slot == 0:
         return (
             "This is the first token: the model had nothing to expect it from.",

@@ -15,7 +15,7 @@ from inspector import scales
 from inspector.display import visible
 from inspector.main.panels.kv_facts import kv_facts, layers_of, machine_memory
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, waiting
+from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import FREE, axis, bar, sample, stairs
 from inspector.widgets.fact_table import NAME, fact_rows
 from inspector.widgets.inks import panel_css
@@ -63,7 +63,9 @@ how large the cache is when the context window is full, and what branches share.
         kv = reading_at(timeline) if timeline is not None else None
         self._entitle(timeline, kv)
         if timeline is None or kv is None or not kv.offset:
-            reason, advice = _without(kv) or waiting(timeline, "Tokens, bytes and their growth appear here.")
+            reason, advice = _without(kv) or why_empty(
+                timeline, "Tokens, bytes and their growth appear here."
+            )
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, kv, width, height)
@@ -138,7 +140,7 @@ how large the cache is when the context window is full, and what branches share.
         """Used bytes over the tokens of the path, on the stairs of what was allocated.
 
         Args:
-            timeline: What is on show.
+            timeline: What is shown.
             width: Cells.
             height: Lines.
             widest: Columns that a token takes at most, where there is room.

@@ -28,7 +28,7 @@ def kv_facts(timeline: Timeline, kv: KVReading, machine: int | None) -> list[Fac
     """All that is known, the most asked-for first.
 
     Args:
-        timeline: What is on show, a model's facts with it.
+        timeline: What is shown, a model's facts with it.
         kv: The reading shown.
         machine: Bytes of the machine's memory, None where it isn't known.
     """

@@ -34,7 +34,7 @@ def outliers(timeline: Timeline, median: float) -> list[Outlier]:
     """The slow steps of the current path, in their order.
 
     Args:
-        timeline: What is on show.
+        timeline: What is shown.
         median: Milliseconds of a step.
     """
     if median <= 0:

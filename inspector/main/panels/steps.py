@@ -27,7 +27,7 @@ from inspector.main.messages import SlotSelected
 from inspector.main.panels.series import Series
 from inspector.main.panels.strip import StepStrip
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Row, centred, colourful, is_dark, lay, same, waiting
+from inspector.widgets.canvas import Row, centred, colourful, is_dark, looks_same, strip_of, why_empty
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.line_count import set_line_count
 from inspector.widgets.token_styles import heat_style
@@ -168,9 +168,9 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     def render_line(self, y: int) -> Strip:
         width, base, timeline = self.scrollable_size.width, self.rich_style, self._timeline
         if timeline is None or timeline.boundary == len(timeline.items):
-            return lay(self._notice(y), width, base)
+            return strip_of(self._notice(y), width, base)
         if y == 0:
-            return lay(self._head(width), width, base)
+            return strip_of(self._head(width), width, base)
         row = self.scroll_offset.y + y - 1
         if row >= len(timeline.items) - timeline.boundary:
             return Strip.blank(width, base)
@@ -180,7 +180,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         return strip
 
     def _notice(self, y: int) -> Row:
-        reason, advice = waiting(self._timeline, "Each step of the decode gets a row here.")
+        reason, advice = why_empty(self._timeline, "Each step of the decode gets a row here.")
         inks = (self.rich_style, self.ink("muted"))
         rows = centred(
             list(zip((reason, advice), inks, strict=True)), self.scrollable_size.width, self.size.height
@@ -209,7 +209,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             *self._token(timeline, step, words, self._token_cells(width)),
             *(part for column in self._columns for part in self._number(column, step)),
         ]
-        return lay(segments, width, base)
+        return strip_of(segments, width, base)
 
     def _token(self, timeline: Timeline, step: Step, words: Style, cells: int) -> Row:
         """The token; and the one that the settings tried would have picked in its place, where that is another."""
@@ -314,7 +314,7 @@ One row for each token that was generated, and what it cost.
             mean = sum(values) / len(values)
             text = f"{scales.bits(mean)} bits a token · perplexity {2 ** min(mean, 60.0):.2f}"
         subtitle = Content(text)
-        if not same(subtitle, self._subtitle):
+        if not looks_same(subtitle, self._subtitle):
             self._subtitle = self.border_subtitle = subtitle
 
     @on(StepsTable.StepClicked)

@@ -25,7 +25,7 @@ from inspector import scales
 from inspector.display import token_text, visible
 from inspector.main.messages import SlotSelected
 from inspector.state.timeline import Item, Timeline
-from inspector.widgets.canvas import Row, centred, colourful, is_dark, lay, same, waiting
+from inspector.widgets.canvas import Row, centred, colourful, is_dark, looks_same, strip_of, why_empty
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.line_count import set_line_count
 from inspector.widgets.token_styles import TokenStyles, legend
@@ -201,7 +201,7 @@ the block at the end is the token to come.
     def _show_legend(self) -> None:
         short = self.size.width < _ROOMY
         shown = legend(scales.METRIC[self.metric], is_dark(self.app), colourful(self.app), short)
-        if not same(shown, self._legend):
+        if not looks_same(shown, self._legend):
             self._legend = shown
             self.border_subtitle = shown
 
@@ -266,7 +266,7 @@ the block at the end is the token to come.
         base = self.rich_style
         timeline = self._timeline
         if timeline is None or not timeline.items:
-            return lay(self._notice(y), self.size.width, base)
+            return strip_of(self._notice(y), self.size.width, base)
         row: Row = []
         if y < len(self._wrap.lines):
             row = self._gutter(y, timeline) + self._text(y, timeline)
@@ -275,11 +275,11 @@ the block at the end is the token to come.
         row = _marked(
             row, self.text_selection.get_span(y) if self.text_selection else None, self.selection_style
         )
-        return lay(row, self.size.width, base)
+        return strip_of(row, self.size.width, base)
 
     def _notice(self, y: int) -> Row:
         failure = self._timeline.load_failure if self._timeline else None
-        texts = list(waiting(self._timeline, "The text appears here, token by token."))
+        texts = list(why_empty(self._timeline, "The text appears here, token by token."))
         if failure is not None:
             texts = [visible(failure.message), visible(failure.hint)]
         inks = [self.rich_style, self.ink("muted")]

@@ -48,7 +48,7 @@ def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | No
     """Who holds how much memory, and what bounds it.
 
     Args:
-        timeline: What is on show.
+        timeline: What is shown.
         memory: As it was at the selected step.
         kept_bytes: What kept logits may take, None where it isn't known.
     """

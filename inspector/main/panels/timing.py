@@ -15,7 +15,7 @@ from inspector.main.panels.outliers import Outlier, outliers
 from inspector.main.panels.series import StepMs
 from inspector.main.panels.time_facts import MOST, memory_facts, slow_steps
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, waiting
+from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import area, axis, shares, window
 from inspector.widgets.fact_table import fact_rows
 from inspector.widgets.inks import panel_css
@@ -70,7 +70,7 @@ why, where that is known, and what the framework, the process and the inspector 
         step = timeline.step if timeline is not None else None
         self._entitle(step.memory if step else timeline.memory if timeline else None)
         if timeline is None or not timeline.chunks:
-            reason, advice = waiting(timeline, "Time to first token, and for each token, appear here.")
+            reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, step, width, height)
@@ -161,7 +161,7 @@ why, where that is known, and what the framework, the process and the inspector 
         """Milliseconds of the last steps; the selected one has the accent colour.
 
         Args:
-            timeline: What is on show.
+            timeline: What is shown.
             width: Cells.
             height: Lines.
             widest: Columns that a step takes at most, where there is room; above 1 the step numbers are drawn under it.

@@ -48,7 +48,7 @@ def halves(values: Sequence[float], height: int) -> Halves:
 
     Args:
         values: What is drawn.
-        height: Lines at hand, 2 at least where there are values of both signs.
+        height: Lines available, 2 at least where there are values of both signs.
     """
     top, bottom = max((0.0, *values)), -min((0.0, *values))
     fewest = range(1 if top else 0, height + (0 if bottom else 1)) or range(height, height + 1)
@@ -104,8 +104,8 @@ class GapChart(Canvas):
         up = area([max(0.0, value) for value in values], parts.above, parts.line * parts.above)
         down = area([max(0.0, -value) for value in values], parts.below, parts.line * parts.below)[::-1]
         left, right = self.data(0.25), self.data(0.95)
-        rows = [standing(line, marked, left, accent) for line in up]
-        rows += [hanging(line, marked, right, accent) for line in down]
+        rows = [row_above_zero(line, marked, left, accent) for line in up]
+        rows += [row_below_zero(line, marked, right, accent) for line in down]
         labels, muted = axis(values, parts), self.ink("muted")
         return [
             [Segment(pad(labels.get(n, ""), _AXIS - 1, True) + " ", muted), *row]
@@ -121,13 +121,13 @@ def columns(steps: int, cells: int) -> list[int]:
     return [column * steps // used for column in range(used)]
 
 
-def standing(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
+def row_above_zero(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
     """A line of an area above its zero line; marked columns have another colour."""
     row = [Segment(char, accent if here else ink) for char, here in zip(line, marked, strict=True)]
     return list(Segment.simplify(row))
 
 
-def hanging(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
+def row_below_zero(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
     """A line of an area below its zero line: in a cell filled in part, ink and ground are exchanged."""
     turned = {here: Style(color=style.color, reverse=True) for here, style in ((False, ink), (True, accent))}
     row = [

@@ -35,7 +35,7 @@ from inspector.tools.compare.lines import (
     places,
     summary,
 )
-from inspector.widgets.canvas import Row, colourful, is_dark, lay
+from inspector.widgets.canvas import Row, colourful, is_dark, strip_of
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.token_styles import heat_style
 
@@ -184,13 +184,13 @@ Both branches, token for token: what they share first, then where they part.
     def render_line(self, y: int) -> Strip:
         width, base = self.scrollable_size.width, self.rich_style
         if y < HEAD:
-            return lay(self._names() if y == 0 else self._heads(), width, base)
+            return strip_of(self._names() if y == 0 else self._heads(), width, base)
         place = self.scroll_offset.y + y - HEAD
         if place >= len(self.lines) or self.comparison is None:
             return Strip.blank(width, base)
         strip = self._strips.get(place)
         if strip is None:
-            strip = self._strips[place] = lay(self._row(self.comparison, self.lines[place]), width, base)
+            strip = self._strips[place] = strip_of(self._row(self.comparison, self.lines[place]), width, base)
         return strip
 
     def _names(self) -> Row:

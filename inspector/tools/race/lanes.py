@@ -30,7 +30,7 @@ ABOUT = {
 }
 
 
-def took(steps: Sequence[RaceStep], cached: bool) -> list[float]:
+def lane_ms(steps: Sequence[RaceStep], cached: bool) -> list[float]:
     """Milliseconds of each step, in one lane."""
     return [step.cached_ms if cached else step.uncached_ms for step in steps]
 
@@ -42,7 +42,7 @@ def sums(steps: Sequence[RaceStep], cached: bool) -> list[float]:
 
 def pace(steps: Sequence[RaceStep], cached: bool) -> float:
     """Milliseconds of a step now: the median of the last few."""
-    return statistics.median(took(steps[-RECENT:], cached))
+    return statistics.median(lane_ms(steps[-RECENT:], cached))
 
 
 def columns(values: Sequence[float], total: int, width: int) -> list[float]:
@@ -92,7 +92,7 @@ class RaceLane(Canvas):
         room = height - 3
         both = room >= TWO_CHARTS
         upper = room * 3 // 5 if both else room
-        rows = [*self._figures(width), *self._chart("ms a step", took, upper - 1, width)]
+        rows = [*self._figures(width), *self._chart("ms a step", lane_ms, upper - 1, width)]
         rows += self._chart("sum", sums, room - upper - 1, width) if both else []
         return [*rows, self._foot(width)]
 
@@ -197,7 +197,7 @@ def _growth(steps: Sequence[RaceStep]) -> str:
     """How much longer a step has become in each lane."""
     begin, end = steps[: 2 * RECENT], steps[-2 * RECENT :]
     changes = [
-        f"{ms(statistics.median(took(begin, cached)))} → {ms(statistics.median(took(end, cached)))} ms {name}"
+        f"{ms(statistics.median(lane_ms(begin, cached)))} → {ms(statistics.median(lane_ms(end, cached)))} ms {name}"
         for cached, name in ((True, "with"), (False, "without"))
     ]
     return "a step went from " + ", ".join(changes)

@@ -14,7 +14,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, visible
-from inspector.recordings.sessions import Listed, listed
+from inspector.recordings.sessions import SavedSession, saved_sessions
 from inspector.scales import size
 from inspector.widgets.dialog import Dialog, Remark
 
@@ -42,9 +42,9 @@ class SessionsDialog(Dialog[Path]):
 
     @work(thread=True)
     def _read(self) -> None:
-        self.app.call_from_thread(self._show, listed())
+        self.app.call_from_thread(self._show, saved_sessions())
 
-    def _show(self, listed: Sequence[Listed]) -> None:
+    def _show(self, listed: Sequence[SavedSession]) -> None:
         options = self.query_one(OptionList)
         self._paths = [session.path for session in listed]
         width = max(20, options.content_size.width - 2)
@@ -57,7 +57,7 @@ class SessionsDialog(Dialog[Path]):
         self.dismiss(self._paths[message.option_index])
 
 
-def line(saved: Listed, width: int) -> Content:
+def line(saved: SavedSession, width: int) -> Content:
     """One session on one line of `width` cells."""
     when = datetime.fromtimestamp(saved.changed).strftime("%Y-%m-%d %H:%M")
     if saved.peek is None:

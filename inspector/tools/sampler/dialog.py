@@ -106,7 +106,7 @@ class SamplingDialog(Dialog[Settings]):
     Args:
         settings: The initial values of the fields.
         vocabulary: The model's, where it is known: ids must stay below it.
-        presets: The presets at hand; None reads them.
+        presets: All presets; None reads them.
         attempt: Is given the settings as they are typed, when they are right.
         look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`.
         at: Number of the older step from which they will be applied, None at the tip.

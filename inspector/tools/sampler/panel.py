@@ -18,7 +18,7 @@ from inspector.main.messages import CandidateChosen, CandidateClicked
 from inspector.state.timeline import Phase, StageExplanation, Timeline
 from inspector.tools.sampler.reason import Reason, label_of, penalised, xtc
 from inspector.tools.sampler.stage_table import CELLS, FINAL, MODEL, NOW, TableColumn, columns, fitting
-from inspector.widgets.canvas import Canvas, Row, centred, waiting, wrapped
+from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
 from inspector.widgets.inks import panel_css
 from inspector.widgets.ruler import ruler
 
@@ -29,7 +29,7 @@ ADVICE = "ctrl+r computes them again."
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SamplerView:
     """What is shown, put together from the timeline."""
 
     distribution: Distribution
@@ -54,7 +54,7 @@ class View:
         return dict(zip((c.id for c in self.explained.next.candidates), self.explained.earlier, strict=True))
 
 
-def view_of(timeline: Timeline, used: Settings | None = None) -> View | None:
+def view_of(timeline: Timeline, used: Settings | None = None) -> SamplerView | None:
     """What there is to show at the selected slot; None in the prompt and before it.
 
     Args:
@@ -67,10 +67,12 @@ def view_of(timeline: Timeline, used: Settings | None = None) -> View | None:
     explained = explanation.explained if explanation else None
     changed = timeline.trial is not None and timeline.trial.settings != used
     if timeline.trial is not None and changed and explained is not None:
-        return View(explained.next, shown, explanation, timeline.trial.settings, timeline.taken)
+        return SamplerView(explained.next, shown, explanation, timeline.trial.settings, timeline.taken)
     if changed:
         explanation = None
-    return View(shown, None, explanation, explanation.settings if explanation else used, timeline.taken)
+    return SamplerView(
+        shown, None, explanation, explanation.settings if explanation else used, timeline.taken
+    )
 
 
 class SamplerPanel(Canvas, can_focus=True):
@@ -140,7 +142,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         self._entitle(timeline, view)
         return [*above, *table_rows, *below]
 
-    def _reasons(self, timeline: Timeline, view: View, width: int, room: int) -> list[Row]:
+    def _reasons(self, timeline: Timeline, view: SamplerView, width: int, room: int) -> list[Row]:
         """Sentences, as many as there is room for, at least one line."""
         reason = Reason(view.distribution, view.settings, view.explained)
         texts = reason.sentences(timeline.selected) if view.now is None else reason.tried(view.now)
@@ -162,7 +164,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
     # ---- the table --------------------------------------------------------------------------
 
     def _table(
-        self, view: View, table_columns: Sequence[TableColumn], width: int, height: int, first: int
+        self, view: SamplerView, table_columns: Sequence[TableColumn], width: int, height: int, first: int
     ) -> list[Row]:
         kept, missing = fitting(table_columns, width - _MARK - _LEAST_TOKEN)
         token = min(_MOST_TOKEN, width - _MARK - CELLS * len(kept))
@@ -173,7 +175,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         rows = [self._row(view, kept, n, token, width) for n in self._places]
         return [*head, *rows, self._others(view, kept, token)]
 
-    def _in_sight(self, view: View, rows: int) -> list[int]:
+    def _in_sight(self, view: SamplerView, rows: int) -> list[int]:
         """Which candidates get a row: some around the highlighted one, and what is picked or taken always."""
         ids = [candidate.id for candidate in view.distribution.candidates]
         if rows <= 0:
@@ -207,7 +209,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
             rows[-1] += [Segment(pad(column.setting, CELLS, right=True), muted) for column in kept]
         return rows
 
-    def _row(self, view: View, kept: Sequence[TableColumn], place: int, token: int, width: int) -> Row:
+    def _row(self, view: SamplerView, kept: Sequence[TableColumn], place: int, token: int, width: int) -> Row:
         candidate = view.distribution.candidates[place]
         cut, here = candidate.cut_by is not None, candidate.id == view.taken
         looked_at = here or candidate.id in (self._highlighted, view.distribution.picked)
@@ -226,7 +228,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         filled = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
         return [Segment(text, (style or Style()) + ground) for text, style, _ in filled]
 
-    def _mark(self, view: View, candidate: Candidate) -> Segment:
+    def _mark(self, view: SamplerView, candidate: Candidate) -> Segment:
         """The slot's token, and what the settings that are tried would pick."""
         if view.now is not None and candidate.id == view.distribution.picked != view.now.picked:
             return Segment("≠ ", self.ink("warn") + Style(bold=True))
@@ -245,12 +247,12 @@ How the sampler came from the model's logits to the token: each **column** is a 
             row.append(Segment(pad(column.cells[place], CELLS, right=True), own))
         return row
 
-    def _is_penalised(self, view: View, candidate: Candidate) -> bool:
+    def _is_penalised(self, view: SamplerView, candidate: Candidate) -> bool:
         return bool(view.earlier.get(candidate.id)) and any(
             stage.name in ("repetition", "presence", "frequency") for stage in view.distribution.stages
         )
 
-    def _others(self, view: View, kept: Sequence[TableColumn], token: int) -> Row:
+    def _others(self, view: SamplerView, kept: Sequence[TableColumn], token: int) -> Row:
         """The rest of the vocabulary in one row."""
         distribution, muted = view.distribution, self.ink("muted")
         label = f"{scales.count(distribution.others)} others"
@@ -266,7 +268,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
 
     # ---- below and around -------------------------------------------------------------------
 
-    def _notes(self, timeline: Timeline, view: View, width: int) -> list[Row]:
+    def _notes(self, timeline: Timeline, view: SamplerView, width: int) -> list[Row]:
         """What else is worth knowing: dropped logits, XTC, what the highlighted token is penalised for."""
         texts = []
         if view.explanation is not None and view.explanation.failure is not None:
@@ -279,7 +281,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         lines = [line for text in texts if text for line in wrapped(text, width)]
         return [[], *([Segment(line, self.ink("muted"))] for line in lines[:4])] if lines else []
 
-    def _entitle(self, timeline: Timeline, view: View) -> None:
+    def _entitle(self, timeline: Timeline, view: SamplerView) -> None:
         step = timeline.slot - timeline.boundary + 1
         where = f"step {step}" if not timeline.following else f"step {step}, to come"
         label = label_of(view.now or view.distribution, (view.now or view.distribution).picked)
@@ -289,7 +291,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
             self.title(Content(f"Why {label} · {where}"), Content(_dropped_note(view) or more))
             return
         self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
-                   Content(tally(timeline, self.size.width - 2)))  # fmt: skip
+                   Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
 
 
 def _cut(share: float) -> str:
@@ -297,7 +299,7 @@ def _cut(share: float) -> str:
     return "−<0.1 %" if share < 0.0005 else f"−{share:.1%}"[:-1].removesuffix(".0") + " %"
 
 
-def _dropped_note(view: View) -> str:
+def _dropped_note(view: SamplerView) -> str:
     failed = view.explanation is not None and view.explanation.failure is not None
     return f"logits dropped · {ADVICE}" if failed else ""
 
@@ -316,12 +318,12 @@ def _value(name: str, value: object) -> str:
     return visible(BY_NAME[name].format(value)) or "none"
 
 
-def tally(timeline: Timeline, room: int = 1000) -> str:
+def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     """How many steps of the path the settings that are tried would have picked otherwise; empty where none are.
 
     Args:
         timeline: What is known.
-        room: Cells at hand.
+        room: Cells available.
     """
     trial = timeline.trial
     if trial is None or not timeline.steps:  # before the first step nothing is tried
@@ -342,7 +344,7 @@ def tally(timeline: Timeline, room: int = 1000) -> str:
 
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
     if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
-        return waiting(timeline, "How the sampler chooses appears here.")
+        return why_empty(timeline, "How the sampler chooses appears here.")
     if timeline.following:
-        return waiting(timeline, "How the sampler chooses the first token appears here.")
+        return why_empty(timeline, "How the sampler chooses the first token appears here.")
     return "This token was given by the prompt: nothing was drawn.", "Press end for the token to come."

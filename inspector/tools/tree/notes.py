@@ -25,7 +25,7 @@ def beam_note(beam: BeamNode | None) -> tuple[str, bool]:
         return f"rank {beam.rank}" + ", greedy" * beam.greedy, False
     if beam.fell is not None:
         return f"fell out at step {beam.fell}", True
-    words = {"live": "live", "finished": "finished", "left": "left when the search ended", "beside": "greedy"}
+    words = {"live": "live", "finished": "finished", "left": "left when the search ended", "greedy": "greedy"}
     return words.get(beam.state, ""), False
 
 

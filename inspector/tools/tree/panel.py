@@ -16,7 +16,7 @@ from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import sums_phrase
 from inspector.tools.tree.table import TreeTable
 from inspector.tools.tree.view import TreeView
-from inspector.widgets.canvas import Canvas, Row, same, wrapped
+from inspector.widgets.canvas import Canvas, Row, looks_same, wrapped
 from inspector.widgets.inks import panel_css
 
 KEYS_HERE = "⏎ go · ←→ fold · * bookmark · N name · x delete · u undo"
@@ -125,7 +125,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
         branches, hidden = timeline.branches, timeline.marks.hidden
         title = f"Tree · {counted(len(branches), branches.count)}" if len(branches) else "Tree"
         titles = Content(title), Content(f"{hidden:,} deleted: u brings back" if hidden else "")
-        if self._titles is None or not all(map(same, titles, self._titles)):
+        if self._titles is None or not all(map(looks_same, titles, self._titles)):
             self._titles = titles
             self.border_title, self.border_subtitle = titles
 

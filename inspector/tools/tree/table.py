@@ -20,7 +20,7 @@ from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, BranchColumn, fitting
 from inspector.tools.tree.notes import beam_note, inner_note, signs_of
 from inspector.tools.tree.view import TreeView
-from inspector.widgets.canvas import Row, centred, lay, waiting
+from inspector.widgets.canvas import Row, centred, strip_of, why_empty
 from inspector.widgets.inks import Inked
 from inspector.widgets.line_count import set_line_count
 
@@ -171,9 +171,9 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     def render_line(self, y: int) -> Strip:
         width, base, timeline = self.scrollable_size.width, self.rich_style, self._timeline
         if timeline is None or not self.view.rows:
-            return lay(self._notice(y), width, base)
+            return strip_of(self._notice(y), width, base)
         if y == 0:
-            return lay(self._head(width), width, base)
+            return strip_of(self._head(width), width, base)
         row = self.scroll_offset.y + y - 1
         if row >= len(self.view.rows):
             return Strip.blank(width, base)
@@ -184,7 +184,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         return kept[1]
 
     def _notice(self, y: int) -> Row:
-        texts = waiting(self._timeline, "The branches of what is tried appear here.")
+        texts = why_empty(self._timeline, "The branches of what is tried appear here.")
         inks = (self.rich_style, self.ink("muted"))
         rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width, self.size.height)
         return rows[y] if y < len(rows) else []
@@ -223,7 +223,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
                 for column in self._columns
             ),
         ]  # fmt: skip
-        return lay(segments, width, self.rich_style + ground)
+        return strip_of(segments, width, self.rich_style + ground)
 
     def _tree(self, branch: Branch, look: TreeRowState, room: int) -> Row:
         """Lines, knot, marks and text, in exactly `room` cells."""

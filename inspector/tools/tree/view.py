@@ -156,7 +156,7 @@ class TreeView:
 
         Args:
             branch: One with a row.
-            most: Cells at hand; where the tree is deeper, `⋯` replaces the outer levels.
+            most: Cells available; where the tree is deeper, `⋯` replaces the outer levels.
         """
         parts: list[str] = []
         at = branch

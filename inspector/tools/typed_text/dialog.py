@@ -68,7 +68,7 @@ class OwnText:
     submitted: bool
 
 
-class OwnArea(SafeTextArea):
+class TypedTextArea(SafeTextArea):
     """Several lines to type in; enter is done with it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -107,14 +107,14 @@ class OwnTextDialog(Dialog[OwnText]):
 
     def body(self) -> Iterable[Widget]:
         yield Remark(self.spot.words, id="own-spot")
-        yield OwnArea(self.own_text, id="own-text", soft_wrap=True, tab_behavior="focus")
+        yield TypedTextArea(self.own_text, id="own-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(KEYS, id="own-remark")
         yield PieceList(id="own-pieces")
 
     def on_mount(self) -> None:
         """Begin in the text, at its end."""
         self.lookup.tell = self._answered
-        area = self.query_one("#own-text", OwnArea)
+        area = self.query_one("#own-text", TypedTextArea)
         area.focus()
         area.move_cursor(area.document.end)
         self._ask()
@@ -126,7 +126,7 @@ class OwnTextDialog(Dialog[OwnText]):
     @property
     def typed(self) -> str:
         """The text in the field."""
-        return self.query_one("#own-text", OwnArea).text
+        return self.query_one("#own-text", TypedTextArea).text
 
     @on(TextArea.Changed, "#own-text")
     def _ask(self) -> None:
@@ -159,7 +159,7 @@ class OwnTextDialog(Dialog[OwnText]):
     def _say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#own-remark", Remark).say(text, wrong)
 
-    @on(OwnArea.TextSubmitted)
+    @on(TypedTextArea.TextSubmitted)
     def _submitted(self) -> None:
         self.action_apply()
 
