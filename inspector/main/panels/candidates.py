@@ -26,12 +26,12 @@ from inspector.main.panels.candidate_columns import (
 from inspector.main.panels.draw_line import draw_line
 from inspector.main.panels.lookahead_lines import (
     LEAST,
-    LinePlacement,
     LineText,
-    cut_and_fill,
+    Placement,
+    fill_cells,
     line_text,
+    own_row,
     placement,
-    with_lead_shown,
 )
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.timeline import Item, Phase, Timeline
@@ -155,7 +155,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         self._lay_out(kind, max(1, height - 3))
         self._entitle(timeline)
         distribution, item = timeline.distribution, timeline.selected
-        fit = (columns_behind if kind is LinePlacement.BEHIND else columns)(width, distribution is not None)
+        fit = (columns_behind if kind is Placement.BEHIND else columns)(width, distribution is not None)
         rows = [self._head(fit), *self._candidates(kind, fit, width, timeline)]
         if len(rows) < height:
             rows.append(self._others(fit, distribution, item))
@@ -166,9 +166,9 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             rows.append(self._stages(distribution))
         return rows
 
-    def _lay_out(self, kind: LinePlacement, room: int) -> None:
+    def _lay_out(self, kind: Placement, room: int) -> None:
         """Find which candidates are in the rows between the head and the two lines below."""
-        tall = self._tall() if kind is LinePlacement.UNDER else frozenset()
+        tall = self._tall() if kind is Placement.UNDER else frozenset()
         self._top = min(self._top, self.highlighted)
         upto = [index for index in range(self._top, self.highlighted + 1) for _ in range(1 + (index in tall))]
         while len(upto) > room and upto[0] < self.highlighted:
@@ -185,29 +185,27 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         return frozenset(n for n, candidate in enumerate(self._rows) if candidate.id in ids)
 
     def _candidates(
-        self, kind: LinePlacement, fit: CandidateColumns, width: int, timeline: Timeline
+        self, kind: Placement, fit: CandidateColumns, width: int, timeline: Timeline
     ) -> list[Row]:
         """The rows of the candidates, and of their lines where those are drawn under them."""
         rows: list[Row] = []
         for place, index in enumerate(self._places):
-            line = self._ghost(self._rows[index], timeline)
+            line = self._line_text(self._rows[index], timeline)
             if place and self._places[place - 1] == index:
                 row = self._under(line, width, self._ink(index, timeline.taken))
             else:
-                row = self._row(
-                    index, fit, timeline.taken, line if kind is LinePlacement.BEHIND else LineText()
-                )
+                behind = line if kind is Placement.BEHIND else LineText()
+                row = self._row(index, fit, timeline.taken, behind)
             rows.append(self._lit(row, width) if index == self.highlighted else row)
         return rows
 
-    def _ghost(self, candidate: Candidate, timeline: Timeline) -> LineText:
+    def _line_text(self, candidate: Candidate, timeline: Timeline) -> LineText:
         """What is known of what might come after a candidate."""
         if self.ahead is None:
             return LineText()
         node = timeline.before
-        return line_text(
-            self.ahead.lines(node).get(candidate.id), candidate.id in self.ahead.waited_for(node)
-        )
+        waited_for = candidate.id in self.ahead.waited_for(node)
+        return line_text(self.ahead.lines(node).get(candidate.id), waited_for)
 
     def _head(self, fit: CandidateColumns) -> Row:
         long, short = "token, and what greedy decoding would bring", "token, greedy after it"
@@ -240,11 +238,11 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     def _words(self, candidate: Candidate, cells: int, ink: Style, line: str) -> Row:
         """A candidate's text, and dim behind it what might come, in `cells` cells and one blank."""
         cut = candidate.cut_by is not None
-        label, blanks = cut_and_fill(token_label(candidate.text, candidate.raw), cells)
+        label, blanks = fill_cells(token_label(candidate.text, candidate.raw), cells)
         words = self.ink("special") if candidate.special and not cut else ink
         if not line:
             return [Segment(label, words), Segment(blanks + " ", ink)]
-        behind, blanks = cut_and_fill(line, len(blanks))
+        behind, blanks = fill_cells(line, len(blanks))
         return [
             Segment(label, self.ink("muted") if cut else words),  # to distinguish the two
             Segment(f"{behind}{blanks} ", (ink if cut else self.ink("muted")) + DIM),
@@ -254,7 +252,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         """What might come after a candidate, in a row of its own."""
         joint = f" joint {line.joint}" if line.joint else ""
         joint = joint if width - MARK - len(joint) >= LEAST else ""
-        text, blanks = cut_and_fill(with_lead_shown(line.text), width - MARK - len(joint))
+        text, blanks = fill_cells(own_row(line.text), width - MARK - len(joint))
         ink = ink if ink != self.rich_style else self.ink("muted")
         return [Segment(" " * MARK), Segment(text + blanks + joint, ink + DIM)]
 

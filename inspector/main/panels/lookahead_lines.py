@@ -23,7 +23,7 @@ TALL = 13
 """Rows from which a line gets a row of its own."""
 
 
-class LinePlacement(Enum):
+class Placement(Enum):
     """Where the lines are drawn."""
 
     OFF = "off"
@@ -33,11 +33,11 @@ class LinePlacement(Enum):
     """In a row under the candidate's."""
 
 
-def placement(on: bool, height: int) -> LinePlacement:
+def placement(on: bool, height: int) -> Placement:
     """Where a panel of `height` rows draws the lines."""
     if not on:
-        return LinePlacement.OFF
-    return LinePlacement.UNDER if height >= TALL else LinePlacement.BEHIND
+        return Placement.OFF
+    return Placement.UNDER if height >= TALL else Placement.BEHIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ def line_text(line: AheadLine | None, waited_for: bool) -> LineText:
     return LineText(text, scales.percent(math.exp(line.logprob)))
 
 
-def with_lead_shown(text: str) -> str:
+def own_row(text: str) -> str:
     """The text of a line in its own row: the spaces at its beginning are shown."""
     rest = text.lstrip(" ")
     return SPACE * (len(text) - len(rest)) + rest
 
 
-def cut_and_fill(text: str, cells: int) -> tuple[str, str]:
+def fill_cells(text: str, cells: int) -> tuple[str, str]:
     """A text cut to `cells` cells, and the blanks that fill them."""
     shown = truncate(text, cells)
     return shown, " " * (cells - cell_len(shown))

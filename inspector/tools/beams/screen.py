@@ -187,11 +187,10 @@ class BeamScreen(ToolScreen[int]):
         width, entry = self.size.width - 2, self.entry
         search, beams = self.control.search, self.host.controller.timeline.beams
         self.query_one("#beam-place", Static).update(begun_after(self.control, self.setting, width))
-        self.query_one("#beam-asked", Static).update(
-            Content(settings_phrase(search, width < 64) if search else "")
-        )
-        beside = greedy_sentence(entry, compare_with_greedy(beams, entry, self.step)) if entry else ""
-        self.query_one("#beam-against", Static).update(Content(beside))
+        settings = settings_phrase(search, width < 64) if search else ""
+        self.query_one("#beam-asked", Static).update(Content(settings))
+        against = greedy_sentence(entry, compare_with_greedy(beams, entry, self.step)) if entry else ""
+        self.query_one("#beam-against", Static).update(Content(against))
         sentence = situation(self.control, self.setting, self.at)
         status = self.query_one("#beam-status", Static)
         status.update(Content(self.answer or sentence.text))

@@ -26,13 +26,8 @@ def sweeps_page(on: Canvas, swept: Swept, width: int) -> list[Row]:
     for name, how in swept.how:
         points = [point for point in swept.points if point.sweep == name]
         if points:
-            method = fact_rows([("how", how)], min(width, _READABLE), on.ink("muted"), on.ink("muted"))
-            rows += [
-                [Segment(TITLES[name], on.ink("primary"))],
-                *_table(on, name, points, width),
-                *method,
-                [],
-            ]
+            foot = fact_rows([("how", how)], min(width, _READABLE), on.ink("muted"), on.ink("muted"))
+            rows += [[Segment(TITLES[name], on.ink("primary"))], *_table(on, name, points, width), *foot, []]
     notes = [("note", note) for note in swept.notes]
     return [
         *rows,

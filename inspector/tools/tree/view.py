@@ -100,8 +100,8 @@ class TreeView:
             return
         siblings = at.parent.children
         place = siblings.index(at)
-        beside = siblings[place + 1 : place + 2] or siblings[max(0, place - 1) : place] or [at.parent]
-        self._cursor = beside[0].first
+        neighbours = siblings[place + 1 : place + 2] or siblings[max(0, place - 1) : place] or [at.parent]
+        self._cursor = neighbours[0].first
 
     # ---- folding ----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.panels.candidate_columns import columns_behind
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.panels.lookahead_lines import LinePlacement, line_text, placement, with_lead_shown
+from inspector.main.panels.lookahead_lines import Placement, line_text, own_row, placement
 from inspector.main.panels.text import TextPanel
 from inspector.tools.lookahead.tool import tells_ahead
 from tests.inspector.panels_app import find, lines, on_screen, screen, shown
@@ -347,9 +347,9 @@ async def test_the_highlighted_row_is_in_view_and_no_row_is_too_wide(size: tuple
 
 
 def test_a_low_panel_has_the_lines_behind_the_tokens_and_a_tall_one_under_them():
-    assert placement(False, 30) is LinePlacement.OFF
-    assert placement(True, 7) is LinePlacement.BEHIND
-    assert placement(True, 15) is LinePlacement.UNDER
+    assert placement(False, 30) is Placement.OFF
+    assert placement(True, 7) is Placement.BEHIND
+    assert placement(True, 15) is Placement.UNDER
 
 
 @pytest.mark.parametrize(
@@ -363,8 +363,8 @@ def test_the_text_has_room_first(width: int, kept: str) -> None:
 
 
 def test_spaces_before_a_line_of_its_own_are_seen():
-    assert with_lead_shown("  and") == "␣␣and"
-    assert with_lead_shown("ly.") == "ly."
+    assert own_row("  and") == "␣␣and"
+    assert own_row("ly.") == "ly."
     assert line_text(None, True).text == "…"
     assert line_text(None, False).text == ""
 
