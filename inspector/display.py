@@ -51,7 +51,7 @@ _TABLE = _Table()
 
 
 def _led(text: str) -> str:
-    """Give a text that begins with a joining character something to stand on, so that widths add up."""
+    """Give a text that begins with a joining character a base, so that widths add up."""
     first = text[0]
     if get_character_cell_size(first) > 0 or ord(first) < 0x20 or ord(first) in _INVISIBLE_LETTERS:
         return text.translate(_TABLE)
@@ -68,7 +68,7 @@ def visible(text: str) -> str:
     """Make a foreign text printable on one line: nothing in it is obeyed, nothing in it is hidden.
 
     C0 controls become control pictures, newline `↵`, tab `⇥`; C1, bidi, zero-width, tag and private characters
-    and lone surrogates become `‹XXXX›`; a leading combining mark stands on `◌`. Square brackets stay: it is
+    and lone surrogates become `‹XXXX›`; a leading combining mark is put on `◌`. Square brackets stay: it is
     not markup.
 
     Args:
@@ -117,7 +117,7 @@ def token_label(text: str, raw: bytes = b"", pending: bytes = b"") -> str:
 
 
 def truncate(text: str, cells: int) -> str:
-    """Cut a display text to so many cells; `…` tells that something is missing."""
+    """Cut a display text to at most `cells` cells; `…` marks the cut."""
     if cell_len(text) <= cells:
         return text
     if cells <= 0:
@@ -132,12 +132,12 @@ def truncate(text: str, cells: int) -> str:
 
 
 def pad(text: str, cells: int, right: bool = False) -> str:
-    """Cut or fill a display text to exactly so many cells.
+    """Cut or fill a display text to exactly `cells` cells.
 
     Args:
         text: Display text.
-        cells: The width asked for.
-        right: Whether the text stands at the right, as numbers do.
+        cells: The width.
+        right: Whether the text is right-aligned, as numbers are.
     """
     text = truncate(text, cells)
     space = " " * (cells - cell_len(text))

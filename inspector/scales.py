@@ -1,4 +1,4 @@
-"""Value -> colour, glyph and unit: the metrics of a token and the format of every number on screen.
+"""Value -> colour and unit: the metrics of a token and the format of every number on screen.
 
 Heat has five steps with round thresholds, so that a legend can name them; below the first a token is calm and
 stays unstyled. Colours are viridis, which keeps its order for colour-blind eyes and in grey.
@@ -14,7 +14,6 @@ from engine.records import PromptToken, Step
 
 STEPS = 5
 """Heat steps above calm."""
-GLYPHS = "▁▂▃▄▅▆▇█"
 TokenRecord = PromptToken | Step
 """What the metrics of a token are read from."""
 Rgb = tuple[int, int, int]
@@ -88,9 +87,9 @@ def size(value: int) -> str:
 
 def amount(value: float) -> str:
     """A large number of things, short: `7.34 M`, `124 M`, `1.5 B`; below a thousand as it is."""
-    for unit, each in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= each:
-            return f"{_short(value / each)} {unit}"
+    for unit, factor in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= factor:
+            return f"{_short(value / factor)} {unit}"
     return f"{value:g}"
 
 
@@ -174,7 +173,7 @@ METRICS: tuple[str, ...] = tuple(METRIC)
 """Names of the metrics, in the order in which a key goes through them."""
 
 
-# ---- colour and glyph -----------------------------------------------------------------------
+# ---- colour ---------------------------------------------------------------------------------
 
 
 def viridis(share: float) -> Rgb:
@@ -185,7 +184,7 @@ def viridis(share: float) -> Rgb:
 
 
 def colour(level: float, dark: bool = True) -> Rgb:
-    """A viridis colour that stands out from the theme's ground, for bars and charts.
+    """A viridis colour that contrasts with the theme's background, for bars and charts.
 
     Args:
         level: 0 calm to 1 hot.
@@ -205,11 +204,6 @@ def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
     if not dark:
         ground = _mix(ground, (255, 255, 255), (0.55, 0.40, 0.25, 0.05, 0.0)[step - 1])
     return ((16, 16, 20) if _luminance(ground) > 0.18 else (248, 248, 250)), ground
-
-
-def glyph(share: float) -> str:
-    """One of `▁▂▃▄▅▆▇█` for a share of the full height, 0 to 1."""
-    return GLYPHS[min(len(GLYPHS) - 1, max(0, int(share * len(GLYPHS))))]
 
 
 def _mix(one: Rgb, other: Rgb, share: float) -> Rgb:

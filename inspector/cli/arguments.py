@@ -39,7 +39,7 @@ class Request:
     """Flags that have no effect together with the others: one sentence each."""
 
 
-def request(args: argparse.Namespace, default_prompt: bool = False) -> Request:
+def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Request:
     """Check what the flags ask for, and read the prompt.
 
     Args:
@@ -66,7 +66,7 @@ def request(args: argparse.Namespace, default_prompt: bool = False) -> Request:
 
 
 def load_settings(args: argparse.Namespace) -> LoadSettings:
-    """Check what the flags say of the model and its cache.
+    """Check the flags of the model and its cache.
 
     Raises:
         EngineError: A value is out of range.
@@ -96,7 +96,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
 def _preset(name: str | None) -> Mapping[str, Any]:
     if name is None:
         return {}
-    from inspector.config.presets import Presets  # reads a file: only where one is asked for
+    from inspector.config.presets import Presets  # reads a file: only where a preset is named
 
     return Presets().values(name)
 

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from engine.beam_settings import WIDEST, BeamSettings, check_beams
 from engine.settings import BY_NAME
-from inspector.cli.arguments import given, known, request
+from inspector.cli.arguments import given, known, request_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import (
     Parser,
@@ -48,8 +48,8 @@ def run(args: Namespace) -> int:
     from inspector.cli.driver import drive
     from inspector.cli.writers.beam import writer
 
-    asked, search = request(args), SearchBeams(beam_settings(args))
-    return exit_status(drive(asked, writer(asked, output(), sys.stderr), [search]))
+    request, search = request_from(args), SearchBeams(beam_settings(args))
+    return exit_status(drive(request, writer(request, output(), sys.stderr), [search]))
 
 
 def beam_settings(args: Namespace) -> BeamSettings:

@@ -50,9 +50,9 @@ def run(args: Namespace) -> int:
         values["sweeps"] = tuple(name for part in values["sweeps"] for name in part.split(",") if name)
     with flag_errors():
         sweep = Sweep(check_sweeps(SweepSettings(**known(SweepSettings, values))))
-    asked = Request(load_settings(args), Settings(), prompt="", chat=False)
-    writer = BenchText(output(), sys.stderr, asked, as_json=args.json)
-    return exit_status(drive(asked, writer, [sweep]))
+    request = Request(load_settings(args), Settings(), prompt="", chat=False)
+    writer = BenchText(output(), sys.stderr, request, as_json=args.json)
+    return exit_status(drive(request, writer, [sweep]))
 
 
 SUBCOMMAND = Subcommand(parser, run, "measure a model: tables of speed and memory")

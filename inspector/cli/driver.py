@@ -46,7 +46,7 @@ class Outcome:
 
 
 class Interrupted(Exception):
-    """The person pressed Ctrl-C."""
+    """The user pressed Ctrl-C."""
 
 
 class Failed(Exception):

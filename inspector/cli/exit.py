@@ -1,4 +1,4 @@
-"""How a command ends: what it writes to, the one line that says what went wrong, and the exit status."""
+"""How a command ends: what it writes to, the one line on what went wrong, and the exit status."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def output() -> TextIO:
 
 
 def _use_utf8() -> None:
-    """Write the model's text as it is, whatever the locale says; a terminal gets what it can show."""
+    """Write the model's text unchanged, whatever the locale; a terminal gets what it can show."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace") if sys.stdout.isatty() else reconfigure(encoding="utf-8")
 
 
 def exit_status(outcome: Outcome) -> int:
-    """Say what failed, if something did; returns the exit status."""
+    """Report what failed, if something did; returns the exit status."""
     code = outcome.code
     if outcome.failure is not None:
         failure = outcome.failure
@@ -77,14 +77,14 @@ def _discard(descriptor: int) -> None:
 
 
 def bad_input(message: str) -> int:
-    """Say what is wrong with what was given; returns the exit status."""
-    _say(message)
+    """Report what is wrong with the input; returns the exit status."""
+    _print_error(message)
     return BAD_INPUT
 
 
 def fault(message: str, trace: str) -> int:
     """Report a fault of the program itself, and keep its traceback in a file."""
-    _say(f"This is a fault of the program: {message} {_kept(trace)}")
+    _print_error(f"This is a fault of the program: {message} {_kept(trace)}")
     return FAULT
 
 
@@ -99,7 +99,7 @@ def _kept(trace: str) -> str:
     return f"Please report it with its traceback: {file.name}."
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     """One line on standard error, nothing in it obeyed by a terminal."""
     from inspector.display import visible
 

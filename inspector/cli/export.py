@@ -52,7 +52,7 @@ def dimensions(text: str) -> tuple[int, int]:
     """
     match = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text.strip().lower())
     size = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not all(low <= each <= high for low, each, high in zip(SMALLEST, size, LARGEST, strict=True)):
+    if not all(low <= side <= high for low, side, high in zip(SMALLEST, size, LARGEST, strict=True)):
         raise ArgumentTypeError(f"must be COLUMNSxROWS, from 40x10 to 500x300, not {text!r}")
     return size
 
@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
     """Run `inspector export`."""
     from inspector.demo import DEMONSTRATION
     from inspector.tools.export import FORMATS
-    from inspector.tools.export.place import free
+    from inspector.tools.export.output_file import free
     from inspector.tools.export.recording import line, read
 
     name, out = _target(args)
@@ -106,7 +106,7 @@ def stem(file: str | None) -> str:
 def _deliver(text: str, out: Path | None, force: bool) -> None:
     from inspector.display import visible
     from inspector.scales import size
-    from inspector.tools.export.place import write
+    from inspector.tools.export.output_file import write
 
     if out is None:
         output().write(text)

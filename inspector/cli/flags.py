@@ -146,7 +146,7 @@ def parsed(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
 
     Raises:
         EngineError: They can't be read, or a setting is out of range.
-        SystemExit: Help or version was asked for, and was printed.
+        SystemExit: Help or version was requested, and printed.
     """
     _check_encoding(argv)
     with flag_errors():

@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, TextIO
 
-from inspector.cli.arguments import Request, request
+from inspector.cli.arguments import Request, request_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import Parser, add_generation, add_jsonl, command_parser
 from inspector.cli.subcommand import Subcommand
@@ -31,19 +31,19 @@ def run(args: Namespace) -> int:
     from engine.commands import Run
     from inspector.cli.driver import drive
 
-    asked = request(args)
-    return exit_status(drive(asked, writer(asked, output(), sys.stderr), [Run()]))
+    request = request_from(args)
+    return exit_status(drive(request, writer(request, output(), sys.stderr), [Run()]))
 
 
-def writer(asked: Request, out: TextIO, err: TextIO | None) -> Writer:
+def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request asks for."""
-    if asked.jsonl:
+    if request.jsonl:
         from inspector.cli.writers.jsonl import JsonLines
 
-        return JsonLines(out, asked)
+        return JsonLines(out, request)
     from inspector.cli.writers.plain import PlainText
 
-    return PlainText(out, err, asked)
+    return PlainText(out, err, request)
 
 
 SUBCOMMAND = Subcommand(parser, run, "one completion: its text or JSON lines")

@@ -1,4 +1,4 @@
-"""Texts that a person gives: on the command line, in a file or through a pipe. Standard library alone."""
+"""Texts that the user gives: on the command line, in a file or through a pipe. Standard library alone."""
 
 from __future__ import annotations
 

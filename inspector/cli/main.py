@@ -48,7 +48,7 @@ def _run(argv: Sequence[str]) -> int:
     if argv and (subcommand := SUBCOMMANDS.get(argv[0])) is not None:
         return subcommand.run(parsed(subcommand.parser(), argv[1:]))
     parser = screen.SUBCOMMAND.parser()
-    lines = [f"  {name:<10}{each.purpose}" for name, each in SUBCOMMANDS.items()]
+    lines = [f"  {name:<10}{listed.purpose}" for name, listed in SUBCOMMANDS.items()]
     parser.epilog = "\n".join(["Without a terminal, each with --help of its own:", *lines])
     args = parsed(parser, argv)
     if args.stray:

@@ -38,7 +38,7 @@ def picture(recording: Recording, size: tuple[int, int], light: bool = False) ->
     """The screen as it shows a recording, as SVG.
 
     Args:
-        recording: Its path is shown, and the token that was chosen is looked at, or else the one to come.
+        recording: Its path is shown, with the chosen token selected, or else the one to come.
         size: Columns and rows of the terminal.
         light: In the light theme.
     """

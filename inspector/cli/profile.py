@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 
 from engine.settings import BY_NAME
-from inspector.cli.arguments import request
+from inspector.cli.arguments import request_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import Parser, add_jsonl, add_load, add_prompt, add_setting, command_parser, whole
 from inspector.cli.subcommand import Subcommand
@@ -46,9 +46,9 @@ def run(args: Namespace) -> int:
     from inspector.cli.driver import drive
     from inspector.cli.writers.profile import writer
 
-    asked = request(args, default_prompt=True)
+    request = request_from(args, default_prompt=True)
     then = [Run(), Profile(args.repeats), MeasureRoofline(), CompareKV()]
-    return exit_status(drive(asked, writer(asked, output(), sys.stderr), then))
+    return exit_status(drive(request, writer(request, output(), sys.stderr), then))
 
 
 SUBCOMMAND = Subcommand(parser, run, "one step taken apart, the roofline, quantized KV")

@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 
 from engine.settings import FIELDS
-from inspector.cli.arguments import request
+from inspector.cli.arguments import request_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import Parser, add_jsonl, add_load, add_prompt, add_setting, command_parser, whole
 from inspector.cli.subcommand import Subcommand
@@ -46,8 +46,8 @@ def run(args: Namespace) -> int:
     from inspector.cli.driver import drive
     from inspector.cli.writers.race import writer
 
-    asked = request(args, default_prompt=True)
-    return exit_status(drive(asked, writer(asked, output(), sys.stderr), [Race(args.first, args.last)]))
+    request = request_from(args, default_prompt=True)
+    return exit_status(drive(request, writer(request, output(), sys.stderr), [Race(args.first, args.last)]))
 
 
 SUBCOMMAND = Subcommand(parser, run, "what a KV cache saves: raced with and without one")

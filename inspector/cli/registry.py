@@ -1,4 +1,4 @@
-"""The table of subcommands. Another one is one line here and a file of its own."""
+"""The table of subcommands. A new one is one line here and its own file."""
 
 from __future__ import annotations
 

@@ -63,9 +63,9 @@ def run(args: Namespace) -> int:
     from inspector.cli.writers.trace import TraceWriter
     from inspector.version import version
 
-    path, asked = place(args.output, args.force), score_request(args)
-    trace = TraceWriter(writer(asked, args.summary, output(), sys.stderr), asked)
-    outcome = drive(asked, trace, [])
+    path, request = place(args.output, args.force), score_request_from(args)
+    trace = TraceWriter(writer(request, args.summary, output(), sys.stderr), request)
+    outcome = drive(request, trace, [])
     if path is not None and outcome.failure is None:
         trace.save(path, f"mlx-inspector {version()}")
     return exit_status(replace(outcome, failure=_of_text(outcome.failure)))
@@ -95,12 +95,12 @@ def place(output: str | None, force: bool) -> Path | None:
         raise EngineError(
             "The trace can't go to standard output: the scores do.", "Name a file: -o score.jsonl.gz."
         )
-    from inspector.tools.export.place import free
+    from inspector.tools.export.output_file import free
 
     return free(Path(output), force)
 
 
-def score_request(args: Namespace) -> Request:
+def score_request_from(args: Namespace) -> Request:
     """Check what the flags ask for, and read the text.
 
     Raises:

@@ -11,7 +11,7 @@ from engine.breakpoints import CONDITIONS, Breakpoints, Condition
 from engine.errors import EngineError, SettingsError
 from engine.settings import LoadSettings, Settings
 from inspector.cli import terminal
-from inspector.cli.arguments import given, known, request
+from inspector.cli.arguments import given, known, request_from
 from inspector.cli.flags import Parser, add_generation, command_parser
 from inspector.cli.inputs import unescaped
 from inspector.cli.subcommand import Subcommand
@@ -61,17 +61,17 @@ def run(args: argparse.Namespace) -> int:
         EngineError: There is no terminal, a value is out of range, or there is no such prompt or session.
     """
     terminal.check(args.prompt == "-")
-    asked = request(args, default_prompt=True)
+    request = request_from(args, default_prompt=True)
     from inspector.app import InspectorApp
     from inspector.recordings import sessions
 
     app = InspectorApp(
-        load=asked.load,
-        settings=asked.settings,
-        prompt=asked.prompt,
-        chat=asked.chat,
-        system=asked.system,
-        echo=asked.echo,
+        load=request.load,
+        settings=request.settings,
+        prompt=request.prompt,
+        chat=request.chat,
+        system=request.system,
+        echo=request.echo,
         engine=None,
         breakpoints=breakpoints(args),
         save=None if args.no_save else sessions.folder(),
@@ -89,14 +89,14 @@ SUBCOMMAND = Subcommand(parser, run, PURPOSE)
 
 def add_breakpoints(group: argparse._ArgumentGroup) -> None:
     """The flags of the breakpoints, made from `engine.breakpoints.CONDITIONS`."""
-    for each in CONDITIONS:
-        name, label = f"break_{each.name}", f"{each.label}: {each.help}".replace("%", "%%")
-        if each.kind == "switch":
-            group.add_argument(each.flag, dest=name, action="store_true", default=None, help=label)
+    for condition in CONDITIONS:
+        name, label = f"break_{condition.name}", f"{condition.label}: {condition.help}".replace("%", "%%")
+        if condition.kind == "switch":
+            group.add_argument(condition.flag, dest=name, action="store_true", default=None, help=label)
         else:
-            label += r"; \n and \t are escapes" if each.kind == "text" else ""
-            metavar = {"count": "N", "text": "TEXT", "regex": "REGEX"}.get(each.kind, "X")
-            group.add_argument(each.flag, dest=name, type=_value(each), metavar=metavar, help=label)
+            label += r"; \n and \t are escapes" if condition.kind == "text" else ""
+            metavar = {"count": "N", "text": "TEXT", "regex": "REGEX"}.get(condition.kind, "X")
+            group.add_argument(condition.flag, dest=name, type=_value(condition), metavar=metavar, help=label)
     together = "stop only where all of them hold at once"
     group.add_argument("--break-all", dest="break_all_of", action="store_true", default=None, help=together)
 
@@ -114,18 +114,18 @@ def _value(condition: Condition) -> Callable[[str], Any]:
 
 
 def breakpoints(args: argparse.Namespace) -> Breakpoints | None:
-    """Where runs are to stop; None, where no flag says so, for those that are remembered."""
+    """Where runs are to stop; None, where no flag is given, for the saved breakpoints."""
     values = given(args)
-    names = {f"break_{each.name}": each.name for each in fields(Breakpoints)}
-    asked = {name: values[flag] for flag, name in names.items() if flag in values}
-    return Breakpoints(**asked) if asked else None
+    names = {f"break_{field.name}": field.name for field in fields(Breakpoints)}
+    set_conditions = {name: values[flag] for flag, name in names.items() if flag in values}
+    return Breakpoints(**set_conditions) if set_conditions else None
 
 
 # ---- a session that is resumed ----------------------------------------------------------------
 
 
 def _resumed(args: argparse.Namespace) -> Opening | None:
-    """The session to resume, where one is asked for."""
+    """The session to resume, where one is named."""
     if args.resume is None:
         return None
     from inspector.recordings import sessions
@@ -136,7 +136,7 @@ def _resumed(args: argparse.Namespace) -> Opening | None:
 
 
 def _load_given(args: argparse.Namespace) -> dict[str, Any]:
-    """What the flags say of the model of a resumed session; all else comes from the session.
+    """The flags of the model of a resumed session; all else comes from the session.
 
     Raises:
         EngineError: A flag of the prompt or the sampler was given.

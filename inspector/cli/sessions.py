@@ -13,7 +13,7 @@ from inspector.cli.flags import Parser, add_jsonl, command_parser
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
-    from inspector.recordings.sessions import Listed
+    from inspector.recordings.sessions import SavedSession
 
 _PROMPT = 40
 """Characters of a prompt that the table shows."""
@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
     """Run `inspector sessions`."""
     from inspector.recordings import sessions
 
-    out, listed = output(), sessions.listed()
+    out, listed = output(), sessions.saved_sessions()
     for line in _objects(listed) if args.jsonl else _table(listed):
         out.write(line + "\n")
     return OK
@@ -48,45 +48,43 @@ def run(args: Namespace) -> int:
 SUBCOMMAND = Subcommand(parser, run, "the sessions that were saved as they went")
 
 
-def _objects(listed: Sequence[Listed]) -> Iterator[str]:
-    for each in listed:
-        peek = each.peek
-        changed = datetime.fromtimestamp(each.changed, UTC).isoformat(timespec="seconds")
+def _objects(listed: Sequence[SavedSession]) -> Iterator[str]:
+    for session in listed:
+        peek = session.peek
+        changed = datetime.fromtimestamp(session.changed, UTC).isoformat(timespec="seconds")
         event = {
-            "name": each.name,
-            "path": str(each.path),
+            "name": session.name,
+            "path": str(session.path),
             "changed": changed,
             "created": peek.created if peek else None,
             "model": peek.model if peek else None,
             "prompt": peek.prompt if peek else None,
-            "tokens": each.tokens,
-            "bytes": each.size,
+            "tokens": session.tokens,
+            "bytes": session.size,
             "in_use": bool(peek and peek.in_use),
-            "problem": each.problem or None,
+            "problem": session.problem or None,
         }
         yield json.dumps(event, ensure_ascii=True)
 
 
-def _table(listed: Sequence[Listed]) -> Iterator[str]:
+def _table(listed: Sequence[SavedSession]) -> Iterator[str]:
     from inspector.display import pad, visible  # drawn with characters; not needed for --help
     from inspector.recordings import sessions
 
     if not listed:
         yield f"No session is saved in {visible(str(sessions.folder()))}."
         return
-    names = max(len("name"), *(len(visible(each.name)) for each in listed))
+    names = max(len("name"), *(len(visible(s.name)) for s in listed))
     yield f"{pad('name', names)}  {'last written':16}  {'tokens':>7}  {'size':>9}  prompt"
-    for each in listed:
-        when = datetime.fromtimestamp(each.changed).strftime("%Y-%m-%d %H:%M")
-        yield (
-            f"{pad(visible(each.name), names)}  {when}  {each.tokens:7,}  {each.size / 1024:7,.0f} K  {_about(each)}"
-        )
+    for s in listed:
+        when = datetime.fromtimestamp(s.changed).strftime("%Y-%m-%d %H:%M")
+        yield (f"{pad(visible(s.name), names)}  {when}  {s.tokens:7,}  {s.size / 1024:7,.0f} K  {_about(s)}")
 
 
-def _about(each: Listed) -> str:
+def _about(session: SavedSession) -> str:
     from inspector.display import truncate, visible
 
-    if each.peek is None:
-        return visible(each.problem)
-    runs = "(runs) " if each.peek.in_use else ""
-    return runs + truncate(visible(each.peek.user_message), _PROMPT)
+    if session.peek is None:
+        return visible(session.problem)
+    runs = "(runs) " if session.peek.in_use else ""
+    return runs + truncate(visible(session.peek.user_message), _PROMPT)

@@ -122,7 +122,7 @@ class Tally:
         return self.facts is not None and token in self.facts.eos_ids
 
     def summary(self) -> Summary:
-        """Where the generation ended: without a stop of its own it was cancelled."""
+        """Where the generation ended: without a finish reason it was cancelled."""
         self.completion.close()
         finished, latest = self._finished, self._last or self.prefilled
         return Summary(

@@ -18,7 +18,7 @@ STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "st
 
 
 def run(app: InspectorApp) -> int:
-    """Run the screen until the person leaves it; returns the exit status."""
+    """Run the screen until the user leaves it; returns the exit status."""
     app.run()
     code = app.return_code or 0
     if not app.closed_in_time:

@@ -1,1 +1,1 @@
-"""Small files of the person's own: presets, breakpoints, the log of crashes."""
+"""Small files of the user: presets, breakpoints, the log of crashes."""

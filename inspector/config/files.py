@@ -1,4 +1,4 @@
-"""Small files of the person's own: replaced as a whole, and set aside where they can't be read."""
+"""Small files of the user: replaced as a whole, and set aside where they can't be read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def set_aside(path: Path) -> str:
     """Rename a file that can't be read, so that nothing of it is lost.
 
     Returns:
-        What to tell, with a space before it.
+        A sentence for the user, with a space before it.
 
     Raises:
         EngineError: It can't be renamed.

@@ -1,4 +1,4 @@
-"""Named sampling settings: four that come with the program, and a person's own in one JSON file.
+"""Named sampling settings: four that come with the program, and the user's own in one JSON file.
 
 The file is meant to be read and edited by hand. What this version doesn't know stays in it, and a file that can't be
 read is moved aside, never overwritten. Without Textual: the command line reads presets too.
@@ -31,7 +31,7 @@ _NUMBERS = {"float": (int, float), "int": (int,)}
 
 
 def folder() -> Path:
-    """The program's directory in the person's own place for configuration."""
+    """The program's directory in the user's place for configuration."""
     from platformdirs import user_config_path  # not needed by what only asks for --help
 
     return user_config_path("mlx-inspector", appauthor=False)
@@ -44,18 +44,18 @@ class StoredPresets:
     content: Mapping[str, Any]
     """All of it, what is not understood too."""
     values: Mapping[str, Mapping[str, Any]]
-    """The presets that hold, by name."""
+    """The valid presets, by name."""
     problems: tuple[str, ...] = ()
-    """What doesn't hold, one sentence each."""
+    """What is invalid, one sentence each."""
     damaged: bool = False
     """Nothing of the file could be read."""
 
 
 class Presets:
-    """The presets at hand.
+    """All presets.
 
     Args:
-        path: The file; None for `presets.json` in the person's configuration directory. It need not exist.
+        path: The file; None for `presets.json` in the user's configuration directory. It need not exist.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -64,17 +64,17 @@ class Presets:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that come with the program, then the person's own in the order in which they were saved."""
+        """Those that come with the program, then the user's own in the order in which they were saved."""
         own = [name for name in self._stored.values if name not in SHIPPED]
         return (*SHIPPED, *own)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What of the file doesn't hold, one sentence each."""
+        """What is invalid in the file, one sentence each."""
         return self._stored.problems
 
     def is_own(self, name: str) -> bool:
-        """Whether a preset stands in the person's file, so that it can be deleted."""
+        """Whether a preset is in the user's file, so that it can be deleted."""
         return name in self._stored.values
 
     def values(self, name: str) -> Mapping[str, Any]:
@@ -83,11 +83,11 @@ class Presets:
         Raises:
             EngineError: There is no such preset; with those that there are.
         """
-        found = self._stored.values.get(name, SHIPPED.get(name))
-        if found is None:
+        values = self._stored.values.get(name, SHIPPED.get(name))
+        if values is None:
             hint = " ".join((f"There are {', '.join(self.names)}.", *self.problems))
             raise EngineError(f"There is no preset {name!r}.", hint)
-        return found
+        return values
 
     def apply(self, name: str, settings: Settings) -> Settings:
         """Settings with a preset in them; what no preset touches stays.
@@ -99,14 +99,14 @@ class Presets:
         return replace(settings, **(defaults | dict(self.values(name))))
 
     def save(self, name: str, settings: Settings) -> str:
-        """Keep settings under a name, in the place of what stood there.
+        """Keep settings under a name, replacing what was there.
 
         Args:
             name: 1 to 40 characters.
             settings: What to keep; those of `OUTSIDE` are left out.
 
         Returns:
-            What to tell: where it was kept, and what became of a damaged file.
+            A sentence for the user: where it was kept, and what became of a damaged file.
 
         Raises:
             EngineError: The name is none, or the file can't be written.
@@ -116,16 +116,16 @@ class Presets:
         own = dict(self._own())
         before = own.get(name)
         unknown = {k: v for k, v in before.items() if k not in BY_NAME} if isinstance(before, dict) else {}
-        own[name] = written(settings) | unknown
+        own[name] = preset_values(settings) | unknown
         moved = set_aside(self.path) if self._stored.damaged else ""
         self._write(own)
         return f"Saved as {name} in {self.path}.{moved}"
 
     def delete(self, name: str) -> str:
-        """Take one of the person's own presets out of the file.
+        """Take one of the user's own presets out of the file.
 
         Returns:
-            What to tell.
+            A sentence for the user.
 
         Raises:
             EngineError: It is none of them, or the file can't be written.
@@ -140,9 +140,9 @@ class Presets:
     # ---- the file ---------------------------------------------------------------------------
 
     def _own(self) -> Mapping[str, Any]:
-        """What stands under `presets`, whether it holds or not."""
-        found = self._stored.content.get("presets")
-        return found if isinstance(found, dict) else {}
+        """What the file has under `presets`, valid or not."""
+        presets = self._stored.content.get("presets")
+        return presets if isinstance(presets, dict) else {}
 
     def _read(self) -> StoredPresets:
         try:
@@ -153,13 +153,13 @@ class Presets:
             return self._damaged(str(getattr(error, "strerror", None) or error))
         if not isinstance(content, dict) or not isinstance(content.get("presets", {}), dict):
             return self._damaged('it is not {"presets": {NAME: {SETTING: VALUE}}}')
-        return self._understood(content)
+        return self._parsed(content)
 
     def _damaged(self, why: str) -> StoredPresets:
-        told = f"The presets in {self.path} can't be read: {why}. Mend the file; saving sets it aside first."
-        return StoredPresets({}, {}, (told,), damaged=True)
+        text = f"The presets in {self.path} can't be read: {why}. Mend the file; saving sets it aside first."
+        return StoredPresets({}, {}, (text,), damaged=True)
 
-    def _understood(self, content: Mapping[str, Any]) -> StoredPresets:
+    def _parsed(self, content: Mapping[str, Any]) -> StoredPresets:
         values, problems = {}, []
         for name, given in content.get("presets", {}).items():
             try:
@@ -193,14 +193,14 @@ def checked_name(name: str) -> str:
     return name
 
 
-def written(settings: Settings) -> dict[str, Any]:
+def preset_values(settings: Settings) -> dict[str, Any]:
     """Settings as a preset holds them: those that are not at their default, numbers as numbers."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in FIELDS:
         value = getattr(settings, field.name)
         if field.name not in OUTSIDE and value != getattr(_DEFAULTS, field.name):
-            found[field.name] = value if field.kind in _NUMBERS else field.format(value)
-    return found or {"temp": settings.temp}
+            values[field.name] = value if field.kind in _NUMBERS else field.format(value)
+    return values or {"temp": settings.temp}
 
 
 def read(given: object) -> dict[str, Any]:

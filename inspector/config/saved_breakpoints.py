@@ -1,4 +1,4 @@
-"""The breakpoints that were set last, in one JSON file of the person's configuration directory.
+"""The breakpoints that were set last, in one JSON file of the user's configuration directory.
 
 The file is meant to be read and edited by hand. What this version doesn't know stays in it, and a file that can't be
 read is moved aside, never overwritten.
@@ -27,9 +27,9 @@ class StoredBreakpoints:
     content: Mapping[str, Any]
     """All of it, what is not understood too."""
     points: Breakpoints
-    """Of the conditions that hold."""
+    """Of the valid conditions."""
     problems: tuple[str, ...] = ()
-    """What doesn't hold, one sentence each."""
+    """What is invalid, one sentence each."""
     damaged: bool = False
     """Nothing of the file could be read."""
 
@@ -38,14 +38,14 @@ class SavedBreakpoints:
     """Keeps breakpoints from one start to the next.
 
     Args:
-        path: The file; None for `breakpoints.json` in the person's configuration directory. It need not exist.
+        path: The file; None for `breakpoints.json` in the user's configuration directory. It need not exist.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or presets.folder() / "breakpoints.json"
 
     def read(self) -> StoredBreakpoints:
-        """Read the file; whatever is wrong with it is told, and what holds of it is used."""
+        """Read the file; report what is wrong with it, and use what is valid."""
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -54,15 +54,15 @@ class SavedBreakpoints:
             return self._damaged(str(getattr(error, "strerror", None) or error))
         if not isinstance(content, dict) or not isinstance(content.get("breakpoints", {}), dict):
             return self._damaged('it is not {"breakpoints": {CONDITION: VALUE}}')
-        return self._understood(content)
+        return self._parsed(content)
 
     def _damaged(self, why: str) -> StoredBreakpoints:
-        told = (
+        problem = (
             f"The breakpoints in {self.path} can't be read: {why}. Mend the file; saving sets it aside first."
         )
-        return StoredBreakpoints({}, Breakpoints(), (told,), damaged=True)
+        return StoredBreakpoints({}, Breakpoints(), (problem,), damaged=True)
 
-    def _understood(self, content: Mapping[str, Any]) -> StoredBreakpoints:
+    def _parsed(self, content: Mapping[str, Any]) -> StoredBreakpoints:
         values: dict[str, Any] = {}
         problems = []
         for name, value in content.get("breakpoints", {}).items():
@@ -73,7 +73,7 @@ class SavedBreakpoints:
         return StoredBreakpoints(content, Breakpoints(**values), tuple(problems))
 
     def save(self, points: Breakpoints) -> str:
-        """Keep breakpoints in the place of those before.
+        """Keep breakpoints, replacing those before.
 
         Returns:
             What became of a damaged file, empty for most.

@@ -50,4 +50,3 @@ class StepClicked(Message):
     def __init__(self, index: int) -> None:
         self.index = index
         super().__init__()
-

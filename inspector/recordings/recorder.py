@@ -1,7 +1,7 @@
 """The running session as it is kept: all entries in memory, and in a file as they happen.
 
 A file of a session is begun with its first prompt, and written by a thread of its own, so that no frame waits for a
-disk. Whatever goes wrong with it is told once and the session goes on: it can be saved elsewhere from memory.
+disk. Whatever goes wrong with it is reported once and the session goes on: it can be saved elsewhere from memory.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Recorder:
     Args:
         directory: Where its file is made; None keeps it in memory alone.
         program: Name and version of what writes.
-        load: Tells how the model at hand was loaded.
-        settings: Tells the sampler's settings in force.
-        tell: Tells the person that something can't be written.
+        load: Returns how the present model was loaded.
+        settings: Returns the sampler's settings in force.
+        report: Shows the user that something can't be written.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class Recorder:
         program: str,
         load: Callable[[], LoadSettings],
         settings: Callable[[], Settings],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self.entries: list[Entry] = []
         """Everything so far, in order."""
         self.program = program
         self.journal: Journal | None = None
         self.holding = False
-        """While a recording is replayed nothing is kept: it isn't lived through."""
-        self.directory, self._tell = directory, tell
+        """While a recording is replayed nothing is kept."""
+        self.directory, self._report = directory, report
         self._load, self._settings = load, settings
         self._in_force: Settings | None = None
-        """The settings kept last for the model at hand."""
+        """The settings kept last for the present model."""
         self._began = time.monotonic()
         self._made = self._worth = False
         self._resuming: threading.Thread | None = None
@@ -117,7 +117,7 @@ class Recorder:
             self._guarded(lambda journal, entry=entry: journal.write_entry(entry))  # type: ignore[misc]
 
     def go_on(self, entries: Sequence[Entry], path: Path | None) -> None:
-        """Go on with a session that was recorded.
+        """Continue a session that was recorded.
 
         Args:
             entries: What happened until now.
@@ -138,10 +138,10 @@ class Recorder:
         self._resuming.start()
 
     def _resume(self, path: Path, known: int) -> None:
-        """Take a file over; reading it through takes a moment, and nobody waits for it."""
+        """Take a file over; reading it through takes a moment, in the background."""
         try:
-            found, _, journal = Journal.resume(path, self.program)
-            if len(found) != known:
+            entries, _, journal = Journal.resume(path, self.program)
+            if len(entries) != known:
                 journal.close()
                 raise TraceError(f"{path} has changed meanwhile: the session isn't appended to it.")
             self._resumed = journal
@@ -164,7 +164,7 @@ class Recorder:
             self._copy(self.entries[self._known :])
 
     def rest(self) -> None:
-        """Keep nothing until `go_on`: a recording is on show."""
+        """Keep nothing until `go_on`: a recording is shown."""
         self.close()
         self.entries, self.holding, self._made, self._worth = [], True, False, False
 
@@ -178,7 +178,7 @@ class Recorder:
 
     def _failed(self, error: TraceError) -> None:
         self.journal = None
-        self._tell(f"{error} The session goes on, and can still be saved elsewhere: ctrl+s.")
+        self._report(f"{error} The session goes on, and can still be saved elsewhere: ctrl+s.")
 
     def close(self) -> None:
         """Write what waits and let go of the file; one with nothing in it but a prompt is removed."""
@@ -193,4 +193,4 @@ class Recorder:
             if not self._worth:
                 journal.path.unlink(missing_ok=True)
         except (TraceError, OSError):
-            pass  # the screen is gone: nobody could be told
+            pass  # the screen is gone: there is no one to report to

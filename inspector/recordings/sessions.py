@@ -1,6 +1,6 @@
-"""The sessions of a person, one file each in the state directory: where they are, which there are, which may go.
+"""The user's sessions, one file each in the state directory: where they are, which exist, which may be removed.
 
-The last 50 are kept, within 500 MiB; the oldest go first. A session that somebody marked (a name, a bookmark, a note, a
+The last 50 are kept, within 500 MiB; the oldest go first. A session with a mark (a name, a bookmark, a note, a
 caption), one that runs, and one whose file was renamed never go by themselves. Without Textual: the command line lists
 sessions too.
 """
@@ -27,7 +27,7 @@ _STEP, _MARK = b'\n{"Step":', b'\n{"Marked":'
 
 
 def folder() -> Path:
-    """Where sessions are kept: in the person's own place for what programs remember."""
+    """Where sessions are kept: in the user's state directory."""
     from platformdirs import user_state_path  # not needed by what only asks for --help
 
     return user_state_path("mlx-inspector", appauthor=False) / "sessions"
@@ -54,7 +54,7 @@ def new_path(directory: Path, model: str, now: datetime | None = None) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class SavedSession:
     """One session of a list."""
 
     path: Path
@@ -63,7 +63,7 @@ class Listed:
     size: int
     """Bytes of its file."""
     peek: Peek | None
-    """What its first lines tell; None where they can't be read."""
+    """What its first lines hold; None where they can't be read."""
     tokens: int
     """Steps that were taken."""
     problem: str = ""
@@ -75,7 +75,7 @@ class Listed:
         return self.path.name.removesuffix(ENDING)
 
 
-def listed(directory: Path | None = None) -> list[Listed]:
+def saved_sessions(directory: Path | None = None) -> list[SavedSession]:
     """Every session, the one last written to first. Reads all files: a moment for hundreds of MiB."""
     return [_look(path, changed) for changed, path in _newest(directory or folder())]
 
@@ -95,28 +95,28 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-def _look(path: Path, changed: float) -> Listed:
+def _look(path: Path, changed: float) -> SavedSession:
     size = path.stat().st_size if path.exists() else 0
     try:
-        return Listed(path, changed, size, peek(path), count(path, _STEP))
+        return SavedSession(path, changed, size, peek(path), count(path, _STEP))
     except TraceError as error:
-        return Listed(path, changed, size, None, 0, error.message.replace(str(path), path.name))
+        return SavedSession(path, changed, size, None, 0, error.message.replace(str(path), path.name))
     except OSError as error:
-        return Listed(path, changed, size, None, 0, error.strerror or str(error))
+        return SavedSession(path, changed, size, None, 0, error.strerror or str(error))
 
 
 def count(path: Path, begin: bytes) -> int:
-    """How often some bytes stand in a file."""
-    found, kept = 0, b""
+    """How often some bytes occur in a file."""
+    total, kept = 0, b""
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
-            found += (kept + block).count(begin)
+            total += (kept + block).count(begin)
             kept = (kept + block)[-len(begin) + 1 :]
-    return found
+    return total
 
 
 def find(name: str, directory: Path | None = None) -> Path:
-    """The file that a person means.
+    """The file that a name refers to.
 
     Args:
         name: A path, or the name of a session in the state directory; empty for the last session.
@@ -129,10 +129,10 @@ def find(name: str, directory: Path | None = None) -> Path:
     if not name:
         return _last(directory)
     places = (Path(name).expanduser(), directory / name, directory / f"{name}{ENDING}")
-    found = next((path for path in places if path.is_file()), None)
-    if found is None:
+    path = next((path for path in places if path.is_file()), None)
+    if path is None:
         raise _not_found(name, places[0])
-    return found
+    return path
 
 
 def _not_found(name: str, path: Path) -> EngineError:

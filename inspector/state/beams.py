@@ -18,9 +18,9 @@ from engine.records import (
     Record,
 )
 
-State = Literal["live", "grown", "pruned", "finished", "left", "beside"]
+State = Literal["live", "grown", "pruned", "finished", "left", "greedy"]
 """`live` may grow yet, `grown` did, `pruned` fell out, `finished` is the end of a hypothesis, `left` was live when the
-search was over, `beside` is where greedy decoding stands or went alone."""
+search was over, `greedy` is reached by greedy decoding alone."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class BeamSearch:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing to go on with."""
+        """Whether the search can't continue."""
         return self.ended is not None or self.failure is not None
 
     @property
@@ -71,19 +71,19 @@ class BeamSearch:
         return self.steps[-1] if self.steps else None
 
 
-class Beaming:
+class BeamHistory:
     """All beams since the prompt was given, from the records as they come.
 
-    `nodes` keeps those of former searches too: they stay in the engine's tree, and can be gone to.
+    `nodes` keeps those of former searches too: they stay in the engine's tree, and the user can move to them.
     """
 
     def __init__(self) -> None:
         self.nodes: dict[int, BeamNode] = {}
         self.search: BeamSearch | None = None
         self.refused: Failure | None = None
-        """Why the search that was asked for last never began, if it didn't."""
+        """Why the last requested search never began, if it didn't."""
         self.version = 0
-        """Grows with every record that changed anything, so that a view knows when to draw anew."""
+        """Grows with every record that changed anything, so that a view knows when to redraw."""
         self.fallen: list[int] = []
         """Last nodes of the beams and hypotheses of the last search that fell out, in the order in which they did."""
         self._children: dict[int, list[int]] = {}
@@ -116,21 +116,21 @@ class Beaming:
 
     def path(self, node: int) -> list[BeamNode]:
         """The tokens of the last search up to a node; empty where it is none of its nodes."""
-        found = []
+        path = []
         while self.search is not None and node != self.search.opened.node:
             if (at := self.nodes.get(node)) is None:
                 return []
-            found.append(at)
+            path.append(at)
             node = at.parent
-        return found[::-1]
+        return path[::-1]
 
     # ---- records as they come ---------------------------------------------------------------
 
     def _open(self, record: BeamOpened) -> None:
-        for each in self.nodes.values():  # ranks and greedy's way are those of one search
-            each.rank, each.greedy = None, False
-            if each.state == "live":
-                each.state = "left"
+        for node in self.nodes.values():  # ranks and greedy's path belong to one search
+            node.rank, node.greedy = None, False
+            if node.state == "live":
+                node.state = "left"
         self.search, self.refused, self._opening = BeamSearch(record), None, True
         self._children, self.fallen = {}, []
 
@@ -140,18 +140,18 @@ class Beaming:
         for beam in record.live:
             self._grow(beam, "live")
         if (greedy := record.greedy) is not None:
-            self._grow(greedy, "live" if greedy.place >= 0 else "beside").greedy = True
-        for each in record.finished:
-            self._finish(each)
-        kept = {each.node for each in record.finished}
-        for node in (*(beam.node for beam in record.pruned), *(each.node for each in before)):
+            self._grow(greedy, "live" if greedy.place >= 0 else "greedy").greedy = True
+        for hypothesis in record.finished:
+            self._finish(hypothesis)
+        kept = {hypothesis.node for hypothesis in record.finished}
+        for node in (*(beam.node for beam in record.pruned), *(hypothesis.node for hypothesis in before)):
             if node not in kept:
                 self._fall(node, record.step)
 
     def _end(self, search: BeamSearch, record: BeamEnded) -> None:
         search.ended = record
-        for rank, each in enumerate(record.ranking, 1):
-            self._finish(each).rank = rank
+        for rank, hypothesis in enumerate(record.ranking, 1):
+            self._finish(hypothesis).rank = rank
         for beam in record.left:
             self.nodes[beam.node].state = "left"
         for node in self.path(record.greedy.node):
@@ -159,7 +159,7 @@ class Beaming:
         self.nodes[record.greedy.node].ends = record.greedy.reason == "eos"
 
     def _fail(self, record: Failure) -> None:
-        """A search ended half-way, or never began; either way nothing waits any more."""
+        """A search ended half-way, or never began; either way none is running."""
         if record.command == "SearchBeams" and not self._opening:
             self.refused = record
         if self.search is not None and not self.search.over:
@@ -176,30 +176,29 @@ class Beaming:
             )
         )  # fmt: skip
 
-    def _finish(self, found: Hypothesis) -> BeamNode:
+    def _finish(self, hypothesis: Hypothesis) -> BeamNode:
         """The last node of a hypothesis, which was no live beam; those before it were."""
-        known = self.nodes.get(found.node)
+        known = self.nodes.get(hypothesis.node)
         if known is None or known.node not in self.children(known.parent):
-            known = self._put(self._last(found))
-        known.state, known.ends = "finished", found.reason == "eos"
+            known = self._put(self._last(hypothesis))
+        known.state, known.ends = "finished", hypothesis.reason == "eos"
         return known
 
-    def _last(self, found: Hypothesis) -> BeamNode:
+    def _last(self, hypothesis: Hypothesis) -> BeamNode:
         """The last node of a hypothesis, made from it alone."""
-        parent = self._before(found)
+        parent = self._before(hypothesis)
         path = self.path(parent)
-        said = "".join(each.text for each in path)
-        text = found.end if found.reason == "eos" else found.text[len(said) :]
-        logprob = found.logprob - (path[-1].total if path else 0.0)
-        return BeamNode(
-            found.node, parent, found.ids[-1], text, logprob, found.logprob, found.score, found.length
-        )
+        prefix = "".join(node.text for node in path)
+        text = hypothesis.end if hypothesis.reason == "eos" else hypothesis.text[len(prefix) :]
+        logprob = hypothesis.logprob - (path[-1].total if path else 0.0)
+        total, score, length = hypothesis.logprob, hypothesis.score, hypothesis.length
+        return BeamNode(hypothesis.node, parent, hypothesis.ids[-1], text, logprob, total, score, length)
 
-    def _before(self, found: Hypothesis) -> int:
+    def _before(self, hypothesis: Hypothesis) -> int:
         """Node before the last one of a hypothesis."""
         assert self.search is not None
         node = self.search.opened.node
-        for id in found.ids[:-1]:
+        for id in hypothesis.ids[:-1]:
             node = next(child for child in self._children[node] if self.nodes[child].id == id)
         return node
 
@@ -226,4 +225,4 @@ class Beaming:
 
     def _beams(self, node: int) -> Iterator[int]:
         """What grew from a node, without what only greedy decoding went on to."""
-        return (child for child in self._children.get(node, ()) if self.nodes[child].state != "beside")
+        return (child for child in self._children.get(node, ()) if self.nodes[child].state != "greedy")

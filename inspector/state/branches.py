@@ -35,7 +35,7 @@ class Token:
     logprob: float | None = None
     """None where it isn't known."""
     made: str = "sampled"
-    """How it came to stand there: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
+    """How it entered the tree: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
 
 
 def token(item: PromptToken | Step | BeamNode, parent: int) -> Token:
@@ -51,7 +51,7 @@ def token(item: PromptToken | Step | BeamNode, parent: int) -> Token:
 
 
 def made(item: PromptToken | Step) -> str:
-    """How a token came to stand where it stands, in one word."""
+    """How a token entered the tree, in one word."""
     if isinstance(item, PromptToken):
         return PROMPT
     if item.origin == "sampled" and item.choice.reroll > 0:
@@ -90,7 +90,7 @@ class Sums:
 
 @dataclass(slots=True, eq=False)
 class Branch:
-    """One run of tokens. Which object stands for a run may change when it is cut or joined; `first` tells it."""
+    """One run of tokens. The object of a run may change when it is cut or joined; `first` identifies it."""
 
     nodes: list[int]
     sums: Sums
@@ -108,11 +108,11 @@ class Branch:
 
 
 class Branches:
-    """Every branch of one tree. What is told of the numbers of a branch holds until it is next changed."""
+    """Every branch of one tree. The numbers read from a branch hold until it is next changed."""
 
     def __init__(self) -> None:
         self.root = Branch([ROOT], Sums())
-        """Stands before the first branches, and holds no token."""
+        """The parent of the first branches; holds no token."""
         self.version = 0
         """Grows whenever branches come, go, are cut or joined, or others hang from one whose readings change; not
         when one is only lengthened."""
@@ -139,14 +139,14 @@ class Branches:
     def __getitem__(self, node: int) -> Token:
         return self._tokens[node]
 
-    # ---- asking -----------------------------------------------------------------------------
+    # ---- queries ----------------------------------------------------------------------------
 
     def of(self, node: int) -> Branch | None:
         """The branch that a node is in; None where there is no such node."""
         return self._branch[node] if node in self._tokens else None
 
     def place(self, node: int) -> int:
-        """Where a node stands in its branch, from 0."""
+        """Index of a node in its branch, from 0."""
         return self._depth[node] - self._depth[self._branch[node].first]
 
     def depth(self, node: int) -> int:
@@ -161,7 +161,7 @@ class Branches:
             at = at.parent
 
     def made(self, branch: Branch) -> str:
-        """How the first token of a branch came to stand there."""
+        """How the first token of a branch entered the tree."""
         return self._tokens[branch.first].made
 
     def leads(self, node: int, to: int) -> bool:
@@ -169,14 +169,14 @@ class Branches:
         branch, end = self._branch[node], self._branch[to]
         if branch is end:
             return self.place(node) <= self.place(to)
-        return any(each is branch for each in self.above(end))
+        return any(part is branch for part in self.above(end))
 
     def completion(self, branch: Branch) -> Sums:
         """The sums of the completion, from its first token to the end of a branch; costs the branches above it."""
         total = Sums()
-        for each in self.above(branch):
-            if self.made(each) != PROMPT:
-                total.add(each.sums)
+        for part in self.above(branch):
+            if self.made(part) != PROMPT:
+                total.add(part.sums)
         return total
 
     def text(self, branch: Branch, characters: int) -> str:
@@ -186,28 +186,28 @@ class Branches:
             branch: The run.
             characters: How many are wanted; there may be some more, and fewer where it is shorter.
         """
-        found, length = [], 0
+        texts, length = [], 0
         for node in branch.nodes:
-            found.append(text := self._tokens[node].text)
+            texts.append(text := self._tokens[node].text)
             length += len(text)
             if length >= characters:
                 break
-        return "".join(found)
+        return "".join(texts)
 
     def size(self, branch: Branch) -> tuple[int, int]:
         """How many branches and tokens there are below a branch, itself included."""
         branches = tokens = 0
-        for each in self._below(branch):
-            branches, tokens = branches + 1, tokens + len(each.nodes)
+        for part in self._below(branch):
+            branches, tokens = branches + 1, tokens + len(part.nodes)
         return branches, tokens
 
     # ---- growing ----------------------------------------------------------------------------
 
     def add(self, token: Token) -> None:
-        """Take in a token; one that is there already gets its new readings.
+        """Take in a token; a known one gets its new readings.
 
         Raises:
-            KeyError: Its parent is not there.
+            KeyError: Its parent is unknown.
         """
         if token.node in self._tokens:
             self._read(token)
@@ -229,7 +229,7 @@ class Branches:
 
     def _hang(self, branch: Branch, above: Branch) -> None:
         branch.parent = above
-        insort(above.children, branch, key=lambda each: each.first)
+        insort(above.children, branch, key=lambda sibling: sibling.first)
         self._own(branch, branch.nodes)
         self.count += 1
         self.version += 1
@@ -240,7 +240,7 @@ class Branches:
         branch.sums.add(_sums([token]))
         self._take_off(branch, _sums([before]))
         if branch.children and token.logprob != before.logprob:
-            self.version += 1  # those below are told from the first token on
+            self.version += 1  # the sums of those below run from the first token
 
     def _alike(self, above: int, node: int) -> bool:
         """Whether both are prompt or both are completion."""
@@ -254,7 +254,7 @@ class Branches:
         """Take out a node and all below it.
 
         Returns:
-            What was taken out, parents before their children, and in how many branches it stood.
+            What was taken out, parents before their children, and how many branches that was.
 
         Raises:
             KeyError: There is no such node.
@@ -267,7 +267,7 @@ class Branches:
         assert above is not None
         above.children.remove(branch)
         gone = list(self._below(branch))
-        tokens = [self._forget(each) for part in gone for each in part.nodes]
+        tokens = [self._forget(member) for part in gone for member in part.nodes]
         self.count -= len(gone)
         self.version += 1
         self._join(above)
@@ -336,7 +336,7 @@ class Branches:
             child.parent = branch
 
     def _replace(self, branch: Branch, by: Branch) -> None:
-        """Let another object stand where a branch stands among its parent's."""
+        """Put another object in a branch's place among its parent's children."""
         assert branch.parent is not None
         siblings = branch.parent.children
         siblings[siblings.index(branch)] = by
@@ -345,7 +345,7 @@ class Branches:
         return _sums(self._tokens[node] for node in nodes)
 
     def _take_off(self, branch: Branch, sums: Sums) -> None:
-        """Take from the sums of a branch; where infinities make that meaningless, or none is left, add up anew."""
+        """Take from the sums of a branch; where infinities make that meaningless, or none is left, add up again."""
         branch.sums.add(sums, -1)
         if not branch.sums.known or not math.isfinite(branch.sums.logprob):
             branch.sums = self._sums(branch.nodes)
@@ -353,21 +353,21 @@ class Branches:
 
 def _sums(tokens: Iterable[Token]) -> Sums:
     total = Sums()
-    for each in tokens:
+    for token in tokens:
         total.tokens += 1
-        if each.logprob is not None:
+        if token.logprob is not None:
             total.known += 1
-            total.logprob += each.logprob
+            total.logprob += token.logprob
     return total
 
 
-def folded(tokens: Iterable[Token]) -> Branches:
+def branches_of(tokens: Iterable[Token]) -> Branches:
     """A fold from scratch.
 
     Args:
         tokens: Parents before their children.
     """
     branches = Branches()
-    for each in tokens:
-        branches.add(each)
+    for token in tokens:
+        branches.add(token)
     return branches

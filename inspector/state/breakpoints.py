@@ -10,7 +10,7 @@ from inspector.display import token_label, truncate, visible
 from inspector.scales import percent
 
 LONGEST_TEXT = 24
-"""Cells of a text or a pattern in the line that tells what is set."""
+"""Cells of a text or a pattern in the line that shows what is set."""
 
 
 class BreakpointState:
@@ -66,7 +66,7 @@ class BreakpointState:
         skipped = f"Skipped {self.skipped} sure token{'s' * (self.skipped != 1)}"
         if len(self.hit.conditions if self.hit else ()) > 1 or not held.startswith("probability"):
             return f"{skipped}: {held}. n skips on, space steps"
-        picked = next(each for each in coming.candidates if each.id == coming.picked)
+        picked = next(candidate for candidate in coming.candidates if candidate.id == coming.picked)
         skipped = skipped if self.skipped else "The next is not sure either"
         token = token_label(picked.text, picked.raw)
         return f"{skipped}: {token} has {percent(picked.prob)}. n skips on, space takes it"
@@ -74,15 +74,15 @@ class BreakpointState:
 
 def conditions(points: Breakpoints) -> str:
     """The conditions that are set, on one line; printable, empty for none."""
-    return (" and " if points.all_of else ", ").join(_short(each) for each in points.conditions)
+    return (" and " if points.all_of else ", ").join(_short(condition) for condition in points.conditions)
 
 
-def _short(told: str) -> str:
-    return truncate(visible(told), LONGEST_TEXT)
+def _short(condition: str) -> str:
+    return truncate(visible(condition), LONGEST_TEXT)
 
 
 def marker(points: Breakpoints, room: int) -> str:
-    """What tells that breakpoints are set, in so many cells; printable, empty for none."""
+    """A marker that breakpoints are set, in `room` cells at most; printable, empty for none."""
     count = len(points.active)
     if not count:
         return ""

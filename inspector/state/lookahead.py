@@ -15,14 +15,14 @@ from engine.records import AheadLine, Candidate
 CANDIDATES = 5
 """The most probable ones are looked ahead from, and the highlighted one."""
 TOKENS = 8
-"""What a look ahead brings after each."""
+"""Tokens of a line."""
 NODES = 256
-"""Lines are kept for so many nodes; those that were not looked at for the longest time go first."""
+"""Nodes whose lines are kept; the least recently used go first."""
 NOTHING: Mapping[int, AheadLine] = {}
 
 
 class LookAheadLines:
-    """Whether what might come is shown, and all that was told of it.
+    """Whether lines of what might come are shown, and all that the engine sent.
 
     Args:
         nodes: How many nodes to keep the lines of.
@@ -33,10 +33,10 @@ class LookAheadLines:
         self._nodes = nodes
         self._lines: OrderedDict[int, dict[int, AheadLine]] = OrderedDict()
         self._whole: set[tuple[int, int]] = set()
-        """Node and candidate of the lines that need not be asked for any more, for want of an answer too."""
+        """Node and candidate of the lines that need no further request, those without an answer too."""
         self._notes: dict[int, str] = {}
-        self._asked: LookAhead | None = None
-        """The question that is out."""
+        self._pending: LookAhead | None = None
+        """The request that waits for its answer."""
 
     def switch(self) -> None:
         """Show it, or don't any more; what failed is tried again."""
@@ -50,14 +50,14 @@ class LookAheadLines:
         return self._lines.get(node, NOTHING) if self.on else NOTHING
 
     def note(self, node: int) -> str:
-        """What the engine had to say beside the lines after a node."""
+        """The engine's note on the lines after a node."""
         return self._notes.get(node, "") if self.on else ""
 
     def waited_for(self, node: int) -> frozenset[int]:
-        """Candidates after a node that were asked about and have no line yet."""
-        if not self.on or self._asked is None or self._asked.node != node:
+        """Candidates after a node that were requested and have no line yet."""
+        if not self.on or self._pending is None or self._pending.node != node:
             return frozenset()
-        return frozenset(self._asked.ids) - self.lines(node).keys()
+        return frozenset(self._pending.ids) - self.lines(node).keys()
 
     # ---- questions and answers --------------------------------------------------------------
 
@@ -68,8 +68,8 @@ class LookAheadLines:
         unknown = tuple(id for id in ids if (node, id) not in self._whole)
         if not self.on or not unknown:
             return None
-        self._asked = LookAhead(node, unknown, TOKENS)
-        return self._asked
+        self._pending = LookAhead(node, unknown, TOKENS)
+        return self._pending
 
     def receive(self, record: records.Record) -> None:
         """Take in one record."""
@@ -81,16 +81,15 @@ class LookAheadLines:
             case records.ModelFacts():
                 self._try_again()
             case records.Ended(command="LookAhead"):
-                if (
-                    self._asked is not None and not record.cancelled
-                ):  # with an answer, without one or in failure
-                    self._whole |= {(self._asked.node, id) for id in self._asked.ids}
-                self._asked = None
+                # with an answer, without one or in failure
+                if self._pending is not None and not record.cancelled:
+                    self._whole |= {(self._pending.node, id) for id in self._pending.ids}
+                self._pending = None
             case _:
                 pass
 
     def _try_again(self) -> None:
-        """Ask anew for what had no answer."""
+        """Request again what had no answer."""
         self._whole = {(node, id) for node, id in self._whole if id in self._lines.get(node, ())}
 
     def _forget(self) -> None:
@@ -99,19 +98,18 @@ class LookAheadLines:
         self._whole.clear()
         self._notes.clear()
 
-    def _take(self, told: records.LookedAhead) -> None:
-        known = self._lines.setdefault(told.node, {})
-        self._lines.move_to_end(told.node)
-        for line in told.lines:
+    def _take(self, record: records.LookedAhead) -> None:
+        known = self._lines.setdefault(record.node, {})
+        self._lines.move_to_end(record.node)
+        for line in record.lines:
             before = known.get(line.id)
-            if before is None or len(before.ids) <= len(
-                line.ids
-            ):  # else a line begun again is still catching up
+            # else a line begun again is still catching up
+            if before is None or len(before.ids) <= len(line.ids):
                 known[line.id] = line
-            if line.ended or told.last:
-                self._whole.add((told.node, line.id))
-        if told.note:
-            self._notes[told.node] = told.note
+            if line.ended or record.last:
+                self._whole.add((record.node, line.id))
+        if record.note:
+            self._notes[record.node] = record.note
         while len(self._lines) > self._nodes:
             self._drop(*self._lines.popitem(last=False))
 

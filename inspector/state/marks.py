@@ -1,8 +1,8 @@
-"""What a person wrote onto the tree: names, bookmarks, notes, and deletions that can be undone. Pure.
+"""What the user wrote onto the tree: names, bookmarks, notes, and deletions that can be undone. Pure.
 
 Deleted nodes are hidden from the branches, and from the children and the latest child of every node; they stay in the
-engine's tree. Where the engine comes to stand on one again it is shown again, and alone: what else
-was deleted with it stays so. What is hidden is always a node with all below it, so that what is shown has its path.
+engine's tree. When the engine moves to one again it is shown again, and alone: what else
+was deleted with it stays hidden. What is hidden is always a node with all below it, so that what is shown has its path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Tree(Protocol):
     branches: Branches
     children: dict[int, list[int]]
     latest: dict[int, int]
-    """The child that was last stood on, by node."""
+    """The child visited last, by node."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +32,7 @@ class Deletion:
     tokens: dict[int, Token]
     """Those that are still hidden, by node; parents before their children."""
     children: set[int]
-    """Those that stood among their parent's children: a beam that was never stepped doesn't."""
+    """Those that were among their parent's children: a beam that was never stepped is not."""
 
 
 class Marks:
@@ -61,7 +61,7 @@ class Marks:
     @property
     def last(self) -> Deletion | None:
         """The deletion to undo next; one whose tokens are all back is none."""
-        return next((each for each in reversed(self._deletions) if each.tokens), None)
+        return next((deletion for deletion in reversed(self._deletions) if deletion.tokens), None)
 
     # ---- records as they come ---------------------------------------------------------------
 
@@ -88,22 +88,22 @@ class Marks:
             self._hide(token, deletion, tree)
 
     def _undelete(self, node: int, tree: Tree) -> None:
-        found = next((each for each in reversed(self._deletions) if each.node == node), None)
-        if found is None:
+        deletion = next((deletion for deletion in reversed(self._deletions) if deletion.node == node), None)
+        if deletion is None:
             return
-        self._deletions.remove(found)
-        for token in list(found.tokens.values()):
+        self._deletions.remove(deletion)
+        for token in list(deletion.tokens.values()):
             if (over := self._hidden.get(token.parent)) is None:
                 self._show(token, tree)
             else:  # another deletion hides its path: it is that one's from here on
                 self._hidden[token.node] = over
                 over.tokens[token.node] = token
-                over.children |= found.children & {token.node}
+                over.children |= deletion.children & {token.node}
 
     # ---- the tree as it grows ---------------------------------------------------------------
 
     def grown(self, token: Token, tree: Tree) -> None:
-        """Take in a token that the engine told of without standing on it; below a hidden one it is hidden too."""
+        """Take in a token that the engine reported without moving to it; below a hidden one it is hidden too."""
         if token.node in tree.branches:
             return
         deletion = self._hidden.get(token.node) or self._hidden.get(token.parent)
@@ -114,7 +114,7 @@ class Marks:
             deletion.tokens[token.node] = token
 
     def reveal(self, node: int, tree: Tree) -> None:
-        """The engine stands on a node: show it again, and what its path lacks."""
+        """The engine moved to a node: show it again, and what its path lacks."""
         path: list[Token] = []
         while (deletion := self._hidden.get(node)) is not None:
             path.append(deletion.tokens[node])
@@ -122,8 +122,8 @@ class Marks:
         for token in reversed(path):
             self._show(token, tree)
 
-    def stood(self, parent: int) -> None:
-        """Another child of a node is the one last stood on."""
+    def visited(self, parent: int) -> None:
+        """Another child of a node was visited last."""
         self._displaced.pop(parent, None)
 
     # ---- one node ---------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Marks:
             self._settle(token.parent, tree)
 
     def _settle(self, parent: int, tree: Tree) -> None:
-        """Let the latest child be one that is shown: the one last stood on, or else the newest."""
+        """Let the latest child be one that is shown: the one visited last, or else the newest."""
         if parent not in self._displaced:
             return
         siblings, latest = tree.children.get(parent), self._displaced[parent]

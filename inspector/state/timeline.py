@@ -1,4 +1,4 @@
-"""What is on show: the tokens of the current path, the slot the person looks at, and what follows from them.
+"""What is shown: the tokens of the current path, the selected slot, and what follows from them.
 
 A path of n tokens has n + 1 slots: slot i < n is token i, slot n is the token to come. Every panel shows the
 selected slot, from records that were handed out already: looking never asks the engine.
@@ -15,7 +15,7 @@ from engine import records
 from engine.records import Distribution, PromptToken, Step, WhatIfStep
 from engine.settings import Settings
 from engine.timing import Tpot, tpot
-from inspector.state.beams import Beaming
+from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT, Branches, token
 from inspector.state.marks import Marks
 
@@ -30,26 +30,26 @@ class Phase(Enum):
     """A model is there, a prompt isn't."""
     PREFILL = "prefill"
     READY = "ready"
-    """Standing at a node: a step may be asked for."""
+    """At a node: a step may be requested."""
     RUNNING = "running"
     RETURNING = "returning"
-    """A recording is on show, and on its way to be gone on with live."""
+    """A recording is shown while a live session is being restored from it."""
     FAILED = "failed"
     """The model could not be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageExplanation:
-    """What the engine told of the sampler's work on one distribution."""
+    """The engine's explanation of the sampler's work on one distribution."""
 
     of: Distribution
-    """The distribution on show that was asked about."""
+    """The distribution shown that the request was for."""
     settings: Settings | None
-    """Those it was told for; None where it isn't known with which ones it was made."""
+    """The sampler settings that it explains; None where they aren't known."""
     explained: records.Explained | None
-    """None where it could not be told."""
+    """None where the engine could not explain it."""
     failure: records.Failure | None = None
-    """Why it could not be told."""
+    """Why it could not."""
 
 
 @dataclass(slots=True)
@@ -83,11 +83,11 @@ class Timeline:
     running: bool = False
     load_failure: records.Failure | None = None
     recorded: bool = False
-    """What is on show was recorded: no engine stands behind it."""
+    """What is shown was recorded: there is no engine."""
     returning: str = ""
-    """How far the way from a recording to a live session is; empty where nobody is on it."""
+    """Progress of restoring a live session from a recording; empty where none is restored."""
     last_explanation: StageExplanation | None = None
-    """How the sampler came to what is on show, or was a moment ago."""
+    """How the sampler came to what is shown, or was a moment ago."""
     trial: Trial | None = None
     """Settings that are tried, None while there are none."""
     trials: int = 0
@@ -105,7 +105,7 @@ class Timeline:
     """The KV cache at the tip."""
     memory: records.Memory | None = None
 
-    beams: Beaming = field(default_factory=Beaming)
+    beams: BeamHistory = field(default_factory=BeamHistory)
     """Every token that a beam reached, and the last beam search."""
 
     nodes: dict[int, Item] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Timeline:
     children: dict[int, list[int]] = field(default_factory=dict)
     """Nodes after a node, oldest first; deleted ones are not among them."""
     latest: dict[int, int] = field(default_factory=dict)
-    """The child that was last stood on, by node; where that is deleted, the newest that isn't."""
+    """The child visited last, by node; where that is deleted, the newest that isn't."""
     left: dict[int, int] = field(default_factory=dict)
     """First nodes of what was left for another branch; the one left last has the largest number."""
     branches: Branches = field(default_factory=Branches)
@@ -122,7 +122,7 @@ class Timeline:
 
     _slot: int | None = None
 
-    # ---- where the person looks -------------------------------------------------------------
+    # ---- the selected slot ------------------------------------------------------------------
 
     @property
     def slot(self) -> int:
@@ -135,15 +135,15 @@ class Timeline:
         return self._slot is None or self._slot >= len(self.items)
 
     def select(self, slot: int | None) -> None:
-        """Look at a slot; None or one past the end follows the tip."""
+        """Select a slot; None or one past the end follows the tip."""
         self._slot = None if slot is None or slot >= len(self.items) else max(0, slot)
 
     def walk(self, by: int) -> None:
-        """Look at the token so many slots away, as far as the path goes."""
+        """Select the slot `by` slots away, as far as the path goes."""
         self.select(max(0, self.slot + by))
 
     def expect(self, slot: int) -> None:
-        """Look at a slot of the path that a move is about to bring; until then, and without it, follow the tip."""
+        """Select a slot of the path that a move is about to bring; until then, and without it, follow the tip."""
         self._slot = slot
 
     @property
@@ -176,7 +176,7 @@ class Timeline:
 
     @property
     def taken(self) -> int | None:
-        """Token id that stands in the selected slot, or that a step would put there."""
+        """Token id of the selected slot, or the one that a step would put there."""
         if self.following:
             return self.next.picked if self.next else None
         item = self.selected
@@ -227,7 +227,7 @@ class Timeline:
     def other(self, item: Item) -> WhatIfStep | None:
         """What the settings that are tried would have picked in a step's place, where that is another token.
 
-        A token that was chosen by hand stands there whatever the settings are.
+        A token that was chosen by hand doesn't depend on the settings.
         """
         if self.trial is None or not isinstance(item, Step) or item.origin not in ("sampled", "greedy"):
             return None
@@ -235,7 +235,7 @@ class Timeline:
         return answer if answer is not None and not answer.same else None
 
     def siblings(self, slot: int) -> list[int]:
-        """Nodes that stand where the token of a slot stands, itself included, oldest first."""
+        """The token of a slot and its siblings, as nodes, oldest first."""
         if not 0 <= slot < len(self.items):
             return []
         return self.children.get(self.parent[self.items[slot].node], [])
@@ -248,14 +248,14 @@ class Timeline:
 
     def path(self, node: int) -> list[Item]:
         """The tokens from the root to a node."""
-        found: list[Item] = []
+        path: list[Item] = []
         while node != ROOT:
-            found.append(self.nodes[node])
+            path.append(self.nodes[node])
             node = self.parent[node]
-        return found[::-1]
+        return path[::-1]
 
     def visit(self, node: int) -> None:
-        """Show the path to a token as it was told when it came; for what was recorded, where nothing moves."""
+        """Show the path to a token with its readings as recorded; for a recording, where no engine moves."""
         item, self.moved, self.next, self.kv = self.nodes[node], None, None, None
         if isinstance(item, Step):
             self.next, self.kv, self.memory = item.next, item.kv, item.memory
@@ -292,9 +292,9 @@ class Timeline:
             case records.Restored():
                 self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
             case records.BeamStep(live=live, finished=finished, greedy=greedy):
-                self._grow([each.node for each in (*live, *finished, greedy) if each is not None])
+                self._grow([beam.node for beam in (*live, *finished, greedy) if beam is not None])
             case records.BeamEnded(ranking=ranking, greedy=greedy):
-                self._grow([each.node for each in (*ranking, greedy)])
+                self._grow([beam.node for beam in (*ranking, greedy)])
             case records.Marked() | records.Deleted() | records.Undeleted():
                 self.marks.apply(record, self)
             case records.Finished():
@@ -344,7 +344,7 @@ class Timeline:
             self._rebuild(record.node)
 
     def _grow(self, nodes: Sequence[int]) -> None:
-        """Take in tokens that beams reached, and that nobody stood on yet."""
+        """Take in tokens that beams reached and that were never visited."""
         for node in nodes:
             if (beam := self.beams.nodes.get(node)) is not None:
                 self.marks.grown(token(beam, beam.parent), self)
@@ -354,7 +354,7 @@ class Timeline:
         if (parted := shared(before, self.items)) < len(before):
             self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in self.items:
-            self._stand(self.parent[item.node], item.node)
+            self._mark_latest(self.parent[item.node], item.node)
         self.generation += 1
 
     def _add(self, item: Item, node: int, parent: int) -> None:
@@ -365,11 +365,11 @@ class Timeline:
             insort(self.children.setdefault(parent, []), node)
         self.nodes[node] = item
         self.branches.add(token(item, parent))
-        self._stand(parent, node)
+        self._mark_latest(parent, node)
 
-    def _stand(self, parent: int, child: int) -> None:
+    def _mark_latest(self, parent: int, child: int) -> None:
         self.latest[parent] = child
-        self.marks.stood(parent)
+        self.marks.visited(parent)
 
 
 def shared(one: Sequence[Item], other: Sequence[Item]) -> int:

@@ -1,1 +1,1 @@
-"""One folder for each thing that a person opens; no tool imports another."""
+"""One folder for each thing that the user opens; no tool imports another."""

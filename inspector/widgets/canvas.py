@@ -38,11 +38,11 @@ def is_dark(app: App[object]) -> bool:
     return app.current_theme.dark
 
 
-def waiting(timeline: Timeline | None, empty: str) -> tuple[str, str]:
+def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
     """Why there is nothing to show, and what to do about it.
 
     Args:
-        timeline: What is on show.
+        timeline: What is shown.
         empty: What comes here once there is something, as a sentence.
 
     Returns:
@@ -76,7 +76,7 @@ def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A text in lines of so many cells at most, broken at blanks; a longer word stays whole."""
+    """A text in lines of `width` cells at most, broken at blanks; a longer word stays whole."""
     lines = [""]
     for word in text.split(" "):  # not at a no-break space
         if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > width:
@@ -96,11 +96,11 @@ class Canvas(Inked):
         self._titles: tuple[Content | None, Content | None] = (None, None)
 
     def draw(self, width: int, height: int) -> list[Row]:
-        """The rows from the top, each at most so wide; what is missing stays blank."""
+        """The rows from the top, each at most `width` cells wide; missing rows stay blank."""
         raise NotImplementedError
 
     def show(self, timeline: Timeline) -> None:
-        """Show the timeline as it is now."""
+        """Show the timeline's present state."""
         self.timeline = timeline
         self.redraw()
 
@@ -119,9 +119,9 @@ class Canvas(Inked):
     def title(self, title: Content | None = None, subtitle: Content | None = None) -> None:
         """Set the texts in the frame, where they differ."""
         before, self._titles = self._titles, (title, subtitle)
-        if not same(before[0], title):
+        if not looks_same(before[0], title):
             self.border_title = title
-        if not same(before[1], subtitle):
+        if not looks_same(before[1], subtitle):
             self.border_subtitle = subtitle
 
     def data(self, level: float = 0.5) -> Style:
@@ -150,16 +150,16 @@ class Canvas(Inked):
         base = self.rich_style
         rows = self.draw(width, height)[:height]
         rows += [[] for _ in range(height - len(rows))]
-        return [lay(row, width, base) for row in rows]
+        return [strip_of(row, width, base) for row in rows]
 
 
-def same(one: Content | None, other: Content | None) -> bool:
+def looks_same(one: Content | None, other: Content | None) -> bool:
     """Whether two titles look the same: `==` on `Content` compares the text alone."""
     return one is other or (one is not None and other is not None and one.is_same(other))
 
 
-def lay(row: Row, width: int, base: Style) -> Strip:
-    """A row as a strip of exactly so many cells, on the ground it stands on; `…` tells where it was cut.
+def strip_of(row: Row, width: int, base: Style) -> Strip:
+    """A row as a strip of exactly `width` cells, on the base style's ground; `…` marks where it was cut.
 
     Neighbours of one style are joined: a chart has a segment a column, and each costs the paint that follows.
     """

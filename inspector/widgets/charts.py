@@ -18,7 +18,7 @@ def bar(share: float, cells: int) -> str:
         cells: The full length.
 
     Returns:
-        A text of exactly so many cells.
+        A text of exactly `cells` cells.
     """
     eighths = min(8 * cells, max(0, round(share * 8 * cells)))
     if share > 0 and cells > 0:
@@ -40,11 +40,6 @@ def area(values: Sequence[float | None], height: int, top: float) -> list[str]:
     """
     levels = [_eighths(value, height, top) for value in values]
     return ["".join(HEIGHTS[_clamp(level - 8 * row)] for level in levels) for row in reversed(range(height))]
-
-
-def sparkline(values: Sequence[float | None], top: float) -> str:
-    """An area of one line."""
-    return area(values, 1, top)[0]
 
 
 def stairs(used: Sequence[float], allocated: Sequence[float], height: int) -> list[str]:
@@ -79,7 +74,7 @@ def axis(first: str, last: str, cells: int, name: str = "") -> str:
         name: Between them, where there is room.
 
     Returns:
-        A text of so many cells; empty where both ends don't fit.
+        A text of `cells` cells; empty where both ends don't fit.
     """
     room = cells - len(first) - len(last)
     if room < 1:
@@ -109,14 +104,14 @@ def shares(parts: Sequence[float], cells: int) -> list[int]:
 
 
 def sample(length: int, columns: int) -> list[int]:
-    """Which of so many values stand in a chart of so many columns: all, or evenly spaced with the last."""
+    """Which of `length` values a chart of `columns` columns shows: all, or evenly spaced with the last."""
     if length <= columns:
         return list(range(length))
     return [((column + 1) * length - 1) // columns for column in range(columns)]
 
 
 def window(length: int, columns: int, around: int) -> range:
-    """Which values a chart of so many columns shows: the last ones, unless the one looked at is earlier."""
+    """Which values a chart of `columns` columns shows: the last ones, unless the selected one is earlier."""
     first = max(0, length - columns)
     if around < first:
         first = max(0, around - columns // 2)

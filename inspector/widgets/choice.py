@@ -1,4 +1,4 @@
-"""A choice of a few words on one line; what is chosen is told by a mark and not by colour alone."""
+"""A choice of a few words on one line; a mark shows what is chosen, not colour alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Choice(Widget, can_focus=True):
     """One of several labels.
 
     Args:
-        labels: In the order in which they stand.
+        labels: In display order.
         chosen: Place of the one that is chosen at first.
         id: Of the widget.
     """
@@ -47,7 +47,7 @@ class Choice(Widget, can_focus=True):
         self.set_reactive(Choice.chosen, chosen)
 
     def watch_chosen(self) -> None:
-        """Tell the dialog."""
+        """Notify the dialog."""
         self.post_message(self.Changed(self))
 
     def action_turn(self, by: int) -> None:

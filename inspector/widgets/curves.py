@@ -29,7 +29,7 @@ def curves(series: Sequence[Sequence[float]], width: int, height: int, top: floa
         series: Of equal length, not below zero.
         width: Cells.
         height: Cells.
-        top: The value that stands at the upper edge.
+        top: The value at the upper edge.
 
     Returns:
         The lines, the highest first, each of `width` cells.
@@ -57,15 +57,15 @@ def binned(values: Sequence[float], columns: int) -> list[float]:
 
 def _dots(values: Sequence[float], rows: int, top: float) -> list[tuple[int, int]]:
     """Column and row (from the top) of every dot, neighbours joined."""
-    found, before = [], None
+    dots, before = [], None
     for column, value in enumerate(values):
         share = min(1.0, max(0.0, value / top)) if top > 0 else 0.0
         row = rows - 1 - round(share * (rows - 1))
         # the upright part of a stair belongs to the column where it is reached
         start = row if before is None else before + (row > before) - (row < before)
-        found += [(column, each) for each in range(min(start, row), max(start, row) + 1)]
+        dots += [(column, dot) for dot in range(min(start, row), max(start, row) + 1)]
         before = row
-    return found
+    return dots
 
 
 def round_top(value: float) -> float:

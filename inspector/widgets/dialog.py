@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class Dialog(ModalScreen[Result]):
-    """A dialog: subclasses give a title and a body, and say what applying means."""
+    """A dialog: subclasses give a title and a body, and define what applying does."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Leave", tooltip="Leave without a change."),
@@ -68,7 +68,7 @@ class Dialog(ModalScreen[Result]):
 
 
 class Remark(Static):
-    """One remark under or beside a field: help while all is well, what is wrong otherwise."""
+    """One remark under or next to a field: help while all is well, what is wrong otherwise."""
 
     def __init__(self, text: str = "", id: str | None = None) -> None:
         super().__init__(Content(text), id=id, classes="remark")

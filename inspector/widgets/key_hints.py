@@ -12,7 +12,7 @@ KeyHint = tuple[str, str, int]
 
 
 def key_hints(width: int, hints: Sequence[KeyHint]) -> Content:
-    """The keys that fit in so many cells, in their order."""
+    """The keys that fit in `width` cells, in their order."""
     kept = list(hints)
     while kept and sum(cell_len(f"{key} {word}") + 2 for key, word, _ in kept) - 2 > width:
         kept.remove(min(kept, key=lambda hint: hint[2]))

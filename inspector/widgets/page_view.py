@@ -10,13 +10,13 @@ from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.inks import panel_css
 
 Page = Callable[[Canvas, int, int], list[Row]]
-"""Rows on a canvas of so many cells and lines."""
+"""Rows on a canvas, for its width in cells and its height in lines."""
 
 
-class CostView(Canvas, can_focus=True):
+class PageView(Canvas, can_focus=True):
     """Shows one page."""
 
-    DEFAULT_CSS = panel_css("CostView")
+    DEFAULT_CSS = panel_css("PageView")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -37,7 +37,7 @@ class CostView(Canvas, can_focus=True):
         self.redraw()
 
     def move(self, by: int) -> None:
-        """Scroll by so many lines."""
+        """Scroll by `by` lines."""
         self._top = max(0, self._top + by)
         self.redraw()
 

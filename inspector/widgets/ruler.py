@@ -21,7 +21,7 @@ _FRAME = 2
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one token holds of the bar."""
+    """One token's part of the bar."""
 
     label: str
     start: float
@@ -34,17 +34,17 @@ def shares(distribution: Distribution) -> list[Share]:
     drawable = sorted(
         (c for c in distribution.candidates if c.sampler_prob > 0), key=lambda c: -c.sampler_prob
     )
-    found, start = [], 0.0
+    laid, start = [], 0.0
     for candidate in drawable:
         end = start + candidate.sampler_prob
         label = token_label(candidate.text, candidate.raw)
-        found.append(Share(label, start, end, candidate.id == distribution.picked))
+        laid.append(Share(label, start, end, candidate.id == distribution.picked))
         start = end
-    return found
+    return laid
 
 
 def places(distribution: Distribution) -> tuple[str, str, str]:
-    """Draw, start and end of the share it fell on, with as many decimals as tell them apart: 3 to 9."""
+    """Draw, start and end of the share it fell on, with enough decimals to distinguish them: 3 to 9."""
     values = (distribution.draw or 0.0, distribution.draw_from or 0.0, distribution.draw_to or 0.0)
     for digits in range(3, 10):
         # cut off rather than rounded: a draw never seems to be where its share ends
@@ -59,7 +59,7 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
 
     Args:
         distribution: What was drawn from.
-        width: Cells at hand.
+        width: Cells available.
         inks: Named styles: `muted`, `accent`, `strong`, `faint`, `data`, `other`.
     """
     cells = width - _FRAME
@@ -75,7 +75,7 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
 
 
 def _placed(distribution: Distribution) -> list[Share]:
-    """The shares, the picked one exactly where the engine says that it is."""
+    """The shares, the picked one exactly where the engine reports it."""
     low, high = distribution.draw_from or 0.0, distribution.draw_to or 0.0
     return [Share(share.label, low, high, True) if share.picked else share for share in shares(distribution)]
 
@@ -110,15 +110,15 @@ def _bar(parts: Sequence[Share], at: int, cells: int, inks: Mapping[str, Style])
 
 def _owners(parts: Sequence[Share], cells: int) -> list[int | None]:
     """For each cell the share that holds its middle; None for what is no candidate."""
-    found: list[int | None] = []
+    owners: list[int | None] = []
     index = 0
     for cell in range(cells):
         middle = (cell + 0.5) / cells
         while index < len(parts) and parts[index].end <= middle:
             index += 1
         inside = index < len(parts) and parts[index].start <= middle
-        found.append(index if inside else None)
-    return found
+        owners.append(index if inside else None)
+    return owners
 
 
 def _names(parts: Sequence[Share], cells: int, inks: Mapping[str, Style]) -> list[Segment]:
@@ -135,7 +135,7 @@ def _names(parts: Sequence[Share], cells: int, inks: Mapping[str, Style]) -> lis
             continue
         if all(start + size < low or start > high for low, high, _ in taken):
             taken.append((start, start + size, part))
-    return _laid(sorted(taken, key=lambda each: each[0]), inks)
+    return _laid(sorted(taken, key=lambda name: name[0]), inks)
 
 
 def _laid(taken: Sequence[tuple[int, int, Share]], inks: Mapping[str, Style]) -> list[Segment]:

@@ -1,4 +1,4 @@
-"""The net under `visible()`: text that a person edits, and whatever else is drawn, obeyed by no terminal."""
+"""The net under `visible()`: a terminal obeys nothing in edited text, nor in anything else drawn."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ControlFilter(LineFilter):
 
 
 def _harmless(text: str) -> str:
-    return _OBEYED.sub(lambda found: UNKNOWN * cell_len(found[0]), text)
+    return _OBEYED.sub(lambda match: UNKNOWN * cell_len(match[0]), text)
 
 
 class _Editable(Highlighter):

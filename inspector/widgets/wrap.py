@@ -1,4 +1,4 @@
-"""Tokens laid out in lines: appending touches the last lines only, whatever stands above them.
+"""Tokens laid out in lines: appending touches the last lines only, however many are above them.
 
 Words stay whole where they fit a line. A token is one piece, or several where it holds line breaks or is wider
 than the line. One more column than the given width is used by what may hang over: `↵` and the caret.
@@ -17,7 +17,7 @@ _NOWHERE = -1
 
 
 class TextPiece(NamedTuple):
-    """What of a token stands in one line."""
+    """The part of a token in one line."""
 
     slot: int
     text: str
@@ -25,7 +25,7 @@ class TextPiece(NamedTuple):
     opens: bool
     """Whether a line may break before it."""
     mark: bool = False
-    """True for what is drawn beside the tokens and isn't text: left out of a copy."""
+    """True for what is drawn next to the tokens and isn't text: left out of a copy."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class WrappedLine:
     hard: bool = False
     """A newline of the text ends it."""
     gap: bool = False
-    """The space before its first word stands in no column: a soft line doesn't begin with it."""
+    """The space before its first word is not drawn: a soft line doesn't begin with it."""
 
     def add(self, piece: TextPiece) -> None:
         self.pieces.append(piece if self.pieces else piece._replace(opens=True))
@@ -121,7 +121,7 @@ class Wrap:
             self.line_of[piece.slot] = len(self.lines) - 1
 
     def _opens(self, text: str) -> bool:
-        """Whether a line may break before a text: at a space, and beside a wide character."""
+        """Whether a line may break before a text: at a space, and next to a wide character."""
         pieces = self.lines[-1].pieces
         if pieces and pieces[-1].mark:
             return False

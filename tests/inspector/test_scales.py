@@ -106,8 +106,3 @@ def test_heat_can_be_read_and_gets_further_from_the_ground(dark: bool) -> None:
 def test_bars_stand_out_from_the_ground(dark: bool) -> None:
     ground = (18, 18, 18) if dark else (224, 224, 224)
     assert all(contrast(scales.colour(level / 10, dark), ground) >= 2.2 for level in range(11))
-
-
-@given(st.floats(0, 1))
-def test_glyphs_rise_with_the_share(share: float) -> None:
-    assert scales.GLYPHS.index(scales.glyph(share)) == min(7, int(share * 8))

@@ -15,7 +15,7 @@ from inspector.cli.writers.jsonl import Json, JsonLines
 from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import pad, visible
 from inspector.scales import milliseconds
-from inspector.tools.beams.view import endings
+from inspector.tools.beams.entries import endings
 
 TABLE = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}\n"
 FIGURES = ("model", "prompt", "first token")
@@ -89,10 +89,10 @@ class BeamLines(JsonLines):
 def ending(search: SearchResult) -> Json:
     """The whole search."""
     opened, end = search.opened, search.end
-    asked = ("width", "length_penalty", "early_stopping", "max_tokens", "note")
+    settings = ("width", "length_penalty", "early_stopping", "max_tokens", "note")
     ranking = [
-        {"rank": rank, "greedy": search.is_greedy(each), **asdict(each)}
-        for rank, each in enumerate(search.ranking, 1)
+        {"rank": rank, "greedy": search.is_greedy(hypothesis), **asdict(hypothesis)}
+        for rank, hypothesis in enumerate(search.ranking, 1)
     ]
     return {
         "event": "beam_end",
@@ -102,7 +102,7 @@ def ending(search: SearchResult) -> Json:
         "left": [asdict(beam) for beam in end.left] if end else [],
         "steps": end.steps if end else search.step.step if search.step else 0,
         "ms": end.ms if end else None,
-        **{name: getattr(opened, name) if opened else None for name in asked},
+        **{name: getattr(opened, name) if opened else None for name in settings},
     }
 
 
@@ -138,21 +138,21 @@ class BeamReport(PlainText):
 def table(search: SearchResult) -> str:
     """The ranking, best first, greedy marked in it or below it; empty where nothing is finished."""
     rows = [
-        (f"{rank} greedy" if search.is_greedy(each) else str(rank), each)
-        for rank, each in enumerate(search.ranking, 1)
+        (f"{rank} greedy" if search.is_greedy(hypothesis) else str(rank), hypothesis)
+        for rank, hypothesis in enumerate(search.ranking, 1)
     ]
     if search.end is not None and not any(map(search.is_greedy, search.ranking)):
         rows.append(("greedy", search.end.greedy))
-    ends = endings([each for _, each in rows])
+    ends = endings([hypothesis for _, hypothesis in rows])
     wide = max([len("length"), *map(cell_len, ends)])
     head = TABLE.format("rank", "score", "logprob", "tokens", "ends", "text", wide=wide)
-    lines = [_row(rank, each, end, wide) for (rank, each), end in zip(rows, ends, strict=True)]
+    lines = [_row(rank, hypothesis, end, wide) for (rank, hypothesis), end in zip(rows, ends, strict=True)]
     return head + "".join(lines) if rows else ""
 
 
-def _row(rank: str, each: records.Hypothesis, end: str, wide: int) -> str:
-    numbers = f"{each.score:.4f}", f"{each.logprob:.3f}", each.length
-    return TABLE.format(rank, *numbers, pad(end, wide), visible(each.text), wide=wide)
+def _row(rank: str, hypothesis: records.Hypothesis, end: str, wide: int) -> str:
+    numbers = f"{hypothesis.score:.4f}", f"{hypothesis.logprob:.3f}", hypothesis.length
+    return TABLE.format(rank, *numbers, pad(end, wide), visible(hypothesis.text), wide=wide)
 
 
 def _cost(search: SearchResult) -> str:

@@ -60,8 +60,8 @@ def as_object(swept: Swept) -> dict[str, object]:
             "sweep": point.sweep,
             "at": point.at,
             "figures": [
-                {"name": each.name, "unit": each.unit, "median": each.median, "values": list(each.values)}
-                for each in point.figures
+                {"name": f.name, "unit": f.unit, "median": f.median, "values": list(f.values)}
+                for f in point.figures
             ],
         }
         for point in swept.points

@@ -153,17 +153,17 @@ def step(record: records.Step) -> Json:
 def _candidates(candidates: Sequence[records.Candidate]) -> list[Json]:
     return [
         {
-            "id": each.id,
-            "text": each.text,
-            "raw": each.raw.hex(),
-            "special": each.special,
-            "logprob": number(each.logprob),
-            "prob": number(each.prob),
-            "rank": each.rank,
-            "sampler_prob": number(each.sampler_prob),
-            "cut_by": each.cut_by,
+            "id": candidate.id,
+            "text": candidate.text,
+            "raw": candidate.raw.hex(),
+            "special": candidate.special,
+            "logprob": number(candidate.logprob),
+            "prob": number(candidate.prob),
+            "rank": candidate.rank,
+            "sampler_prob": number(candidate.sampler_prob),
+            "cut_by": candidate.cut_by,
         }
-        for each in candidates
+        for candidate in candidates
     ]
 
 

@@ -20,7 +20,7 @@ class PlainText:
     """Streams the text and sums up.
 
     Args:
-        out: Receives the text: as it is where it is a pipe or a file, made visible where it is a terminal.
+        out: Receives the text: unchanged where it is a pipe or a file, made visible where it is a terminal.
         err: Receives the progress, where it is a terminal, and the summary.
         request: Its seed and its notes are part of the summary.
     """

@@ -144,13 +144,14 @@ def token_event(token: PromptToken) -> Json:
         "event": "token",
         **prompt_token(token),
         "surprisal_bits": number(surprisal),
-        "candidates": [_candidate(each) for each in token.candidates],
+        "candidates": [_candidate(candidate) for candidate in token.candidates],
     }
 
 
-def _candidate(each: records.Candidate) -> Json:
-    raw, logprob = each.raw.hex(), number(each.logprob)
-    return {"id": each.id, "text": each.text, "raw": raw, "logprob": logprob, "rank": each.rank}
+def _candidate(candidate: records.Candidate) -> Json:
+
+    raw, logprob, rank = candidate.raw.hex(), number(candidate.logprob), candidate.rank
+    return {"id": candidate.id, "text": candidate.text, "raw": raw, "logprob": logprob, "rank": rank}
 
 
 def score_event(score: Score) -> Json:

@@ -51,7 +51,7 @@ class HelpDialog(Dialog[None]):
 
     @on(TabbedContent.TabActivated)
     def _fill(self, message: TabbedContent.TabActivated) -> None:
-        """Lay a page out when it is first looked at: one in Markdown takes a good part of a second."""
+        """Lay a page out when it is first shown: one in Markdown takes a good part of a second."""
         name = (message.pane.id or "").removeprefix("help-")
         place = self.query_one(f"#page-{name}", VerticalScroll)
         if not place.children:

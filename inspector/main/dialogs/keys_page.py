@@ -30,7 +30,7 @@ class KeysPage(Static):
         return Content("\n").join(self._lines(self.content_size.width))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many lines as it takes at this width."""
+        """As many lines as it needs at this width."""
         return sum(1 for _ in self._lines(width))
 
     def _lines(self, width: int) -> Iterator[Content]:
@@ -65,8 +65,8 @@ def _inline(text: str) -> Content:
     return Content.assemble(
         *(
             (piece, style)
-            for found in _PIECES.findall(text)
-            for piece, style in zip(found, styles, strict=True)
+            for pieces in _PIECES.findall(text)
+            for piece, style in zip(pieces, styles, strict=True)
             if piece
         )
     )

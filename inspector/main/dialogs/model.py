@@ -21,7 +21,7 @@ class ModelDialog(Dialog[LoadSettings]):
     """Asks for a model; everything else that is fixed at loading stays as it was.
 
     Args:
-        load: How the model at hand was loaded.
+        load: How the present model was loaded.
     """
 
     HEADING: ClassVar[str] = "Open a model"

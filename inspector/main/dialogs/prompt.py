@@ -36,7 +36,7 @@ class PromptDialog(Dialog[Draft]):
     """Asks for a prompt.
 
     Args:
-        prompt: What stands in the fields at first.
+        prompt: The initial values of the fields.
         facts: Of the model, None while it loads.
         last: The prompt in the cache, for the token hint.
     """
@@ -50,7 +50,7 @@ class PromptDialog(Dialog[Draft]):
 
     @property
     def templated(self) -> bool:
-        """Whether a chat template can be had, as far as it is known."""
+        """Whether there is a chat template, as far as it is known."""
         return self.facts is None or self.facts.has_chat_template
 
     def body(self) -> Iterable[Widget]:
@@ -101,7 +101,7 @@ class PromptDialog(Dialog[Draft]):
         return hint + ("" if self.templated else " The model has no chat template.")
 
     def typed(self) -> Prompt:
-        """The prompt as it stands in the fields."""
+        """The prompt in the fields."""
         return Prompt(
             self.query_one("#prompt-text", SafeTextArea).text,
             bool(self.query_one("#prompt-mode", Choice).chosen),
@@ -114,7 +114,7 @@ class PromptDialog(Dialog[Draft]):
         self.dismiss(Draft(self.typed(), False))
 
     def action_apply(self) -> None:
-        """Prefill what was typed, or say that there is nothing."""
+        """Prefill what was typed, or report that nothing was."""
         prompt = self.typed()
         if prompt.text:
             self.dismiss(Draft(prompt, True))

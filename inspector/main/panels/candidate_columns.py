@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inspector.main.panels.ahead import ENOUGH, LEAST, MOST
+from inspector.main.panels.lookahead_lines import ENOUGH, LEAST, MOST
 
 MARK, PERCENT, SAMPLER, RANK, ID, JOINT = 3, 8, 9, 7, 8, 9
 """Cells of the columns, their left gap included (the marks have none)."""
@@ -29,7 +29,7 @@ def columns(width: int, sampler: bool) -> CandidateColumns:
     """The columns for a width: the id goes first, then the rank, then what the sampler made of it.
 
     Args:
-        width: Cells at hand.
+        width: Cells available.
         sampler: Whether there is a sampler's column at all.
     """
     extra = {"sampler": SAMPLER if sampler else 0, "rank": RANK, "id": ID}
@@ -45,10 +45,10 @@ def columns(width: int, sampler: bool) -> CandidateColumns:
 
 
 def columns_behind(width: int, sampler: bool) -> CandidateColumns:
-    """The columns where look-ahead stands behind the tokens: its text has room first, then the numbers that are there.
+    """The columns where look-ahead is drawn behind the tokens: its text has room first, then the present numbers.
 
     Args:
-        width: Cells at hand.
+        width: Cells available.
         sampler: Whether there is a sampler's column at all.
     """
     free = width - MARK - PERCENT

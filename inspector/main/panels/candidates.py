@@ -12,7 +12,6 @@ from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector import scales
 from inspector.display import pad, token_label, visible
 from inspector.main.messages import CandidateChosen
-from inspector.main.panels.ahead import LEAST, Form, Ghost, alone, fitted, form, ghost
 from inspector.main.panels.candidate_columns import (
     ID,
     JOINT,
@@ -24,17 +23,26 @@ from inspector.main.panels.candidate_columns import (
     columns,
     columns_behind,
 )
-from inspector.main.panels.draw import draw_line
+from inspector.main.panels.draw_line import draw_line
+from inspector.main.panels.lookahead_lines import (
+    LEAST,
+    LineText,
+    Placement,
+    fill_cells,
+    line_text,
+    own_row,
+    placement,
+)
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.timeline import Item, Phase, Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, waiting
+from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
 
 DIM = Style(bold=False)
 """Of what might come, in a highlighted row too."""
 _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted"}
-"""Why another token stands there than the sampler picked."""
+"""Why the token there is not the one that the sampler picked."""
 
 
 class CandidatesPanel(Canvas, can_focus=True):
@@ -55,7 +63,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 """
 
     highlighted: int = 0
-    """Row that Enter takes; it begins at the token that stands there."""
+    """Row that Enter takes; it begins at the slot's own token."""
     ahead: LookAheadLines | None = None
     """What is known of what might come."""
 
@@ -72,7 +80,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         self._of: object = None
         self._top = 0
         self._places: list[int] = []
-        """The candidate that stands in each row of the panel, from the second row on."""
+        """The candidate in each row of the panel, from the second row on."""
 
     # ---- what is shown ----------------------------------------------------------------------
 
@@ -87,7 +95,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         return wanted(self._rows, self.candidate)
 
     def move(self, delta: int) -> None:
-        """Highlight the row so many below (above if negative), as far as there are any."""
+        """Highlight the row `by` below (above if negative), as far as there are any."""
         self._highlight(max(0, min(len(self._rows) - 1, self.highlighted + delta)))
 
     def highlight(self, id: int) -> None:
@@ -143,11 +151,11 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             self._entitle(timeline)
             reason, advice = _why_empty(timeline)
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
-        kind = form(self.ahead is not None and self.ahead.on, height)
+        kind = placement(self.ahead is not None and self.ahead.on, height)
         self._lay_out(kind, max(1, height - 3))
         self._entitle(timeline)
         distribution, item = timeline.distribution, timeline.selected
-        fit = (columns_behind if kind is Form.BEHIND else columns)(width, distribution is not None)
+        fit = (columns_behind if kind is Placement.BEHIND else columns)(width, distribution is not None)
         rows = [self._head(fit), *self._candidates(kind, fit, width, timeline)]
         if len(rows) < height:
             rows.append(self._others(fit, distribution, item))
@@ -158,9 +166,9 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             rows.append(self._stages(distribution))
         return rows
 
-    def _lay_out(self, kind: Form, room: int) -> None:
-        """Find which candidates stand in the rows between the head and the two lines below."""
-        tall = self._tall() if kind is Form.UNDER else frozenset()
+    def _lay_out(self, kind: Placement, room: int) -> None:
+        """Find which candidates are in the rows between the head and the two lines below."""
+        tall = self._tall() if kind is Placement.UNDER else frozenset()
         self._top = min(self._top, self.highlighted)
         upto = [index for index in range(self._top, self.highlighted + 1) for _ in range(1 + (index in tall))]
         while len(upto) > room and upto[0] < self.highlighted:
@@ -176,24 +184,28 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         ids = {*self.wanted, *known}
         return frozenset(n for n, candidate in enumerate(self._rows) if candidate.id in ids)
 
-    def _candidates(self, kind: Form, fit: CandidateColumns, width: int, timeline: Timeline) -> list[Row]:
-        """The rows of the candidates, and of their lines where those stand under them."""
+    def _candidates(
+        self, kind: Placement, fit: CandidateColumns, width: int, timeline: Timeline
+    ) -> list[Row]:
+        """The rows of the candidates, and of their lines where those are drawn under them."""
         rows: list[Row] = []
         for place, index in enumerate(self._places):
-            line = self._ghost(self._rows[index], timeline)
+            line = self._line_text(self._rows[index], timeline)
             if place and self._places[place - 1] == index:
                 row = self._under(line, width, self._ink(index, timeline.taken))
             else:
-                row = self._row(index, fit, timeline.taken, line if kind is Form.BEHIND else Ghost())
+                behind = line if kind is Placement.BEHIND else LineText()
+                row = self._row(index, fit, timeline.taken, behind)
             rows.append(self._lit(row, width) if index == self.highlighted else row)
         return rows
 
-    def _ghost(self, candidate: Candidate, timeline: Timeline) -> Ghost:
+    def _line_text(self, candidate: Candidate, timeline: Timeline) -> LineText:
         """What is known of what might come after a candidate."""
         if self.ahead is None:
-            return Ghost()
+            return LineText()
         node = timeline.before
-        return ghost(self.ahead.lines(node).get(candidate.id), candidate.id in self.ahead.waited_for(node))
+        waited_for = candidate.id in self.ahead.waited_for(node)
+        return line_text(self.ahead.lines(node).get(candidate.id), waited_for)
 
     def _head(self, fit: CandidateColumns) -> Row:
         long, short = "token, and what greedy decoding would bring", "token, greedy after it"
@@ -211,7 +223,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             return self.rich_style
         return self.ink("muted" if index == self.highlighted or candidate.id == taken else "faint")
 
-    def _row(self, index: int, fit: CandidateColumns, taken: int | None, line: Ghost) -> Row:
+    def _row(self, index: int, fit: CandidateColumns, taken: int | None, line: LineText) -> Row:
         candidate, ink = self._rows[index], self._ink(index, taken)
         cut = candidate.cut_by is not None
         return [
@@ -224,23 +236,23 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         ]
 
     def _words(self, candidate: Candidate, cells: int, ink: Style, line: str) -> Row:
-        """A candidate's text, and dim behind it what might come, in so many cells and one blank."""
+        """A candidate's text, and dim behind it what might come, in `cells` cells and one blank."""
         cut = candidate.cut_by is not None
-        label, blanks = fitted(token_label(candidate.text, candidate.raw), cells)
+        label, blanks = fill_cells(token_label(candidate.text, candidate.raw), cells)
         words = self.ink("special") if candidate.special and not cut else ink
         if not line:
             return [Segment(label, words), Segment(blanks + " ", ink)]
-        behind, blanks = fitted(line, len(blanks))
+        behind, blanks = fill_cells(line, len(blanks))
         return [
-            Segment(label, self.ink("muted") if cut else words),  # so that one is told from the other
+            Segment(label, self.ink("muted") if cut else words),  # to distinguish the two
             Segment(f"{behind}{blanks} ", (ink if cut else self.ink("muted")) + DIM),
         ]
 
-    def _under(self, line: Ghost, width: int, ink: Style) -> Row:
+    def _under(self, line: LineText, width: int, ink: Style) -> Row:
         """What might come after a candidate, in a row of its own."""
         joint = f" joint {line.joint}" if line.joint else ""
         joint = joint if width - MARK - len(joint) >= LEAST else ""
-        text, blanks = fitted(alone(line.text), width - MARK - len(joint))
+        text, blanks = fill_cells(own_row(line.text), width - MARK - len(joint))
         ink = ink if ink != self.rich_style else self.ink("muted")
         return [Segment(" " * MARK), Segment(text + blanks + joint, ink + DIM)]
 
@@ -312,8 +324,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         note = visible(self.ahead.note(timeline.before)) if self.ahead else ""
         if distribution is None:
             entropy = item.entropy_bits if isinstance(item, PromptToken) else None
-            found = f" · {scales.bits(entropy)} bits expected" if entropy is not None else ""
-            self.title(Content(f"Prompt token {timeline.slot + 1}{found}"), Content(note) if note else None)
+            extra = f" · {scales.bits(entropy)} bits expected" if entropy is not None else ""
+            self.title(Content(f"Prompt token {timeline.slot + 1}{extra}"), Content(note) if note else None)
             return
         name = (
             f"Step {item.index + 1}{_BY_HAND.get(item.origin, '')}"
@@ -332,24 +344,24 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 
 
 def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
-    """The candidates of the selected slot, and the token that stands there where it is not among them."""
-    found, item = timeline.candidates, timeline.selected
-    if not found or item is None or any(candidate.id == item.id for candidate in found):
-        return found
+    """The candidates of the selected slot, and its own token where that is not among them."""
+    candidates, item = timeline.candidates, timeline.selected
+    if not candidates or item is None or any(candidate.id == item.id for candidate in candidates):
+        return candidates
     if item.prob is None or item.logprob is None or item.rank is None:
-        return found
+        return candidates
     sampler = item.sampler_prob if isinstance(item, Step) else item.prob
     own = Candidate(
         item.id, item.text, item.raw, item.special, item.logprob, item.prob, item.rank, sampler, None
     )
-    return (*found, own)
+    return (*candidates, own)
 
 
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
     if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
-        return waiting(timeline, "The candidates for each token appear here.")
+        return why_empty(timeline, "The candidates for each token appear here.")
     if timeline.following:
-        return waiting(timeline, "The candidates for the first token appear here.")
+        return why_empty(timeline, "The candidates for the first token appear here.")
     if timeline.slot == 0:
         return (
             "This is the first token: the model had nothing to expect it from.",

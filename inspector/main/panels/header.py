@@ -162,9 +162,9 @@ Which model, what it is doing, how much of its context window is used, and how i
 
 def _filters(settings: Settings) -> list[str]:
     """The filters that are on."""
-    found = [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
-    found += [f"min-p {settings.min_p:g}"] if settings.min_p > 0 else []
-    return found + ([f"top-k {settings.top_k}"] if settings.top_k > 0 else [])
+    filters = [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
+    filters += [f"min-p {settings.min_p:g}"] if settings.min_p > 0 else []
+    return filters + ([f"top-k {settings.top_k}"] if settings.top_k > 0 else [])
 
 
 def _type(facts: ModelFacts) -> str:

@@ -13,17 +13,17 @@ from textual.content import Content
 from engine.records import KVGroup, KVReading, Moved, Step
 from inspector import scales
 from inspector.display import visible
-from inspector.main.panels.kv_depth import layers_of, machine_memory, told
+from inspector.main.panels.kv_facts import kv_facts, layers_of, machine_memory
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, waiting
+from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import FREE, axis, bar, sample, stairs
-from inspector.widgets.facts import NAME, fact_rows
+from inspector.widgets.fact_table import NAME, fact_rows
 from inspector.widgets.inks import panel_css
 
 _MOST_CHART = 6
 """Lines that the chart of the growth takes at most."""
 _DEEP = (56, 15)
-"""Cells and lines from which on the panel tells all that it knows."""
+"""Cells and lines from which on the panel shows all that it knows."""
 _LEAST_CHART = 3
 _TALLEST = 20
 """Lines of a large chart at most."""
@@ -63,7 +63,9 @@ how large the cache is when the context window is full, and what branches share.
         kv = reading_at(timeline) if timeline is not None else None
         self._entitle(timeline, kv)
         if timeline is None or kv is None or not kv.offset:
-            reason, advice = _without(kv) or waiting(timeline, "Tokens, bytes and their growth appear here.")
+            reason, advice = _without(kv) or why_empty(
+                timeline, "Tokens, bytes and their growth appear here."
+            )
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, kv, width, height)
@@ -87,8 +89,8 @@ how large the cache is when the context window is full, and what branches share.
             Segment(" used  ", muted), Segment(f"{FREE} ", muted),
             Segment(scales.size(kv.allocated_bytes), self.ink("strong")), Segment(" allocated", muted),
         ]  # fmt: skip
-        each = timeline.facts.kv_bytes_per_token if timeline.facts else None
-        return [*row, Segment(f"  {scales.size(each)} a token", muted)] if each else row
+        per_token = timeline.facts.kv_bytes_per_token if timeline.facts else None
+        return [*row, Segment(f"  {scales.size(per_token)} a token", muted)] if per_token else row
 
     # ---- with room --------------------------------------------------------------------------
 
@@ -97,7 +99,7 @@ how large the cache is when the context window is full, and what branches share.
         muted = self.ink("muted")
         groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
         bill = self._bill(timeline.moved, width) if timeline.moved and timeline.following else []
-        facts = fact_rows(told(timeline, kv, self._machine), width, muted, self.rich_style)
+        facts = fact_rows(kv_facts(timeline, kv, self._machine), width, muted, self.rich_style)
         more = fact_rows(
             [("", "Q compares 16, 8 and 4 bits · z races against no cache")], width, muted, muted
         )
@@ -116,11 +118,11 @@ how large the cache is when the context window is full, and what branches share.
         """A kind with its layers, how full each of them is, and all of them together."""
         layers = len(group.layers)
         muted, share = self.ink("muted"), group.used_bytes / max(1, group.allocated_bytes)
-        each = f"{scales.size(group.used_bytes)} of {scales.size(group.allocated_bytes)}"
+        per_layer = f"{scales.size(group.used_bytes)} of {scales.size(group.allocated_bytes)}"
         every = f" × {layers} = {scales.size(layers * group.used_bytes)}" if layers > 1 else ""
         row = [
             Segment(group.kind.ljust(NAME)), Segment(bar(share, 12), self.ink("track") + self.data()),
-            Segment(f"  {each}{every}", self.rich_style), Segment(f"  {self._held(group)}", muted),
+            Segment(f"  {per_layer}{every}", self.rich_style), Segment(f"  {self._held(group)}", muted),
         ]  # fmt: skip
         names = Segment(layers_of(group), muted)
         if Segment.get_line_length(row) + 2 + names.cell_length <= width:
@@ -138,7 +140,7 @@ how large the cache is when the context window is full, and what branches share.
         """Used bytes over the tokens of the path, on the stairs of what was allocated.
 
         Args:
-            timeline: What is on show.
+            timeline: What is shown.
             width: Cells.
             height: Lines.
             widest: Columns that a token takes at most, where there is room.
@@ -175,9 +177,9 @@ how large the cache is when the context window is full, and what branches share.
 
     def _group(self, group: KVGroup) -> Row:
         layers = f"{len(group.layers)} layer" + ("s" if len(group.layers) != 1 else "")
-        each = f"{layers} × {self._held(group)}"
+        held = f"{layers} × {self._held(group)}"
         sizes = f"{scales.size(group.used_bytes)} / {scales.size(group.allocated_bytes)}"
-        return [Segment(group.kind.ljust(10)), Segment(f"{each:<24}  {sizes}", self.ink("muted"))]
+        return [Segment(group.kind.ljust(10)), Segment(f"{held:<24}  {sizes}", self.ink("muted"))]
 
     def _kept(self, kv: KVReading, wide: int = 10) -> list[Row]:
         """The KV of branches that were left, and the budget that it is kept within."""
@@ -216,7 +218,7 @@ def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
 
 
 def reading_at(timeline: Timeline) -> KVReading | None:
-    """The cache at the token looked at, at the tip while following."""
+    """The cache at the selected token, at the tip while following."""
     return timeline.kv if timeline.following else reading_of(timeline, timeline.slot)
 
 
@@ -245,7 +247,7 @@ def _dithered(free: Style) -> Color | None:
 
 
 def _without(kv: KVReading | None) -> tuple[str, str] | None:
-    """What to say where the session keeps no KV cache; None where it keeps one."""
+    """What to show where the session keeps no KV cache; None where it keeps one."""
     if kv is None or not kv.passed_tokens:
         return None
     passed = f"The last step ran {scales.count(kv.passed_tokens)} tokens and dropped {scales.size(kv.passed_bytes)}."

@@ -12,7 +12,7 @@ from inspector.state.timeline import Timeline
 TIMES = 2.0
 """Of the median: a step that takes longer is an outlier."""
 SHARE = 0.3
-"""Of the time beyond the median: what took so much of it beside the step is its cause."""
+"""Of the time beyond the median: what took that much of it is named as the cause."""
 PARTS = (("forward", "the model"), ("sample", "the sampler"), ("inspect", "what is shown"))
 
 
@@ -34,25 +34,25 @@ def outliers(timeline: Timeline, median: float) -> list[Outlier]:
     """The slow steps of the current path, in their order.
 
     Args:
-        timeline: What is on show.
+        timeline: What is shown.
         median: Milliseconds of a step.
     """
     if median <= 0:
         return []
     edge, before = TIMES * median, _allocated(timeline)
-    found = []
+    slow = []
     for place, step in enumerate(timeline.steps):
         if step.ms.total > edge:
             cause = _cause(step, place, before, median)
-            found.append(Outlier(place, step.index + 1, step.ms.total, step.ms.total / median, cause))
+            slow.append(Outlier(place, step.index + 1, step.ms.total, step.ms.total / median, cause))
         before = step.kv.allocated_bytes
-    return found
+    return slow
 
 
-def slowest(found: Sequence[Outlier], most: int) -> list[Outlier]:
+def slowest(slow: Sequence[Outlier], most: int) -> list[Outlier]:
     """The worst of them, in their order."""
-    worst = sorted(found, key=lambda each: -each.ms)[:most]
-    return sorted(worst, key=lambda each: each.place)
+    worst = sorted(slow, key=lambda outlier: -outlier.ms)[:most]
+    return sorted(worst, key=lambda outlier: outlier.place)
 
 
 def _allocated(timeline: Timeline) -> int:

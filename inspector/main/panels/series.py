@@ -1,4 +1,4 @@
-"""A value of every step of the path, kept up as steps are appended rather than collected anew each frame."""
+"""A value of every step of the path, updated as steps are appended rather than collected again each frame."""
 
 from __future__ import annotations
 

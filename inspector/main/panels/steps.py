@@ -26,10 +26,10 @@ from inspector.main.messages import SlotSelected, StepClicked
 from inspector.main.panels.series import Series
 from inspector.main.panels.strip import StepStrip
 from inspector.state.timeline import Timeline
-from inspector.widgets.brush import heat_style
-from inspector.widgets.canvas import Row, centred, colourful, is_dark, lay, same, waiting
-from inspector.widgets.growing import hold
+from inspector.widgets.canvas import Row, centred, colourful, is_dark, looks_same, strip_of, why_empty
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.line_count import set_line_count
+from inspector.widgets.token_styles import heat_style
 
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 2, 10, 24
 _LEAST_PAIR = 20
@@ -61,7 +61,7 @@ _DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
 
 
 def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[StepColumn, ...]:
-    """The columns that leave room for the token, so many cells at least; that of the metric goes last."""
+    """The columns that leave at least `least` cells for the token; that of the metric goes last."""
     kept = list(COLUMNS)
     order = sorted(_DROPPED, key=lambda head: next(c.metric for c in COLUMNS if c.head == head) == metric)
     for head in order:
@@ -92,7 +92,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._columns: tuple[StepColumn, ...] = COLUMNS
 
     def show(self, timeline: Timeline) -> None:
-        """Show the steps of the path, and mark the one looked at."""
+        """Show the steps of the path, and mark the selected one."""
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
             return
@@ -105,7 +105,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             self.restyle()
         if new[0] != generation or not (0 < count <= new[1]):
             self.restyle()
-        hold(self, new[1] + 1 if new[1] else 0)
+        set_line_count(self, new[1] + 1 if new[1] else 0)
         for row in {current, new[2], *range(count, min(new[1], count + self.size.height))}:
             self._strips.discard(row)
             self.refresh_line(row + 1)
@@ -160,9 +160,9 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     def render_line(self, y: int) -> Strip:
         width, base, timeline = self.scrollable_size.width, self.rich_style, self._timeline
         if timeline is None or timeline.boundary == len(timeline.items):
-            return lay(self._notice(y), width, base)
+            return strip_of(self._notice(y), width, base)
         if y == 0:
-            return lay(self._head(width), width, base)
+            return strip_of(self._head(width), width, base)
         row = self.scroll_offset.y + y - 1
         if row >= len(timeline.items) - timeline.boundary:
             return Strip.blank(width, base)
@@ -172,7 +172,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         return strip
 
     def _notice(self, y: int) -> Row:
-        reason, advice = waiting(self._timeline, "Each step of the decode gets a row here.")
+        reason, advice = why_empty(self._timeline, "Each step of the decode gets a row here.")
         inks = (self.rich_style, self.ink("muted"))
         rows = centred(
             list(zip((reason, advice), inks, strict=True)), self.scrollable_size.width, self.size.height
@@ -201,7 +201,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             *self._token(timeline, step, words, self._token_cells(width)),
             *(part for column in self._columns for part in self._number(column, step)),
         ]
-        return lay(segments, width, base)
+        return strip_of(segments, width, base)
 
     def _token(self, timeline: Timeline, step: Step, words: Style, cells: int) -> Row:
         """The token; and the one that the settings tried would have picked in its place, where that is another."""
@@ -270,7 +270,7 @@ One row for each token that was generated, and what it cost.
         self.border_title = "Steps"
 
     def show(self, timeline: Timeline) -> None:
-        """Show the steps of the path, and mark the one looked at."""
+        """Show the steps of the path, and mark the selected one."""
         self._timeline = timeline
         self._table.show(timeline)
         self._strip.show(timeline)
@@ -306,7 +306,7 @@ One row for each token that was generated, and what it cost.
             mean = sum(values) / len(values)
             text = f"{scales.bits(mean)} bits a token · perplexity {2 ** min(mean, 60.0):.2f}"
         subtitle = Content(text)
-        if not same(subtitle, self._subtitle):
+        if not looks_same(subtitle, self._subtitle):
             self._subtitle = self.border_subtitle = subtitle
 
     @on(StepClicked)

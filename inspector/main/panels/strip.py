@@ -1,4 +1,4 @@
-"""One metric over the steps, a column each; hot steps stand out in height and in colour."""
+"""One metric over the steps, a column each; hot steps differ in height and in colour."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from rich.style import Style
 from textual import events
 
 from inspector import scales
-from inspector.main.messages import StepClicked
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import area, window

@@ -25,14 +25,14 @@ from inspector import scales
 from inspector.display import token_text, visible
 from inspector.main.messages import SlotSelected
 from inspector.state.timeline import Item, Timeline
-from inspector.widgets.brush import Brush, legend
-from inspector.widgets.canvas import Row, centred, colourful, is_dark, lay, same, waiting
-from inspector.widgets.growing import hold
+from inspector.widgets.canvas import Row, centred, colourful, is_dark, looks_same, strip_of, why_empty
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.line_count import set_line_count
+from inspector.widgets.token_styles import TokenStyles, legend
 from inspector.widgets.wrap import NEWLINE, Wrap, WrappedLine
 
 _GUTTER = 2
-"""Cells at the left that tell the prompt from the completion."""
+"""Cells at the left that distinguish the prompt from the completion."""
 _BOUNDARY = "▏"
 _CACHED_LINES = 512
 _ROOMY = 44
@@ -76,7 +76,7 @@ the block at the end is the token to come.
         self._wrap = Wrap(1)
         self._keys: list[Key] = []
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_LINES)
-        self._brush: Brush | None = None
+        self._token_styles: TokenStyles | None = None
         self._legend: Content | None = None
         self._shown: tuple[object, ...] = ()
         self._slot, self._following, self._generation = 0, True, -1
@@ -88,7 +88,7 @@ the block at the end is the token to come.
     # ---- what is shown ----------------------------------------------------------------------
 
     def show(self, timeline: Timeline) -> None:
-        """Show the timeline as it is now; only lines that changed are painted again."""
+        """Show the timeline's present state; only lines that changed are painted again."""
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
             return
@@ -140,8 +140,8 @@ the block at the end is the token to come.
             self._keys.append(_key(item))
 
     def _measure(self) -> None:
-        """Tell the scroll bar how many lines there are."""
-        hold(self, len(self._wrap.lines) + self._overhang() if self._keys else 0)
+        """Set how many lines the scroll bar covers."""
+        set_line_count(self, len(self._wrap.lines) + self._overhang() if self._keys else 0)
 
     def _repaint_readings(self, timeline: Timeline) -> None:
         """Where known tokens got new readings or another look, every visible line is drawn again."""
@@ -172,7 +172,7 @@ the block at the end is the token to come.
             self._scroll_to_slot(slot)
 
     def _span(self, slot: int) -> tuple[int, int]:
-        """First line of a slot, and how many lines it may stand in."""
+        """First line of a slot, and how many lines it may take."""
         line_of, last = self._wrap.line_of, len(self._wrap.lines)
         first = line_of[slot] if slot < len(line_of) else last - 1
         end = line_of[slot + 1] if slot + 1 < len(line_of) else last
@@ -192,7 +192,7 @@ the block at the end is the token to come.
 
     def _restyle(self) -> None:
         """Another theme or metric: every line looks different."""
-        self._brush = None
+        self._token_styles = None
         self._strips.clear()
         if self.is_attached:
             self._show_legend()
@@ -201,7 +201,7 @@ the block at the end is the token to come.
     def _show_legend(self) -> None:
         short = self.size.width < _ROOMY
         shown = legend(scales.METRIC[self.metric], is_dark(self.app), colourful(self.app), short)
-        if not same(shown, self._legend):
+        if not looks_same(shown, self._legend):
             self._legend = shown
             self.border_subtitle = shown
 
@@ -266,7 +266,7 @@ the block at the end is the token to come.
         base = self.rich_style
         timeline = self._timeline
         if timeline is None or not timeline.items:
-            return lay(self._notice(y), self.size.width, base)
+            return strip_of(self._notice(y), self.size.width, base)
         row: Row = []
         if y < len(self._wrap.lines):
             row = self._gutter(y, timeline) + self._text(y, timeline)
@@ -275,11 +275,11 @@ the block at the end is the token to come.
         row = _marked(
             row, self.text_selection.get_span(y) if self.text_selection else None, self.selection_style
         )
-        return lay(row, self.size.width, base)
+        return strip_of(row, self.size.width, base)
 
     def _notice(self, y: int) -> Row:
         failure = self._timeline.load_failure if self._timeline else None
-        texts = list(waiting(self._timeline, "The text appears here, token by token."))
+        texts = list(why_empty(self._timeline, "The text appears here, token by token."))
         if failure is not None:
             texts = [visible(failure.message), visible(failure.hint)]
         inks = [self.rich_style, self.ink("muted")]
@@ -293,7 +293,7 @@ the block at the end is the token to come.
         return [Segment("▎ " if prompt else "  ", self.ink("faint"))]
 
     def _text(self, y: int, timeline: Timeline) -> Row:
-        brush = self._brush = self._brush or self._new_brush()
+        styles = self._token_styles = self._token_styles or self._new_styles()
         done = (
             len(timeline.items) if timeline.prefilled else timeline.chunks[-1].done if timeline.chunks else 0
         )
@@ -304,7 +304,7 @@ the block at the end is the token to come.
             selected = piece.slot == timeline.slot
             item = timeline.items[piece.slot]
             other = timeline.other(item) is not None
-            row += brush.segments(piece, item, selected, piece.slot >= done, other)
+            row += styles.segments(piece, item, selected, piece.slot >= done, other)
         return row
 
     def _end(self, y: int, timeline: Timeline) -> Row:
@@ -329,10 +329,10 @@ the block at the end is the token to come.
             return ""
         return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
 
-    def _new_brush(self) -> Brush:
+    def _new_styles(self) -> TokenStyles:
         inks = {name: self.ink(name) for name in ("muted", "faint", "special", "cursor", "accent", "warn")}
         inks["base"] = self.rich_style
-        return Brush(inks, scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))
+        return TokenStyles(inks, scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))
 
 
 def _key(item: Item) -> Key:

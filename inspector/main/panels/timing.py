@@ -13,25 +13,25 @@ from engine.timing import Tpot
 from inspector import scales
 from inspector.main.panels.outliers import Outlier, outliers
 from inspector.main.panels.series import StepMs
-from inspector.main.panels.time_depth import MOST, held, slow_steps
+from inspector.main.panels.time_facts import MOST, memory_facts, slow_steps
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, waiting
+from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import area, axis, shares, window
-from inspector.widgets.facts import fact_rows
+from inspector.widgets.fact_table import fact_rows
 from inspector.widgets.inks import panel_css
 
 PARTS = (("forward", "━", 0.45), ("sample", "╍", 0.95), ("inspect", "┅", 0.0), ("other", "┄", 0.7))
 """The parts of a step: name, line and heat of its colour."""
 _MOST_CHART = 6
 _DEEP = (56, 15)
-"""Cells and lines from which on the panel tells all that it knows."""
+"""Cells and lines from which on the panel shows all that it knows."""
 _LEAST_CHART = 3
 _TALLEST = 16
 """Lines of a large chart at most."""
 _WIDEST = 4
 """Columns that a step takes at most in a large chart."""
 _LABEL = 9
-"""Cells beside the chart for the time of its highest column."""
+"""Cells next to the chart for the time of its highest column."""
 SLOW = "▲"
 
 
@@ -61,7 +61,7 @@ why, where that is known, and what the framework, the process and the inspector 
         """What kept logits may take, None where it isn't known."""
 
     def show(self, timeline: Timeline) -> None:
-        """Show the timing of the path, and of the step looked at."""
+        """Show the timing of the path, and of the selected step."""
         self._ms.update(timeline)
         super().show(timeline)
 
@@ -70,7 +70,7 @@ why, where that is known, and what the framework, the process and the inspector 
         step = timeline.step if timeline is not None else None
         self._entitle(step.memory if step else timeline.memory if timeline else None)
         if timeline is None or not timeline.chunks:
-            reason, advice = waiting(timeline, "Time to first token, and for each token, appear here.")
+            reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, step, width, height)
@@ -101,11 +101,11 @@ why, where that is known, and what the framework, the process and the inspector 
         self, timeline: Timeline, step: Step | None, slow: Sequence[Outlier], width: int, room: int
     ) -> list[Row]:
         """Slow steps and memory: fewer of the slow ones where not all of it has room."""
-        memory = held(timeline, step.memory if step else timeline.memory, self.kept_bytes)
+        memory = memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)
         ends = fact_rows(memory, width, self.ink("muted"), self.rich_style)
         for most in range(MOST, -1, -1):
-            told = slow_steps(slow, len(self._ms.values), most)
-            rows = fact_rows(told, width, self.ink("muted"), self.rich_style)
+            sentences = slow_steps(slow, len(self._ms.values), most)
+            rows = fact_rows(sentences, width, self.ink("muted"), self.rich_style)
             if len(rows) + len(ends) <= room:
                 break
         return [*rows, *ends]
@@ -158,13 +158,13 @@ why, where that is known, and what the framework, the process and the inspector 
     def _chart(
         self, timeline: Timeline, width: int, height: int, widest: int = 1, slow: Sequence[Outlier] = ()
     ) -> list[Row]:
-        """Milliseconds of the last steps; the selected one stands out.
+        """Milliseconds of the last steps; the selected one has the accent colour.
 
         Args:
-            timeline: What is on show.
+            timeline: What is shown.
             width: Cells.
             height: Lines.
-            widest: Columns that a step takes at most, where there is room; above 1 the steps stand under it.
+            widest: Columns that a step takes at most, where there is room; above 1 the step numbers are drawn under it.
             slow: Steps that are marked, on a line more.
         """
         values = self._ms.values
@@ -192,7 +192,7 @@ why, where that is known, and what the framework, the process and the inspector 
 
     def _marks(self, seen: range, wide: int, slow: Sequence[Outlier]) -> Row:
         """A mark under each slow step."""
-        places = {each.place for each in slow}
+        places = {outlier.place for outlier in slow}
         line = "".join((SLOW if index in places else " ").center(wide) for index in seen)
         return [Segment(line, self.ink("warn"))]
 

@@ -70,7 +70,7 @@ class Switch(Choice):
         """Enter was pressed."""
 
     def action_submit(self) -> None:
-        """Start with the settings as they stand."""
+        """Start with the present settings."""
         self.post_message(self.SwitchSubmitted())
 
 
@@ -78,7 +78,7 @@ class BeamForm(Container):
     """Asks for the settings of a search.
 
     Args:
-        settings: What stands in the fields at first.
+        settings: The initial values of the fields.
         id: Of the widget.
     """
 
@@ -87,7 +87,7 @@ class BeamForm(Container):
         Binding("down", "app.focus_next", "Next field", show=False),
     ]
 
-    class SearchSubmitted(Message):
+    class FormSubmitted(Message):
         """A search is to begin."""
 
         def __init__(self, settings: BeamSettings) -> None:
@@ -121,7 +121,7 @@ class BeamForm(Container):
     # ---- what is typed ----------------------------------------------------------------------
 
     def read(self) -> BeamSettings | None:
-        """The settings as they stand in the fields, None while any of them is wrong."""
+        """The settings in the fields, None while any of them is wrong."""
         values: dict[str, Any] = {}
         self._wrong = {}
         for name in READERS:
@@ -141,15 +141,15 @@ class BeamForm(Container):
         self._explain()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Explain the field, or say what is wrong with it."""
+        """Explain the field, or what is wrong with it."""
         self._explain()
 
     def _explain(self) -> None:
         focused = self.screen.focused
         name = (focused.id or "").removeprefix("beam-") if focused else ""
         wrong = self._wrong.get(name) or next(iter(self._wrong.values()), "")
-        said = wrong or HELPS.get(name, "")
-        self.query_one("#beam-remark", Remark).say(visible(said), bool(wrong))
+        help = wrong or HELPS.get(name, "")
+        self.query_one("#beam-remark", Remark).say(visible(help), bool(wrong))
 
     @on(Input.Submitted)
     @on(Switch.SwitchSubmitted)
@@ -161,7 +161,7 @@ class BeamForm(Container):
         """Begin a search, if all fields are right; otherwise go to the first that isn't."""
         settings = self.read()
         if settings is not None:
-            self.post_message(self.SearchSubmitted(settings))
+            self.post_message(self.FormSubmitted(settings))
             return
         self.query_one(f"#beam-{next(iter(self._wrong))}", SafeInput).focus()
         self._explain()

@@ -10,9 +10,9 @@ from itertools import pairwise
 from rich.cells import cell_len
 
 from inspector.display import SPACE, truncate, visible
-from inspector.state.beams import Beaming, BeamNode
-from inspector.tools.beams.text import number
-from inspector.tools.beams.view import BeamEntry
+from inspector.state.beams import BeamHistory, BeamNode
+from inspector.tools.beams.entries import BeamEntry
+from inspector.tools.beams.phrases import number
 
 Ink = str
 """Name of an ink of the panels."""
@@ -45,7 +45,7 @@ class LatticeLine:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """The end of a row, and what tells its rank among the rows."""
+    """The end of a row, and its sort key among the rows."""
 
     entry: BeamEntry
     order: tuple[int, float]
@@ -56,19 +56,19 @@ class Leaf:
 
 
 def lattice(
-    beams: Beaming, found: Sequence[BeamEntry], at: int, rows: int, cells: int, node: int
+    beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int, cells: int, node: int
 ) -> list[LatticeLine]:
     """The lines of the tree as far as there is room: the last steps, and of what fell out the latest.
 
     Args:
         beams: Of the search.
-        found: What is listed after the step, at least one.
+        entries: What is listed after the step, at least one.
         at: The step.
         rows: Lines that there is room for, the head included.
         cells: Cells of a line.
         node: Of the beam that is highlighted.
     """
-    leaves = _leaves(beams, found, at, max(1, rows - 1))
+    leaves = _leaves(beams, entries, at, max(1, rows - 1))
     if not leaves:
         return []
     first, widths = _window(leaves, at, cells)
@@ -77,17 +77,17 @@ def lattice(
     return [drawing.head(), *drawing.lines()]
 
 
-def _leaves(beams: Beaming, found: Sequence[BeamEntry], at: int, rows: int) -> list[Leaf]:
+def _leaves(beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int) -> list[Leaf]:
     """Beams that are listed, then those that fell out before them, as many as there are rows."""
-    leaves = [_leaf(entry) for entry in found]
-    listed = {entry.node for entry in found}
+    leaves = [_leaf(entry) for entry in entries]
+    listed = {entry.node for entry in entries}
     for last in reversed(beams.fallen):
         if len(leaves) >= rows:
             break
         fell = beams.nodes[last].fell
         if fell is not None and fell <= at and last not in listed:
             leaves.append(_leaf(BeamEntry("fell", None, tuple(beams.path(last)))))
-    on = {each.node for leaf in leaves for each in leaf.path[:-1]}
+    on = {beam.node for leaf in leaves for beam in leaf.path[:-1]}
     return [leaf for leaf in leaves if leaf.entry.node not in on][
         :rows
     ]  # greedy decoding may go on from one that fell
@@ -130,7 +130,7 @@ class _Drawing:
         first: Its first step.
         widths: Cells of the tokens of each of its steps.
         node: Of the beam that is highlighted.
-        at: The step that is looked at.
+        at: The step shown.
     """
 
     def __init__(
@@ -144,19 +144,19 @@ class _Drawing:
         for leaf in leaves:
             self._take(leaf)
         self._alive = sum(1 for leaf in leaves if leaf.entry.kind != "fell")
-        self._chosen = {each.node for leaf in leaves if leaf.entry.node == node for each in leaf.path}
+        self._chosen = {beam.node for leaf in leaves if leaf.entry.node == node for beam in leaf.path}
         self._rows: dict[int, int] = {}
         self._order: list[int] = []
         roots = {leaf.path[first - 1].node for leaf in leaves}
         for root in sorted(roots, key=self._best):
             self._lay(root)
-        self._columns = {each: list(self._column(each)) for each in widths}
+        self._columns = {step: list(self._column(step)) for step in widths}
 
     def _take(self, leaf: Leaf) -> None:
-        for each in leaf.path[self._first - 1 :]:
-            self._tokens[each.node] = each
-            self._through[each.node].append(leaf)
-        for one, other in pairwise(each.node for each in leaf.path[self._first - 1 :]):
+        for beam in leaf.path[self._first - 1 :]:
+            self._tokens[beam.node] = beam
+            self._through[beam.node].append(leaf)
+        for one, other in pairwise(beam.node for beam in leaf.path[self._first - 1 :]):
             if other not in self._children[one]:
                 self._children[one].append(other)
 
@@ -187,19 +187,18 @@ class _Drawing:
 
     def _joins(self, step: int) -> dict[int, tuple[str, Ink]]:
         """The lines between the step before and this one, by row."""
-        found: dict[int, tuple[str, Ink]] = {}
+        joins: dict[int, tuple[str, Ink]] = {}
         families: dict[int, list[int]] = defaultdict(list)
         for token in self._tokens.values():
-            if (
-                token.length == step
-            ):  # those that the window begins with stand each by itself, unless all is in it
+            # those that the window begins with are separate, unless the whole tree is in it
+            if token.length == step:
                 families[token.parent if step > self._first or step == 1 else token.node].append(token.node)
         for children in families.values():
             rows = sorted(self._rows[child] for child in children)
             chosen = {self._rows[child] for child in children if child in self._chosen}
             for row in range(rows[0], rows[-1] + 1):
-                found[row] = (_join(row, rows), "accent" if row in chosen else "faint")
-        return found
+                joins[row] = (_join(row, rows), "accent" if row in chosen else "faint")
+        return joins
 
     def _cell(self, node: int) -> Bit:
         token = self._tokens[node]
@@ -255,7 +254,7 @@ def _join(row: int, rows: Sequence[int]) -> str:
 
 
 def _end(entry: BeamEntry) -> Iterator[Bit]:
-    """What stands behind a beam's last token."""
+    """The label behind a beam's last token."""
     if entry.kind == "fell":
         yield Bit(f"{FELL} {entry.fell}", "faint")
         return

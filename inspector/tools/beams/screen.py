@@ -15,14 +15,14 @@ from engine import records
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.beams.control import BeamControl
+from inspector.tools.beams.entries import BeamEntry, compare_with_greedy, entries, passing
+from inspector.tools.beams.excerpt import pieces
 from inspector.tools.beams.form import BeamForm
-from inspector.tools.beams.reading import BeamReading
+from inspector.tools.beams.phrases import counts, greedy_sentence, name_of, settings_phrase
+from inspector.tools.beams.status import begun_after, hints, situation
 from inspector.tools.beams.table import BeamTable
-from inspector.tools.beams.text import asked, beside_greedy, called, counts
+from inspector.tools.beams.text_panel import BeamTextPanel
 from inspector.tools.beams.tree import BeamTree
-from inspector.tools.beams.view import BeamEntry, against, entries, passing
-from inspector.tools.beams.window import pieces
-from inspector.tools.beams.words import begun_after, hints, situation
 from inspector.widgets.key_hints import key_hints
 
 ABOUT = (
@@ -34,7 +34,7 @@ ABOUT = (
     "",
 )
 LOW, TALL = 22, 32
-"""Rows from which list and tree stand under one another, and from which the text of a beam has room too."""
+"""Rows from which the list is above the tree, and from which the text of a beam has room too."""
 
 
 class BeamScreen(ToolScreen[int]):
@@ -42,7 +42,7 @@ class BeamScreen(ToolScreen[int]):
 
     Args:
         host: The main screen.
-        control: Knows the engine and what was asked for last.
+        control: Knows the engine and the settings last requested.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -66,14 +66,14 @@ class BeamScreen(ToolScreen[int]):
 
     form = getters.query_one("#beam-form", BeamForm)
     table = getters.query_one("#beam-table", BeamTable)
-    reading = getters.query_one("#beam-reading", BeamReading)
+    reading = getters.query_one("#beam-reading", BeamTextPanel)
     lattice = getters.query_one("#beam-lattice", BeamTree)
 
     def __init__(self, host: Host, control: BeamControl) -> None:
         super().__init__(host)
         self.control = control
         self.at: int | None = None
-        """The step that is looked at, None for the last one."""
+        """The step shown, None for the last one."""
         self.node: int | None = None
         """Of the highlighted beam, None for the best one, whichever that is."""
         self.listed: list[BeamEntry] = []
@@ -89,14 +89,14 @@ class BeamScreen(ToolScreen[int]):
         yield Static(id="beam-asked")
         yield BeamTable(id="beam-table")
         yield BeamTree(id="beam-lattice")
-        yield BeamReading(id="beam-reading")
+        yield BeamTextPanel(id="beam-reading")
         yield Static(id="beam-against")
         yield Static(id="beam-status")
         yield Static(id="beam-keys")
 
     def on_mount(self) -> None:
         """Begin with the settings, where there is no search."""
-        self.host.controller.timeline.beams.refused = None  # it was said then
+        self.host.controller.timeline.beams.refused = None  # it was reported then
         if self.setting:
             self.call_after_refresh(self.form.begin)
 
@@ -116,7 +116,7 @@ class BeamScreen(ToolScreen[int]):
 
     @property
     def setting(self) -> bool:
-        """Whether settings are asked for."""
+        """Whether the form is shown."""
         return self._setting or self.control.search is None
 
     @property
@@ -139,7 +139,7 @@ class BeamScreen(ToolScreen[int]):
             self.table.explain((*ABOUT, self._advice()))
         self.lattice.put(beams, self.listed, self.step, self._place)
         if (entry := self.entry) is not None:
-            self.reading.put(pieces(entry, passing(self.listed)), f"Text of {called(entry)}")
+            self.reading.put(pieces(entry, passing(self.listed)), f"Text of {name_of(entry)}")
         self._write()
 
     def _title(self) -> str:
@@ -168,13 +168,13 @@ class BeamScreen(ToolScreen[int]):
 
     def _grown(self) -> Iterator[int]:
         for place, entry in enumerate(self.listed):
-            if entry.kind != "fell" and any(each.node == self.node for each in entry.path):
+            if entry.kind != "fell" and any(beam.node == self.node for beam in entry.path):
                 self.node = entry.node
                 yield place
 
     def _older(self) -> Iterator[int]:
         path = self.host.controller.timeline.beams.path(self.node) if self.node is not None else []
-        before = {each.node for each in path}
+        before = {beam.node for beam in path}
         return (place for place, entry in enumerate(self.listed) if entry.node in before)
 
     @property
@@ -187,23 +187,24 @@ class BeamScreen(ToolScreen[int]):
         width, entry = self.size.width - 2, self.entry
         search, beams = self.control.search, self.host.controller.timeline.beams
         self.query_one("#beam-place", Static).update(begun_after(self.control, self.setting, width))
-        self.query_one("#beam-asked", Static).update(Content(asked(search, width < 64) if search else ""))
-        beside = beside_greedy(entry, against(beams, entry, self.step)) if entry else ""
-        self.query_one("#beam-against", Static).update(Content(beside))
-        said = situation(self.control, self.setting, self.at)
+        settings = settings_phrase(search, width < 64) if search else ""
+        self.query_one("#beam-asked", Static).update(Content(settings))
+        against = greedy_sentence(entry, compare_with_greedy(beams, entry, self.step)) if entry else ""
+        self.query_one("#beam-against", Static).update(Content(against))
+        sentence = situation(self.control, self.setting, self.at)
         status = self.query_one("#beam-status", Static)
-        status.update(Content(self.answer or said.text))
-        status.set_class(said.wrong or bool(self.answer), "-answer")
+        status.update(Content(self.answer or sentence.text))
+        status.set_class(sentence.wrong or bool(self.answer), "-answer")
         self.query_one("#beam-keys", Static).update(key_hints(width, hints(self.control, self.setting)))
 
     @property
     def views(self) -> tuple[frozenset[str], ...]:
         """What `tab` goes through, at this size."""
         height = self.app.size.height
-        each = (frozenset({"list"}), frozenset({"tree"}), frozenset({"text"}))
+        single = (frozenset({"list"}), frozenset({"tree"}), frozenset({"text"}))
         if height < LOW:
-            return each
-        return (frozenset({"list", "tree", "text"} if height >= TALL else {"list", "tree"}), *each[::-1])
+            return single
+        return (frozenset({"list", "tree", "text"} if height >= TALL else {"list", "tree"}), *single[::-1])
 
     def _arrange(self) -> None:
         """Decide what is on screen. The list never shrinks while one search is shown, so that nothing jumps."""
@@ -225,8 +226,8 @@ class BeamScreen(ToolScreen[int]):
 
     # ---- searching --------------------------------------------------------------------------
 
-    @on(BeamForm.SearchSubmitted)
-    def _begin(self, message: BeamForm.SearchSubmitted) -> None:
+    @on(BeamForm.FormSubmitted)
+    def _begin(self, message: BeamForm.FormSubmitted) -> None:
         self.control.begin(message.settings)
         self._setting, self.at, self.node, self._rows = False, None, None, 0
         self.set_focus(None)
@@ -267,8 +268,8 @@ class BeamScreen(ToolScreen[int]):
             self.node = self.listed[place].node if place else None
         self._say()
 
-    @on(BeamTable.BeamPointed)
-    def _pointed(self, message: BeamTable.BeamPointed) -> None:
+    @on(BeamTable.BeamClicked)
+    def _pointed(self, message: BeamTable.BeamClicked) -> None:
         if self.entry is not None and message.node == self.entry.node:
             self.action_go()
         elif any(entry.node == message.node for entry in self.listed):
@@ -287,7 +288,7 @@ class BeamScreen(ToolScreen[int]):
         self.action_look(-self.step)
 
     def action_last(self) -> None:
-        """See the search as it stands."""
+        """Show the last step of the search."""
         self.at = None
         self._say()
 
@@ -304,7 +305,7 @@ class BeamScreen(ToolScreen[int]):
     # ---- leaving ----------------------------------------------------------------------------
 
     def action_go(self) -> None:
-        """Leave for the highlighted beam; begin, where settings are asked for."""
+        """Leave for the highlighted beam; begin, where the form is shown."""
         if self.setting:
             self.form.submit()
         elif self.entry is not None:

@@ -1,4 +1,4 @@
-"""Beams and hypotheses as a list, best first: figures, how they stand, and what tells their texts apart."""
+"""Beams and hypotheses as a list, best first: figures, state, and where their texts differ."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from textual.content import Content
 from textual.message import Message
 
 from inspector.display import pad
-from inspector.tools.beams.text import number, standing
-from inspector.tools.beams.view import BeamEntry, passing
-from inspector.tools.beams.window import pieces, window
+from inspector.tools.beams.entries import BeamEntry, passing
+from inspector.tools.beams.excerpt import excerpt, pieces
+from inspector.tools.beams.phrases import number, state_phrase
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
@@ -36,7 +36,7 @@ class _Columns:
     tokens: int
     standing: int
     short: bool = False
-    """Whether it is said in one or two words."""
+    """Whether the state is given in one or two words."""
 
 
 _WIDE = _Columns(4, 9, _BAR + 2, 10, 8, 32)
@@ -53,7 +53,7 @@ class BeamTable(Canvas):
 
     DEFAULT_CSS = panel_css("BeamTable")
 
-    class BeamPointed(Message):
+    class BeamClicked(Message):
         """A beam was clicked."""
 
         def __init__(self, node: int) -> None:
@@ -85,7 +85,7 @@ class BeamTable(Canvas):
         self.redraw()
 
     def explain(self, words: Sequence[str]) -> None:
-        """Say why there is nothing, what is to come and what to do; printable, the first stands out."""
+        """Show why there is nothing, what is to come and what to do; printable, the first in bold."""
         self.entries, self._empty = (), words
         self.title(Content("Beams"))
         self.redraw()
@@ -107,7 +107,7 @@ class BeamTable(Canvas):
     def _columns(self, width: int) -> _Columns:
         """Those that fit, the words no wider than they must be."""
         columns = _fitting(width)
-        words = max(cell_len(standing(entry, columns is _NARROW)) for entry in self.entries)
+        words = max(cell_len(state_phrase(entry, columns is _NARROW)) for entry in self.entries)
         return replace(columns, standing=min(max(columns.standing, 6), words + 2), short=columns is _NARROW)
 
     def _head(self, columns: _Columns) -> Row:
@@ -120,7 +120,7 @@ class BeamTable(Canvas):
         chosen, out = entry is self.entries[self.place], entry.kind == "fell"
         row = [Segment("▶ " if chosen else "  ", self.ink("accent"))]
         row += self._figures(entry, columns)
-        words = standing(entry, columns.short)
+        words = state_phrase(entry, columns.short)
         style = self.ink("faint" if out else "good" if entry.kind == "finished" else "muted")
         row.append(Segment(f"  {pad(words, columns.standing - 2)}  ", style))
         row += self._text(entry, width - _cells(row))
@@ -143,7 +143,7 @@ class BeamTable(Canvas):
             yield Segment(pad(str(entry.length), columns.tokens, right=True), out)
 
     def _numbered(self, entry: BeamEntry) -> str:
-        """Its place; a hypothesis is marked while it stands below beams that have places of their own."""
+        """Its place; a hypothesis is marked while it is below live beams, which have their own places."""
         if entry.place is None:
             return "✗" if entry.kind == "fell" else "·"
         mixed = entry.kind == "finished" and self.entries[0].kind == "live"
@@ -151,7 +151,7 @@ class BeamTable(Canvas):
 
     def _text(self, entry: BeamEntry, room: int) -> Iterator[Segment]:
         out = entry.kind == "fell"
-        for text, own in window(pieces(entry, self._passing), room):
+        for text, own in excerpt(pieces(entry, self._passing), room):
             yield Segment(text, self.ink("faint" if out else "strong" if own else "muted"))
 
     # ---- the mouse --------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class BeamTable(Canvas):
         """Point at the beam that was clicked."""
         place = event.get_content_offset_capture(self).y - 1 + self._top
         if 0 <= place < len(self.entries) and event.get_content_offset_capture(self).y > 0:
-            self.post_message(self.BeamPointed(self.entries[place].node))
+            self.post_message(self.BeamClicked(self.entries[place].node))
 
 
 def _cells(row: Row) -> int:

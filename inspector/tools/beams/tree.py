@@ -9,10 +9,10 @@ from rich.style import Style
 from textual import events
 from textual.content import Content
 
-from inspector.state.beams import Beaming
+from inspector.state.beams import BeamHistory
+from inspector.tools.beams.entries import BeamEntry
 from inspector.tools.beams.lattice import LatticeLine, lattice
 from inspector.tools.beams.table import BeamTable
-from inspector.tools.beams.view import BeamEntry
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.inks import panel_css
 
@@ -24,12 +24,12 @@ class BeamTree(Canvas):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.beams: Beaming | None = None
+        self.beams: BeamHistory | None = None
         self.entries: Sequence[BeamEntry] = ()
         self.at, self.place = 0, 0
         self._lines: list[LatticeLine] = []
 
-    def put(self, beams: Beaming, entries: Sequence[BeamEntry], at: int, place: int) -> None:
+    def put(self, beams: BeamHistory, entries: Sequence[BeamEntry], at: int, place: int) -> None:
         """Show the search after a step, with one beam highlighted."""
         self.beams, self.entries, self.at, self.place = beams, entries, at, place
         self.title(Content("Tree of the search"), Content("■ end token · ✗ fell out") if entries else None)
@@ -49,4 +49,4 @@ class BeamTree(Canvas):
         """Point at the beam that ends in the row that was clicked."""
         row = event.get_content_offset_capture(self).y
         if 0 <= row < len(self._lines) and (node := self._lines[row].node) is not None:
-            self.post_message(BeamTable.BeamPointed(node))
+            self.post_message(BeamTable.BeamClicked(node))

@@ -1,4 +1,4 @@
-"""The dialog for the breakpoints: where runs stop to let a person look."""
+"""The dialog for the breakpoints: where runs stop for the user to look."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "eos")),
     ("The run and its text", ("tokens", "text", "regex")),
 )
-"""The conditions in the order in which they stand."""
+"""The conditions in display order."""
 NARROW = 80
-"""Columns below which there is no room beside a field."""
+"""Columns below which there is no room next to a field."""
 ALL_HELP = "text and tokens then hold from when they came"
 TEXT_HELP = "; \\n is a line"
 
 
 class ConditionRow(Container):
-    """One condition: its label and its value, and beside or under them what it is, or what is wrong with it.
+    """One condition: its label and its value, and next to or under them what it is, or what is wrong with it.
 
     Args:
         name: Of the condition.
@@ -59,7 +59,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
     """Asks for breakpoints; each field is checked as it is typed, and an empty one is off.
 
     Args:
-        points: What stands in the fields at first.
+        points: The initial values of the fields.
         problems: What is wrong with the file that keeps them, one sentence each.
     """
 
@@ -107,9 +107,9 @@ class BreakpointsDialog(Dialog[Breakpoints]):
             self.query_one("#breaks-remark", Remark).say(visible(self._problems), wrong=True)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Explain the field in the frame, where there is no room beside it."""
+        """Explain the field in the frame, where there is no room next to it."""
         name = (event.widget.id or "").removeprefix("break-")
-        help = {each.name: _help(each) for each in CONDITIONS} | {"all_of": ALL_HELP}
+        help = {condition.name: _help(condition) for condition in CONDITIONS} | {"all_of": ALL_HELP}
         about = help.get(name, "") if self.app.size.width < NARROW else ""
         self.query_one("#dialog").border_subtitle = Content(visible(about))
 
@@ -121,10 +121,10 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         self.read()
 
     def read(self) -> Breakpoints | None:
-        """Read all fields, and say at each what is wrong with it.
+        """Read all fields, and show at each what is wrong with it.
 
         Returns:
-            The breakpoints as they stand in the fields, None while any field is wrong.
+            The breakpoints in the fields, None while any field is wrong.
         """
         values: dict[str, Any] = {}
         wrong = False

@@ -15,7 +15,7 @@ from inspector.display import token_label
 from inspector.state.timeline import Item, Timeline
 
 SURPRISE_BITS = 4.0
-"""A token is a surprise from so much surprisal up: the model gave it one chance in sixteen at most."""
+"""A token is a surprise from this much surprisal up: the model gave it one chance in sixteen at most."""
 FORK_MARGIN = 0.1
 """A fork point is where the second candidate was less than this behind the first, or where there are branches."""
 
@@ -29,8 +29,8 @@ class Landmark:
     """When a token is one: what it has, as the end of a sentence."""
     slots: Callable[[Timeline], list[int]]
     """Where they are, in the path's order."""
-    tell: Callable[[Timeline, int], str]
-    """What there is to say of the one at a slot; printable."""
+    describe: Callable[[Timeline, int], str]
+    """A description of the one at a slot; printable."""
 
 
 def surprisal(item: Item) -> float | None:
@@ -63,19 +63,19 @@ def best_two(item: Item) -> tuple[Candidate, Candidate] | None:
     return (candidates[0], candidates[1]) if len(candidates) > 1 and candidates[1].rank <= 2 else None
 
 
-def _tell_surprise(timeline: Timeline, slot: int) -> str:
+def _describe_surprise(timeline: Timeline, slot: int) -> str:
     item = timeline.items[slot]
     return f"{_label(item)}, {surprisal(item) or 0:.1f} bits, rank {item.rank or 0:,}"
 
 
-def _tell_fork(timeline: Timeline, slot: int) -> str:
+def _describe_fork(timeline: Timeline, slot: int) -> str:
     item, branches = timeline.items[slot], len(timeline.siblings(slot))
     two = best_two(item)
-    told = f"{branches} branches" if branches > 1 else ""
+    count = f"{branches} branches" if branches > 1 else ""
     if two is None:
-        return told
-    first, second = (f"{_label(each)} {each.prob:.1%}".replace("%", " %") for each in two)
-    return f"{first} against {second}" + (f", {told}" if told else "")
+        return count
+    first, second = (f"{_label(candidate)} {candidate.prob:.1%}".replace("%", " %") for candidate in two)
+    return f"{first} against {second}" + (f", {count}" if count else "")
 
 
 def _label(item: Item | Candidate) -> str:
@@ -86,18 +86,18 @@ SURPRISE = Landmark(
     "surprise",
     "has 4 bits of surprisal or more, a probability of 6.25 % or less",
     surprises,
-    _tell_surprise,
+    _describe_surprise,
 )
 FORK = Landmark(
     "fork point",
     "has less than 10 % between its first two candidates, or branches",
     forks,
-    _tell_fork,
+    _describe_fork,
 )
 
 
 def go(timeline: Timeline, kind: Landmark, by: int) -> str:
-    """Look at the next place of a kind (or, with -1, at the last one before), and tell of it.
+    """Select the next place of a kind (or, with -1, the last one before), and describe it.
 
     Returns:
         What there is, or that there is none; printable.
@@ -110,7 +110,7 @@ def go(timeline: Timeline, kind: Landmark, by: int) -> str:
     if not 0 <= place < len(slots):
         return _no_more(kind, by, before if by > 0 else len(slots) - after)
     timeline.select(slots[place])
-    return f"{kind.name.capitalize()} {place + 1} of {len(slots)}: {kind.tell(timeline, slots[place])}"
+    return f"{kind.name.capitalize()} {place + 1} of {len(slots)}: {kind.describe(timeline, slots[place])}"
 
 
 def _no_more(kind: Landmark, by: int, others: int) -> str:

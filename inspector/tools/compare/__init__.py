@@ -1,1 +1,1 @@
-"""Two branches set against each other."""
+"""Two branches compared."""

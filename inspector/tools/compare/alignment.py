@@ -1,8 +1,8 @@
 """Two runs of token ids set side by side: where they meet again, and which token faces which. Pure.
 
-Two texts share `.` and `the` everywhere, which says nothing. They meet where at least `LEAST` ids in a row are the
+Two texts share `.` and `the` everywhere, which means nothing. They meet where at least `LEAST` ids in a row are the
 same: so it is windows of that many ids whose longest common subsequence is looked for, exactly, a row of its table as
-the bits of one integer. 4,000 ids on each side take up to 30 ms, the most that are looked at 60 ms.
+the bits of one integer. 4,000 ids on each side take up to 30 ms, the most that are compared 60 ms.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 LEAST = 3
 """Ids in a row that make a meeting."""
 MOST = 8192
-"""Ids of each side that are searched for meetings; what comes after stands side by side as it is."""
+"""Ids of each side that are searched for meetings; what comes after is paired in order."""
 _Window = tuple[int, ...]
 
 
@@ -48,10 +48,10 @@ class Pair:
 
 
 def meetings(left: Sequence[int], right: Sequence[int]) -> tuple[Meeting, ...]:
-    """Where two runs of ids meet: as much of them as can stand in the same order on both sides.
+    """Where two runs of ids meet: as much of them as is in the same order on both sides.
 
     Args:
-        left: Ids, of which the first `MOST` are looked at.
+        left: Ids, of which the first `MOST` are compared.
         right: As many.
 
     Returns:
@@ -74,7 +74,7 @@ def _subsequence(left: Sequence[_Window], right: Sequence[_Window]) -> list[tupl
     A bit of a row is 0 where one more window of the left makes the subsequence longer: Hyyrö's bit-vector form of
     the table that the textbook fills cell by cell. Its rows are kept, and walked back.
     """
-    rows, found = _rows(left, right), []
+    rows, places = _rows(left, right), []
     at, row = len(left) - 1, len(right)
     while at >= 0 and row > 0:
         if rows[row] >> at & 1:
@@ -83,9 +83,9 @@ def _subsequence(left: Sequence[_Window], right: Sequence[_Window]) -> list[tupl
             row -= 1
         else:
             row -= 1
-            found.append((at, row))
+            places.append((at, row))
             at -= 1
-    return found[::-1]
+    return places[::-1]
 
 
 def _rows(left: Sequence[_Window], right: Sequence[_Window]) -> list[int]:
@@ -114,13 +114,13 @@ def _runs(windows: Iterable[tuple[int, int]]) -> Iterator[Meeting]:
 
 def _consecutive(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """Where each run of windows begins on the left and on the right, and how many they are."""
-    found: list[tuple[int, int, int]] = []
+    runs: list[tuple[int, int, int]] = []
     for left, right in windows:
-        if found and (left, right) == (found[-1][0] + found[-1][2], found[-1][1] + found[-1][2]):
-            found[-1] = (*found[-1][:2], found[-1][2] + 1)
+        if runs and (left, right) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
         else:
-            found.append((left, right, 1))
-    return found
+            runs.append((left, right, 1))
+    return runs
 
 
 def pairs(left: int, right: int, met: Sequence[Meeting]) -> Iterator[Pair]:
@@ -132,14 +132,14 @@ def pairs(left: int, right: int, met: Sequence[Meeting]) -> Iterator[Pair]:
         met: Their meetings, in order.
 
     Yields:
-        Pairs in order; each token of either side stands in exactly one.
+        Pairs in order; each token of either side is in exactly one.
     """
-    here, there = 0, 0
+    left_end, right_end = 0, 0
     for meeting in (*met, Meeting(left, right, 0)):
-        for step in range(max(meeting.left - here, meeting.right - there)):
+        for step in range(max(meeting.left - left_end, meeting.right - right_end)):
             yield Pair(
-                here + step if here + step < meeting.left else None,
-                there + step if there + step < meeting.right else None,
+                left_end + step if left_end + step < meeting.left else None,
+                right_end + step if right_end + step < meeting.right else None,
             )
         yield from (Pair(meeting.left + n, meeting.right + n, True) for n in range(meeting.length))
-        here, there = meeting.left + meeting.length, meeting.right + meeting.length
+        left_end, right_end = meeting.left + meeting.length, meeting.right + meeting.length

@@ -1,4 +1,4 @@
-"""Two branches set against each other: where they part, where they meet again, and what each is worth. Pure."""
+"""Two branches compared: where they part, where they meet again, and what each is worth. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Comparison:
     cumulative: tuple[tuple[float, ...], tuple[float, ...]]
     """Logprob of all tokens since the parting, after each of them, for left and right; unknown ones add nothing."""
     gap: tuple[float, ...]
-    """Left's cumulative logprob less right's, after so many tokens each, as long as both go on."""
+    """Left's cumulative logprob less right's, after each token of both, as long as both go on."""
     totals: tuple[Totals, Totals]
     """Of left and right."""
 
@@ -56,9 +56,9 @@ class Comparison:
     def turns(self) -> tuple[int, ...]:
         """Places of the pairs with which they part or meet."""
         after = zip(self.pairs, self.pairs[1:], strict=False)
-        found = [place for place, (one, next) in enumerate(after, 1) if one.joined != next.joined]
-        apart = self.shared < len(self.pairs) and self.shared not in found
-        return tuple(sorted([*found, self.shared])) if apart else tuple(found)
+        turns = [place for place, (one, next) in enumerate(after, 1) if one.joined != next.joined]
+        apart = self.shared < len(self.pairs) and self.shared not in turns
+        return tuple(sorted([*turns, self.shared])) if apart else tuple(turns)
 
     def items(self, pair: Pair) -> tuple[Item | None, Item | None]:
         """The tokens of a pair."""
@@ -73,15 +73,15 @@ class Comparison:
     @property
     def searched(self) -> bool:
         """Whether all tokens were searched for meetings, and not the first `MOST` alone."""
-        return max(each.tokens for each in self.totals) <= MOST
+        return max(side.tokens for side in self.totals) <= MOST
 
 
 def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
-    """Set two paths against each other.
+    """Compare two paths of one tree.
 
     Args:
         left: Tokens from the root on.
-        right: Tokens of the same tree.
+        right: Tokens of the other path.
     """
     begun = shared(left, right)
     one, other = left[begun:], right[begun:]
@@ -94,7 +94,7 @@ def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
         met,
         (*_both(begun), *_parted(begun, pairs(len(one), len(other), met))),
         cumulative,
-        tuple(here - there for here, there in zip(*cumulative, strict=False)),
+        tuple(one - other for one, other in zip(*cumulative, strict=False)),
         (totals(one), totals(other)),
     )
 
@@ -140,14 +140,14 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def others(timeline: Timeline) -> list[int]:
     """Where all branches end but the current path, in the order of the tree."""
-    found, waiting = [], [ROOT]
+    ends, waiting = [], [ROOT]
     while waiting:
         node = waiting.pop()
         after = [child for child in timeline.children.get(node, ()) if child in timeline.nodes]
         waiting += reversed(after)
         if not after and node not in (ROOT, timeline.tip):
-            found.append(node)
-    return found
+            ends.append(node)
+    return ends
 
 
 def nearest(timeline: Timeline) -> int | None:
@@ -163,6 +163,6 @@ def nearest(timeline: Timeline) -> int | None:
     if timeline.following and ahead:
         return ahead[0]
     for slot in (*backward, *forward):
-        if beside := [node for node in timeline.siblings(slot) if node != timeline.items[slot].node]:
-            return timeline.leaf(max(beside, key=lambda node: (timeline.left.get(node, 0), node)))
+        if siblings := [node for node in timeline.siblings(slot) if node != timeline.items[slot].node]:
+            return timeline.leaf(max(siblings, key=lambda node: (timeline.left.get(node, 0), node)))
     return ahead[0] if ahead else None

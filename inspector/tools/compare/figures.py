@@ -24,7 +24,7 @@ _WIDEST = 4
 _FREE = str.maketrans(HEIGHTS, HEIGHTS[::-1])
 """From the filled part of a cell to the free one."""
 _ROOMY = 40
-"""Cells from which a panel says things in full."""
+"""Cells from which a panel uses its long texts."""
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -48,7 +48,7 @@ def halves(values: Sequence[float], height: int) -> Halves:
 
     Args:
         values: What is drawn.
-        height: Lines at hand, 2 at least where there are values of both signs.
+        height: Lines available, 2 at least where there are values of both signs.
     """
     top, bottom = max((0.0, *values)), -min((0.0, *values))
     fewest = range(1 if top else 0, height + (0 if bottom else 1)) or range(height, height + 1)
@@ -74,7 +74,7 @@ class GapChart(Canvas):
         """Tokens since the parting that the cursor has come to, 0 before it."""
 
     def put(self, comparison: Comparison, step: int) -> None:
-        """Show the gap of a comparison, and where the cursor stands."""
+        """Show the gap of a comparison, and the cursor's place."""
         self.comparison, self.step = comparison, step
         self.redraw()
 
@@ -85,8 +85,8 @@ class GapChart(Canvas):
         self.title(Content("Logprob gap" + (": ▲ left, ▼ right is ahead" if roomy else "")),
                    Content(self._words(comparison, roomy)))  # fmt: skip
         if not gap or height < 2:
-            told = "Only one of them goes on after the parting."
-            return centred([(told, self.ink("muted"))], width, height)
+            reason = "Only one of them goes on after the parting."
+            return centred([(reason, self.ink("muted"))], width, height)
         shown = columns(len(gap), max(1, width - _AXIS))
         marked = next((place for place in shown if place >= self.step - 1), -1) if self.step else -1
         return self._chart([gap[place] for place in shown], [place == marked for place in shown], height)
@@ -104,8 +104,8 @@ class GapChart(Canvas):
         up = area([max(0.0, value) for value in values], parts.above, parts.line * parts.above)
         down = area([max(0.0, -value) for value in values], parts.below, parts.line * parts.below)[::-1]
         left, right = self.data(0.25), self.data(0.95)
-        rows = [standing(line, marked, left, accent) for line in up]
-        rows += [hanging(line, marked, right, accent) for line in down]
+        rows = [row_above_zero(line, marked, left, accent) for line in up]
+        rows += [row_below_zero(line, marked, right, accent) for line in down]
         labels, muted = axis(values, parts), self.ink("muted")
         return [
             [Segment(pad(labels.get(n, ""), _AXIS - 1, True) + " ", muted), *row]
@@ -121,14 +121,14 @@ def columns(steps: int, cells: int) -> list[int]:
     return [column * steps // used for column in range(used)]
 
 
-def standing(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
-    """A line of an area that stands on its zero line; marked columns have another colour."""
+def row_above_zero(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
+    """A line of an area above its zero line; marked columns have another colour."""
     row = [Segment(char, accent if here else ink) for char, here in zip(line, marked, strict=True)]
     return list(Segment.simplify(row))
 
 
-def hanging(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
-    """A line of an area that hangs from its zero line: in a cell filled in part, ink and ground are exchanged."""
+def row_below_zero(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
+    """A line of an area below its zero line: in a cell filled in part, ink and ground are exchanged."""
     turned = {here: Style(color=style.color, reverse=True) for here, style in ((False, ink), (True, accent))}
     row = [
         Segment(char, accent if here else ink)
@@ -140,7 +140,7 @@ def hanging(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row
 
 
 def axis(values: Sequence[float], parts: Halves) -> dict[int, str]:
-    """What stands beside the lines: the extremes where they reach to, and the zero line between them."""
+    """Labels of the lines: the extremes where they reach to, and the zero line between them."""
     top, bottom = max(0.0, *values), min(0.0, *values)
     labels = {parts.above - 1: "0"} if parts.above else {}
     if top:
@@ -159,7 +159,7 @@ class ComparedFigure:
 
     name: str
     unit: str
-    """Told where there is room."""
+    """Shown where there is room."""
     value: Callable[[Totals], float | None]
     format: Callable[[float], str]
     digits: int

@@ -83,7 +83,7 @@ FORMS = (
 
 
 def fitting(width: int) -> PairColumns:
-    """The most columns that leave room for the token in a half of so many cells."""
+    """The most columns that leave room for the token in a half of `width` cells."""
     return next((form for form in FORMS if width - form.cells >= TOKEN_CELLS), FORMS[-1])
 
 
@@ -136,5 +136,5 @@ def summary(comparison: Comparison) -> str:
 
 
 def places(drawn: Sequence[Line]) -> list[int]:
-    """Where the lines with tokens stand among all lines."""
+    """Indices of the lines with tokens among all lines."""
     return [place for place, line in enumerate(drawn) if isinstance(line, Pair)]

@@ -23,7 +23,7 @@ from inspector.tools.compare.table import CompareTable
 from inspector.widgets.key_hints import key_hints
 
 LOOK_SECONDS = 0.5
-"""Between two looks at whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
+"""Seconds between two checks whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
 HINTS = (
     ("↑↓", "walk", 4), ("⇥", "side", 5), ("⏎", "go there", 6), ("[ ]", "other branch", 7), ("n N", "meetings", 3),
     ("pgup pgdn", "page", 1), ("?", "help", 2), ("esc", "back", 8),
@@ -34,7 +34,7 @@ ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second b
 
 @dataclass(frozen=True, slots=True)
 class ComparedPlace:
-    """Where the person wants to go."""
+    """Where the user wants to go."""
 
     tip: int | None
     """End of the branch, None for the current path."""
@@ -83,7 +83,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     @property
     def timeline(self) -> Timeline:
-        """The one on show; another model brings another."""
+        """The one shown; another model brings another."""
         return self.host.controller.timeline
 
     def compose(self) -> ComposeResult:
@@ -108,7 +108,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
     # ---- what is compared -------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Compare anew where the tree has changed; leave where there is nothing to compare any more."""
+        """Compare again where the tree has changed; leave where there is nothing to compare any more."""
         if not self.is_current or self._stamp() == self._seen:
             return
         if self.other not in others(self.timeline):
@@ -163,7 +163,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         self._pointed()
 
     def _pointed(self) -> None:
-        """Tell what stands under the cursor, and mark it in the chart."""
+        """Describe the pair under the cursor, and mark it in the chart."""
         comparison, pair = self.comparison, self.table.pair
         if comparison is None or pair is None:
             return
@@ -208,27 +208,27 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         """Go to where they meet or part next, or did before."""
         turns = self.comparison.turns if self.comparison else ()
         here = self.table.cursor
-        found = [place for place in turns if (place > here if by > 0 else place < here)]
-        if found:
-            self._point(found[0] if by > 0 else found[-1])
+        ahead = [place for place in turns if (place > here if by > 0 else place < here)]
+        if ahead:
+            self._point(ahead[0] if by > 0 else ahead[-1])
             self.table.centre()
         else:
             self._say(f"They neither meet nor part {'after' if by > 0 else 'before'} this.", answer=True)
 
-    @on(CompareTable.TokenPointed)
-    def _clicked(self, message: CompareTable.TokenPointed) -> None:
+    @on(CompareTable.PairClicked)
+    def _clicked(self, message: CompareTable.PairClicked) -> None:
         self._point(message.place, message.side)
 
     # ---- branches ---------------------------------------------------------------------------
 
     def action_other(self, by: int) -> None:
         """Compare with a neighbouring branch."""
-        found = others(self.timeline)
-        if len(found) < 2:
+        ends = others(self.timeline)
+        if len(ends) < 2:
             self._say("There is no third branch to compare with.", answer=True)
             return
-        place = found.index(self.other) + by if self.other in found else 0
-        self.other = found[place % len(found)]
+        place = ends.index(self.other) + by if self.other in ends else 0
+        self.other = ends[place % len(ends)]
         self._compare()
         self._begin()
 

@@ -35,9 +35,9 @@ from inspector.tools.compare.lines import (
     places,
     summary,
 )
-from inspector.widgets.brush import heat_style
-from inspector.widgets.canvas import Row, colourful, is_dark, lay
+from inspector.widgets.canvas import Row, colourful, is_dark, strip_of
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.token_styles import heat_style
 
 HEAD = 2
 """Lines above the tokens: whose half it is, and the names of its columns."""
@@ -73,7 +73,7 @@ Both branches, token for token: what they share first, then where they part.
 - `▶` the cursor: `tab` takes it to the other side, `⏎` goes to the token that it is on
 """
 
-    class TokenPointed(Message):
+    class PairClicked(Message):
         """A token was clicked."""
 
         def __init__(self, place: int, side: int) -> None:
@@ -119,7 +119,7 @@ Both branches, token for token: what they share first, then where they part.
         self.reveal()
 
     def reveal(self) -> None:
-        """Bring the cursor into view, and what was shared before it where it stands at the parting."""
+        """Bring the cursor into view, and the shared tokens before it where it is at the parting."""
         rows, line, top = self.size.height - HEAD, self._line(self.cursor), self.scroll_offset.y
         if rows <= 0:
             return
@@ -169,7 +169,7 @@ Both branches, token for token: what they share first, then where they part.
         line = self.scroll_offset.y + at.y - HEAD
         if line < len(self.lines) and isinstance(self.lines[line], Pair):
             side = LEFT if at.x < self._half + _GUTTER // 2 else RIGHT
-            self.post_message(self.TokenPointed(self._places.index(line), side))
+            self.post_message(self.PairClicked(self._places.index(line), side))
 
     # ---- drawing ----------------------------------------------------------------------------
 
@@ -184,13 +184,13 @@ Both branches, token for token: what they share first, then where they part.
     def render_line(self, y: int) -> Strip:
         width, base = self.scrollable_size.width, self.rich_style
         if y < HEAD:
-            return lay(self._names() if y == 0 else self._heads(), width, base)
+            return strip_of(self._names() if y == 0 else self._heads(), width, base)
         place = self.scroll_offset.y + y - HEAD
         if place >= len(self.lines) or self.comparison is None:
             return Strip.blank(width, base)
         strip = self._strips.get(place)
         if strip is None:
-            strip = self._strips[place] = lay(self._row(self.comparison, self.lines[place]), width, base)
+            strip = self._strips[place] = strip_of(self._row(self.comparison, self.lines[place]), width, base)
         return strip
 
     def _names(self) -> Row:

@@ -15,14 +15,14 @@ from inspector.tools.costs.tables import NAMES, ROLES, by_role
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import bar
 from inspector.widgets.curves import curves
-from inspector.widgets.facts import fact_rows
+from inspector.widgets.fact_table import fact_rows
 
 Fact = tuple[str, str]
 _READABLE = 104
 """Cells of a line of sentences at most."""
 _LEAST_ROOF = 6
 _FIGURES = 22
-"""Cells of milliseconds and share beside a bar."""
+"""Cells of milliseconds and share next to a bar."""
 
 
 def facts_of(on: Canvas, facts: Sequence[Fact], width: int) -> list[Row]:
@@ -35,14 +35,14 @@ def facts_of(on: Canvas, facts: Sequence[Fact], width: int) -> list[Row]:
 
 
 def parts_page(
-    on: Canvas, profiled: Profiled, found: RooflineMeasured | None, width: int, height: int
+    on: Canvas, profiled: Profiled, roofline: RooflineMeasured | None, width: int, height: int
 ) -> list[Row]:
     """The parts of a step by what they do, what it read, and with room the roofline.
 
     Args:
         on: Knows the inks.
         profiled: The step.
-        found: What it read and the machine's limits, None while that isn't known.
+        roofline: What it read and the machine's limits, None while that isn't known.
         width: Cells.
         height: Lines that are seen at once.
     """
@@ -57,10 +57,10 @@ def parts_page(
         ]
         for name, value in roles
     ]  # fmt: skip
-    facts = facts_of(on, [*_reading(found), ("how", profiled.how)], width)
-    told = [*_against(on, profiled), [], *rows, *facts]
-    room = min(12, height - len(told) - 2)
-    return [*told, [], *_roof(on, found, width, room)] if found and room >= _LEAST_ROOF else told
+    facts = facts_of(on, [*_reading(roofline), ("how", profiled.how)], width)
+    page = [*_against(on, profiled), [], *rows, *facts]
+    room = min(12, height - len(page) - 2)
+    return [*page, [], *_roof(on, roofline, width, room)] if roofline and room >= _LEAST_ROOF else page
 
 
 def _against(on: Canvas, profiled: Profiled) -> list[Row]:
@@ -76,15 +76,15 @@ def _against(on: Canvas, profiled: Profiled) -> list[Row]:
     ]  # fmt: skip
 
 
-def _reading(found: RooflineMeasured | None) -> Iterator[Fact]:
-    if found is None:
+def _reading(roofline: RooflineMeasured | None) -> Iterator[Fact]:
+    if roofline is None:
         return
-    work = found.decode
+    work = roofline.decode
     read = f"{size(work.weight_bytes)} of weights and {size(work.kv_bytes)} of KV in {milliseconds(work.ms)}"
-    yield "reads", f"{read}: {work.gbs:.3g} GB/s of the machine's {found.bandwidth_gbs:.3g}"
+    yield "reads", f"{read}: {work.gbs:.3g} GB/s of the machine's {roofline.bandwidth_gbs:.3g}"
     yield (
         "computes",
-        f"{amount(work.flops)} operations: {work.gflops:.3g} of {found.matmul_gflops:.3g} GFLOP/s",
+        f"{amount(work.flops)} operations: {work.gflops:.3g} of {roofline.matmul_gflops:.3g} GFLOP/s",
     )
 
 
@@ -120,53 +120,53 @@ def layers_page(on: Canvas, profiled: Profiled, width: int) -> list[Row]:
 # ---- the roofline -----------------------------------------------------------------------------
 
 
-def roofline_page(on: Canvas, found: RooflineMeasured, width: int, height: int) -> list[Row]:
-    """The machine's limits as a roof, and where prefill and decode stand under it."""
+def roofline_page(on: Canvas, roofline: RooflineMeasured, width: int, height: int) -> list[Row]:
+    """The machine's limits as a roof, and where prefill and decode are under it."""
     rows = max(5, min(12, height - 14))
     facts = [
-        *(_work_fact(name, work, found) for name, work in works(found)),
-        ("memory", f"{found.bandwidth_gbs:.3g} GB/s: {found.bandwidth_how}"),
-        ("matmul", f"{found.matmul_gflops:.3g} GFLOP/s: {found.matmul_how}"),
-        ("ridge", f"{found.ridge:.3g} operations a byte: below it memory is the limit, above it arithmetic"),
-        *(("note", note) for note in found.notes), ("how", found.how),
+        *(_work_fact(name, work, roofline) for name, work in works(roofline)),
+        ("memory", f"{roofline.bandwidth_gbs:.3g} GB/s: {roofline.bandwidth_how}"),
+        ("matmul", f"{roofline.matmul_gflops:.3g} GFLOP/s: {roofline.matmul_how}"),
+        ("ridge", f"{roofline.ridge:.3g} operations a byte: below it memory is the limit, above it arithmetic"),
+        *(("note", note) for note in roofline.notes), ("how", roofline.how),
     ]  # fmt: skip
-    return [*_roof(on, found, width, rows), *facts_of(on, facts, width)]
+    return [*_roof(on, roofline, width, rows), *facts_of(on, facts, width)]
 
 
-def works(found: RooflineMeasured) -> list[tuple[str, Work]]:
+def works(roofline: RooflineMeasured) -> list[tuple[str, Work]]:
     """Both forwards by name."""
-    return [("decode", found.decode), *([("prefill", found.prefill)] if found.prefill else [])]
+    return [("decode", roofline.decode), *([("prefill", roofline.prefill)] if roofline.prefill else [])]
 
 
-def roof(found: RooflineMeasured, intensity: float) -> float:
-    """GFLOP/s that the machine allows at so many operations a byte."""
-    return min(found.matmul_gflops, found.bandwidth_gbs * intensity)
+def roof(roofline: RooflineMeasured, intensity: float) -> float:
+    """GFLOP/s that the machine allows at an intensity, in operations a byte."""
+    return min(roofline.matmul_gflops, roofline.bandwidth_gbs * intensity)
 
 
-def _work_fact(name: str, work: Work, found: RooflineMeasured) -> Fact:
-    limit = "memory" if work.intensity < found.ridge else "arithmetic"
-    most = roof(found, work.intensity)
+def _work_fact(name: str, work: Work, roofline: RooflineMeasured) -> Fact:
+    limit = "memory" if work.intensity < roofline.ridge else "arithmetic"
+    most = roof(roofline, work.intensity)
     share = f"{work.gflops / most:.0%} of the roof" if most else ""
     tokens = f"{count(work.tokens)} token{'s' if work.tokens > 1 else ''} in {milliseconds(work.ms)}"
-    told = f"{tokens}: {work.intensity:.3g} operations a byte, {work.gflops:.3g} GFLOP/s, {share}, limited by {limit}"
-    return name, told
+    rates = f"{work.intensity:.3g} operations a byte, {work.gflops:.3g} GFLOP/s"
+    return name, f"{tokens}: {rates}, {share}, limited by {limit}"
 
 
-def _roof(on: Canvas, found: RooflineMeasured, width: int, rows: int) -> list[Row]:
+def _roof(on: Canvas, roofline: RooflineMeasured, width: int, rows: int) -> list[Row]:
     """Both axes logarithmic: operations a byte to the right, operations a second upwards."""
     label = 14
     room = max(16, width - label)
-    left, right = _span([found.ridge, *(work.intensity for _, work in works(found))])
+    left, right = _span([roofline.ridge, *(work.intensity for _, work in works(roofline))])
     low, high = _span(
-        [found.matmul_gflops, *(work.gflops for _, work in works(found)), roof(found, 10**left)]
+        [roofline.matmul_gflops, *(work.gflops for _, work in works(roofline)), roof(roofline, 10**left)]
     )
     line = [
-        math.log10(max(1e-12, roof(found, 10 ** (left + (right - left) * n / (2 * room - 1))))) - low
+        math.log10(max(1e-12, roof(roofline, 10 ** (left + (right - left) * n / (2 * room - 1))))) - low
         for n in range(2 * room)
     ]
     grid = [[cell.char for cell in row] for row in curves([line], room, rows, high - low)]
     inks = [[on.ink("muted")] * room for _ in range(rows)]
-    for name, work in works(found):
+    for name, work in works(roofline):
         x = round((math.log10(work.intensity) - left) / (right - left) * (room - 1))
         y = rows - 1 - round((math.log10(max(1e-12, work.gflops)) - low) / (high - low) * (rows - 1))
         for at, char in enumerate(f"● {name}", start=max(0, min(x, room - len(name) - 2))):
@@ -193,13 +193,13 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 def bits_page(on: Canvas, compared: KVCompared, width: int) -> list[Row]:
     """The same sequence in caches of several precisions."""
-    told = [cost for cost in compared.costs if not cost.refused]
-    top = max((cost.used_bytes for cost in told), default=0)
+    measured = [cost for cost in compared.costs if not cost.refused]
+    top = max((cost.used_bytes for cost in measured), default=0)
     head = f"{'':9}{'bytes':>11}{'by formula':>13}{'largest change':>17}{'mean':>9}  top token"
     rows: list[Row] = [[Segment(head, on.ink("muted"))]]
-    rows += [_cost(on, cost, top, max(0, width - len(head) - 4)) for cost in told]
+    rows += [_cost(on, cost, top, max(0, width - len(head) - 4)) for cost in measured]
     refused = [(f"{cost.bits} bits", cost.refused) for cost in compared.costs if cost.refused]
-    notes = [("note", note) for note in sorted({cost.note for cost in told if cost.note})]
+    notes = [("note", note) for note in sorted({cost.note for cost in measured if cost.note})]
     change = "of the logits after the path, absolute, against the model's own type"
     facts = [*refused, *notes, ("path", f"{count(compared.tokens)} tokens"), ("change", change)]
     return [*rows, *facts_of(on, [*facts, ("formula", compared.formula)], width)]

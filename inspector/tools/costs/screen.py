@@ -20,7 +20,7 @@ from inspector.tools.costs.pages import bits_page, layers_page, parts_page, roof
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.key_hints import key_hints
-from inspector.widgets.page_view import CostView
+from inspector.widgets.page_view import PageView
 
 PARTS, LAYERS, ROOFLINE, BITS = range(4)
 PAGES = ("Parts of a step", "Layers", "Roofline", "KV cache at fewer bits")
@@ -60,7 +60,7 @@ class ProfileScreen(ToolScreen[None]):
     ]
     AUTO_FOCUS = "#cost-view"
 
-    view = getters.query_one("#cost-view", CostView)
+    view = getters.query_one("#cost-view", PageView)
 
     def __init__(self, host: Host, control: CostControl, page: int = PARTS) -> None:
         super().__init__(host)
@@ -69,7 +69,7 @@ class ProfileScreen(ToolScreen[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="cost-place")
-        yield CostView(id="cost-view")
+        yield PageView(id="cost-view")
         yield Static(id="cost-status")
         yield Static(id="cost-keys")
 
@@ -100,7 +100,7 @@ class ProfileScreen(ToolScreen[None]):
         self.query_one("#cost-keys", Static).update(key_hints(self.size.width - 2, hints))
 
     def _tabs(self) -> Content:
-        """The pages, the present one standing out."""
+        """The pages, the present one reversed."""
         names = PAGES if self.size.width >= 72 else SHORT
         parts = [
             Content.styled(f" {n + 1} {name} ", "reverse bold" if n == self.page else "")
@@ -125,12 +125,12 @@ class ProfileScreen(ToolScreen[None]):
         """Why there is nothing yet."""
         failure = self._failure
         if failure is not None:
-            told = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+            texts = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
         elif self.control.job.running:
-            told = [("Being measured, on a copy of the KV cache.", on.rich_style)]
+            texts = [("Being measured, on a copy of the KV cache.", on.rich_style)]
         else:
-            told = [("Nothing was measured.", on.rich_style), ("Press r to measure.", on.ink("muted"))]
-        return centred(told, width, height)
+            texts = [("Nothing was measured.", on.rich_style), ("Press r to measure.", on.ink("muted"))]
+        return centred(texts, width, height)
 
     @property
     def _failure(self) -> records.Failure | None:

@@ -27,8 +27,8 @@ class Format:
 
 
 FORMATS: Mapping[str, Format] = {
-    each.name: each
-    for each in (
+    format.name: format
+    for format in (
         Format("html", "page", "one page to share: every token with its candidates, branches and charts",
                html.page),
         Format("md", "Markdown", "a report: the text, its figures, surprises, branches and steps",

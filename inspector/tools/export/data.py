@@ -1,6 +1,6 @@
 """A recording as compact JSON for the web page: columns of plain values, every text printable.
 
-Probabilities are in millionths, so that most take few digits. Texts of candidates stand once, in a table of words.
+Probabilities are in millionths, so that most take few digits. Texts of candidates are stored once, in a table of words.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def data(recording: Recording) -> Json:
     """What the page shows.
 
     Args:
-        recording: Its path stands first; the other paths of its tree follow it.
+        recording: Its path comes first; the other paths of its tree follow it.
     """
     timeline = recording.timeline
-    told = paths(recording)
-    rows = _rows(told)
+    listed = paths(recording)
+    rows = _rows(listed)
     places = {item.node: place for place, item in enumerate(rows)}
     return {
         "title": figures.title(recording),
@@ -41,18 +41,18 @@ def data(recording: Recording) -> Json:
         "settings": list(figures.settings(recording)),
         "left_out": left_out(timeline),
         "metrics": [_metric(name) for name in METRIC if name != "off"],
-        "prefill": [[each.done, each.kv.used_bytes, each.kv.allocated_bytes] for each in timeline.chunks],
-        "paths": [_path(recording, each, places) for each in told],
+        "prefill": [[c.done, c.kv.used_bytes, c.kv.allocated_bytes] for c in timeline.chunks],
+        "paths": [_path(recording, path, places) for path in listed],
         "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
         "marks": _marks(recording, places),
         **_Tokens(recording, places).columns(rows),
     }  # fmt: skip
 
 
-def _rows(told: Iterable[Path]) -> list[Item]:
+def _rows(paths: Iterable[Path]) -> list[Item]:
     """Every token of some paths, parents before their children."""
-    found = {item.node: item for path in told for item in path.items}
-    return list(found.values())
+    items = {item.node: item for path in paths for item in path.items}
+    return list(items.values())
 
 
 def _metric(name: str) -> Json:
@@ -75,12 +75,12 @@ def _path(recording: Recording, path: Path, places: Mapping[int, int]) -> Json:
 
 def _marks(recording: Recording, places: Mapping[int, int]) -> list[list[Any]]:
     """Row, name, bookmarked, note, caption; in the order in which the nodes came to be."""
-    found = sorted(
-        (each for each in recording.timeline.marks.of.values() if each.node in places), key=lambda m: m.node
+    marked = sorted(
+        (mark for mark in recording.timeline.marks.of.values() if mark.node in places), key=lambda m: m.node
     )
     return [
         [places[m.node], visible(m.name), int(m.bookmarked), visible(m.note), visible(m.caption)]
-        for m in found
+        for m in marked
     ]
 
 
@@ -97,13 +97,13 @@ class _Tokens:
         self._words: dict[tuple[int, str], int] = {}
         self._made: dict[str, int] = {}
         self._stages: dict[str, int] = {}
-        each = CANDIDATES // max(1, len(places))
-        self._most = max(FEWEST, each)
+        share = CANDIDATES // max(1, len(places))
+        self._most = max(FEWEST, share)
 
     def columns(self, rows: Sequence[Item]) -> Json:
         """All of them."""
         steps = [item if isinstance(item, Step) else None for item in rows]
-        found = {
+        columns = {
             "node": [item.node for item in rows],
             "parent": [self._places.get(self._parent(item), -1) for item in rows],
             "id": [item.id for item in rows],
@@ -123,7 +123,7 @@ class _Tokens:
             "draw": [_draw(step.choice) if step else None for step in steps],
             "candidates": [self._candidates(item) for item in rows],
         }  # fmt: skip
-        return {"tokens": found, "words": [[id, label] for id, label in self._words], "made": list(self._made),
+        return {"tokens": columns, "words": [[id, label] for id, label in self._words], "made": list(self._made),
                 "stages": list(self._stages)}  # fmt: skip
 
     def _parent(self, item: Item) -> int:
@@ -131,26 +131,23 @@ class _Tokens:
 
     def _candidates(self, item: Item) -> list[Any] | None:
         """Words, probabilities, the sampler's where they differ, cuts, others and their share, ranks unlike places."""
-        told: Sequence[Candidate] = (
+        recorded: Sequence[Candidate] = (
             item.candidates if isinstance(item, PromptToken) else item.choice.candidates
         )
-        if not told:
+        if not recorded:
             return None
-        kept = [each for place, each in enumerate(told) if place < self._most or each.id == item.id]
-        others, mass = self._others(item, [each for each in told if each not in kept])
-        probs = [_millionths(each.prob) for each in kept]
-        drawn = [_millionths(each.sampler_prob) for each in kept if each.cut_by is None]
+        kept = [c for place, c in enumerate(recorded) if place < self._most or c.id == item.id]
+        others, mass = self._others(item, [c for c in recorded if c not in kept])
+        probs = [_millionths(c.prob) for c in kept]
+        drawn = [_millionths(c.sampler_prob) for c in kept if c.cut_by is None]
         return [
-            [
-                self._words.setdefault((each.id, token_label(each.text, each.raw)), len(self._words))
-                for each in kept
-            ],
+            [self._words.setdefault((c.id, token_label(c.text, c.raw)), len(self._words)) for c in kept],
             probs,
             0 if drawn == probs else drawn,
             self._cuts(kept),
             others,
             _millionths(mass),
-            [[place, each.rank] for place, each in enumerate(kept) if each.rank != place + 1],
+            [[place, c.rank] for place, c in enumerate(kept) if c.rank != place + 1],
         ]
 
     def _others(self, item: Item, left: Sequence[Candidate]) -> tuple[int, float]:
@@ -160,14 +157,14 @@ class _Tokens:
         else:
             vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else len(item.candidates)
             count = vocabulary - len(item.candidates)
-            mass = max(0.0, 1 - sum(each.prob for each in item.candidates))
-        return count + len(left), mass + sum(each.prob for each in left)
+            mass = max(0.0, 1 - sum(c.prob for c in item.candidates))
+        return count + len(left), mass + sum(c.prob for c in left)
 
     def _cuts(self, kept: Sequence[Candidate]) -> str:
         """A character a candidate: `.` where it is in, else the stage that cut it; empty where none was."""
-        if all(each.cut_by is None for each in kept):
+        if all(c.cut_by is None for c in kept):
             return ""
-        return "".join("." if each.cut_by is None else self._stage(each.cut_by) for each in kept)
+        return "".join("." if c.cut_by is None else self._stage(c.cut_by) for c in kept)
 
     def _stage(self, name: str) -> str:
         place = self._stages.setdefault(visible(name), len(self._stages))
@@ -175,7 +172,7 @@ class _Tokens:
 
 
 def _running(item: Item) -> str:
-    """A token in the running text; line breaks are told and made."""
+    """A token in the running text; line breaks are marked and made."""
     shown = "↵\n".join(visible(part) for part in item.text.split("\n"))
     pending = item.pending if isinstance(item, Step) else b""
     if not item.text:
@@ -198,8 +195,8 @@ def _times(step: Step | None) -> list[Any] | None:
     if step is None:
         return None
     ms = step.ms
-    found = [_number(value, 2) for value in (ms.total, ms.forward, ms.sample, ms.inspect)]
-    return [*found, 1] if ms.pipelined else found
+    values = [_number(value, 2) for value in (ms.total, ms.forward, ms.sample, ms.inspect)]
+    return [*values, 1] if ms.pipelined else values
 
 
 def _millionths(share: float | None) -> float | int | None:
@@ -211,7 +208,7 @@ def _millionths(share: float | None) -> float | int | None:
 
 
 def _number(value: float | None, digits: int) -> float | int | None:
-    """A number as short as so many digits after the point allow; None where it is no number."""
+    """A number rounded to `digits` digits after the point, as short as it goes; None where it is no number."""
     if value is None or not math.isfinite(value):
         return None
     short = round(value, digits)

@@ -16,7 +16,7 @@ from textual.widgets import Input, Label
 from engine.errors import EngineError
 from inspector.display import visible
 from inspector.tools.export import FORMATS
-from inspector.tools.export.place import free
+from inspector.tools.export.output_file import free
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.safety import SafeInput
@@ -24,23 +24,23 @@ from inspector.widgets.safety import SafeInput
 PICTURE = "svg"
 NAMES = (*FORMATS, PICTURE)
 """What can be made, by the end of a file's name."""
-LABELS = (*(each.label for each in FORMATS.values()), "picture")
-PURPOSES = (*(each.purpose for each in FORMATS.values()), "the screen as it stands, as SVG")
+LABELS = (*(format.label for format in FORMATS.values()), "picture")
+PURPOSES = (*(format.purpose for format in FORMATS.values()), "the screen as it stands, as SVG")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for."""
+    """The request for a document."""
 
     name: str
     """One of `NAMES`."""
     path: Path
     force: bool
-    """Whether a file that is there is to be replaced: the person was told of it."""
+    """Whether an existing file is to be replaced: the dialog warned of it."""
 
 
 class ExportDialog(Dialog[Wanted]):
-    """Asks for a kind of document and a path; a file that is there is replaced when asked twice.
+    """Asks for a kind of document and a path; an existing file is replaced on the second request.
 
     Args:
         name: The kind that is chosen at first.
@@ -75,7 +75,7 @@ class ExportDialog(Dialog[Wanted]):
 
     @on(Choice.Changed, "#export-what")
     def _chosen(self, message: Choice.Changed) -> None:
-        """Say what that is, and let the file's name end so, if it ended in a name of these before."""
+        """Describe the kind, and let the file's name end so, if it ended in a name of these before."""
         name = NAMES[message.choice.chosen]
         self.query_one("#export-purpose", Remark).say(PURPOSES[message.choice.chosen])
         field = self.query_one("#export-path", SafeInput)

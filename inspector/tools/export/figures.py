@@ -29,7 +29,7 @@ def title(recording: Recording) -> str:
 
 
 def model(timeline: Timeline) -> Iterator[Figure]:
-    """What is known of the model. Its directory is nobody's business, so it is left out."""
+    """What is known of the model. Its directory is private, so it is left out."""
     facts = timeline.facts
     if facts is None:
         return
@@ -56,8 +56,8 @@ def settings(recording: Recording) -> Iterator[Figure]:
         value = getattr(chosen, field.name)
         if field.name not in ("temp", "seed") and value == getattr(default, field.name):
             continue
-        for each in value if field.kind == "texts" else (value,):
-            shown = each if field.kind == "texts" else field.format(each)
+        for element in value if field.kind == "texts" else (value,):
+            shown = element if field.kind == "texts" else field.format(element)
             yield field.label, visible(shown) + (" (greedy)" if field.name == "temp" and not value else "")
 
 
@@ -82,26 +82,26 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
 
 
 def _prompt(timeline: Timeline, tokens: int) -> str:
-    told = f"{count(tokens)} token{'s' * (tokens != 1)}"
-    return told if timeline.prefilled is None else f"{told}, {rate(timeline.prefilled.prompt_tps)}"
+    text = f"{count(tokens)} token{'s' * (tokens != 1)}"
+    return text if timeline.prefilled is None else f"{text}, {rate(timeline.prefilled.prompt_tps)}"
 
 
 def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:
-    """Why a path ended, None where it just stands."""
-    found = timeline.finished.get(items[-1].node if items else ROOT)
-    if found is None:
+    """Why a path ended, None where it did not."""
+    finish = timeline.finished.get(items[-1].node if items else ROOT)
+    if finish is None:
         return None
-    return found.reason + (f": {visible(found.detail)}" if found.detail else "")
+    return finish.reason + (f": {visible(finish.detail)}" if finish.detail else "")
 
 
 def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:
-    told = [item.logprob for item in items if item.logprob is not None]
-    known = [logprob for logprob in told if math.isfinite(logprob)]
+    logprobs = [item.logprob for item in items if item.logprob is not None]
+    known = [logprob for logprob in logprobs if math.isfinite(logprob)]
     if not known:
         return
     mean = sum(known) / len(known)
     yield f"{what}perplexity", f"{math.exp(min(700.0, -mean)):.2f}"
-    barred = len(told) - len(known)
+    barred = len(logprobs) - len(known)
     without = f" ({barred} of no probability left out)" if barred else ""
     yield f"{what}surprisal", f"{bits(-mean / math.log(2))} bits a token{without}"
 

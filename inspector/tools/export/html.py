@@ -1,6 +1,6 @@
-"""A recording as one web page: no network, no file beside it, nothing in it that a token could break out of.
+"""A recording as one web page: no network, no other file, nothing in it that a token could break out of.
 
-The page is three files beside this one, put together: its script and its style are named by their hashes in a content
+The page is three files next to this one, put together: its script and its style are named by their hashes in a content
 security policy that allows nothing else, and what is shown is JSON in an element that no browser runs. All foreign text
 was made visible before, is escaped here, and is put into the page as text alone.
 """
@@ -30,24 +30,24 @@ def page(recording: Recording) -> str:
     Args:
         recording: Its path is shown first; the other branches of its tree can be chosen.
     """
-    told = data(recording)
+    values = data(recording)
     style, script = _style(), _script()
     slots = {
         "policy": escape(_policy(style, script)),
-        "title": escape(told["title"]),
+        "title": escape(values["title"]),
         "style": style,
         "text": escape(readable("".join(item.text for item in recording.items))),
-        "data": embedded(told),
+        "data": embedded(values),
         "script": script,
     }
     # one pass, so that what is put in is never looked through for slots itself
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: slots[found[1]], _read("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: slots[match[1]], _read("page.html"))
 
 
 def embedded(value: object) -> str:
-    """JSON that can stand inside a script element: no character in it is markup, or the end of a line of script."""
+    """JSON that is safe inside a script element: no character in it is markup, or the end of a line of script."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return re.sub("[<>&\u2028\u2029]", lambda found: _ESCAPES[found[0]], text)
+    return re.sub("[<>&\u2028\u2029]", lambda match: _ESCAPES[match[0]], text)
 
 
 def _policy(style: str, script: str) -> str:
@@ -76,11 +76,11 @@ def _style() -> str:
 
 
 def _colours(dark: bool) -> str:
-    found = []
+    rules = []
     for step in range(1, STEPS + 1):
         ink, ground = heat(step, dark)
-        found.append(f"--ink{step}:{_hex(ink)};--ground{step}:{_hex(ground)};")
-    return "".join(found)
+        rules.append(f"--ink{step}:{_hex(ink)};--ground{step}:{_hex(ground)};")
+    return "".join(rules)
 
 
 def _hex(rgb: Rgb) -> str:

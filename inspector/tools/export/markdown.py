@@ -18,7 +18,7 @@ from inspector.tools.export.recording import Recording
 from inspector.tools.export.text import readable
 
 SURPRISES = 10
-"""How many of the least probable tokens are told."""
+"""How many of the least probable tokens are listed."""
 _ALWAYS = re.compile(r"([\\`*_\[\]<>|~&$#@!])")
 _SCHEME = re.compile(r"(?i)\b(www\.|[a-z][a-z0-9+.-]*:)(?=\S)")
 _BEGINS = re.compile(r"^( *)([-+=]|\d+[.)](?= |$))")
@@ -26,8 +26,8 @@ _BEGINS = re.compile(r"^( *)([-+=]|\d+[.)](?= |$))")
 
 def escaped(text: str) -> str:
     """One line of printable text as Markdown that shows it as it is."""
-    text = _SCHEME.sub(lambda found: found[0][:-1] + "\\" + found[0][-1], _ALWAYS.sub(r"\\\1", text))
-    text = _BEGINS.sub(lambda found: found[1] + found[2][:-1] + "\\" + found[2][-1], text)
+    text = _SCHEME.sub(lambda match: match[0][:-1] + "\\" + match[0][-1], _ALWAYS.sub(r"\\\1", text))
+    text = _BEGINS.sub(lambda match: match[1] + match[2][:-1] + "\\" + match[2][-1], text)
     spaces = len(text) - len(text.lstrip(" "))
     return "\u00a0" * spaces + text[spaces:]
 
@@ -36,7 +36,7 @@ def report(recording: Recording) -> str:
     """The report.
 
     Args:
-        recording: Its path is told.
+        recording: Its path is exported.
     """
     parts = [
         [f"# {escaped(figures.title(recording))}"],
@@ -47,8 +47,8 @@ def report(recording: Recording) -> str:
         _branches(paths(recording)),
         _steps(recording.items),
     ]
-    if told := figures.source(recording):
-        parts.append([f"*Recorded by {escaped(told)}*"])
+    if source := figures.source(recording):
+        parts.append([f"*Recorded by {escaped(source)}*"])
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
@@ -60,22 +60,22 @@ def _quoted(text: str) -> list[str]:
 
 
 def _figures(recording: Recording) -> list[str]:
-    told = [
+    pairs = [
         *figures.model(recording.timeline),
         *figures.settings(recording),
         *figures.totals(recording.timeline, recording.items),
     ]
-    return ["## Figures", "", *_table(("what", "value"), told)]
+    return ["## Figures", "", *_table(("what", "value"), pairs)]
 
 
 def _captions(recording: Recording) -> list[str]:
-    marks, found = recording.timeline.marks, []
+    marks, rows = recording.timeline.marks, []
     for item in recording.items:
         mark = marks.at(item.node)
-        told = " · ".join(part for part in (mark.name, mark.caption, mark.note) if part)
-        if told or mark.bookmarked:
-            found.append((_place(item), _label(item), visible(told) + " ★" * mark.bookmarked))
-    return ["## Captions and notes", "", *_table(("step", "token", "what it shows"), found)] if found else []
+        text = " · ".join(part for part in (mark.name, mark.caption, mark.note) if part)
+        if text or mark.bookmarked:
+            rows.append((_place(item), _label(item), visible(text) + " ★" * mark.bookmarked))
+    return ["## Captions and notes", "", *_table(("step", "token", "what it shows"), rows)] if rows else []
 
 
 def _surprises(items: Sequence[Item]) -> list[str]:
@@ -84,8 +84,8 @@ def _surprises(items: Sequence[Item]) -> list[str]:
         for item in items
         if isinstance(item, Step) and item.surprisal_bits >= METRIC["surprisal"].steps[0]
     ]
-    found = sorted(steps, key=lambda step: -step.surprisal_bits)[:SURPRISES]
-    if not found:
+    surprising = sorted(steps, key=lambda step: -step.surprisal_bits)[:SURPRISES]
+    if not surprising:
         return []
     table = [
         (
@@ -96,7 +96,7 @@ def _surprises(items: Sequence[Item]) -> list[str]:
             count(step.rank),
             _instead(step),
         )
-        for step in found
+        for step in surprising
     ]
     heading = ("step", "token", "probability", "bits", "rank", "likeliest")
     return ["## Surprises", "", *_table(heading, table, "rlrrrl")]
@@ -107,12 +107,12 @@ def _instead(step: Step) -> str:
     return f"{token_label(first.text, first.raw)} {percent(first.prob)}"
 
 
-def _branches(found: Sequence[Path]) -> list[str]:
-    if len(found) < 2:
+def _branches(paths: Sequence[Path]) -> list[str]:
+    if len(paths) < 2:
         return []
     table = [
-        (each.name or each.made, str(each.fork), each.text, count(each.tokens), each.perplexity)
-        for each in found
+        (path.name or path.made, str(path.fork), path.text, count(path.tokens), path.perplexity)
+        for path in paths
     ]
     heading = ("branch", "from step", "how it goes on", "tokens", "perplexity")
     return ["## Branches", "", *_table(heading, table, "lrlrr")]

@@ -13,20 +13,20 @@ from inspector.state.timeline import Item, Timeline
 from inspector.tools.export.recording import Recording
 
 TREE = 5000
-"""Tokens of a tree that is told with all its branches; of a larger one the current path alone."""
+"""Tokens of a tree that is exported with all its branches; of a larger one the current path alone."""
 _TEXT = 60
 """Cells of how a branch goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way through the tree, from the root to where nobody went on. Texts are printable."""
+    """One way through the tree, from the root to a leaf. Texts are printable."""
 
     items: list[Item]
     name: str
     """Of the branch that it ends with; empty where it has none."""
     made: str
-    """How its first token of its own came to stand there; `current` for the one that is told."""
+    """How its first own token entered the tree; `current` for the exported one."""
     fork: int
     """The step at which it leaves those before it, from 1; 0 where it begins with the prompt."""
     text: str
@@ -47,27 +47,27 @@ class Path:
 
 
 def paths(recording: Recording) -> list[Path]:
-    """All paths that were stepped and are not deleted: the one that is told first, then by age. See `TREE`."""
-    timeline, told = recording.timeline, recording.items
+    """All paths that were stepped and are not deleted: the exported one first, then by age. See `TREE`."""
+    timeline, current = recording.timeline, recording.items
     ends = [] if left_out(timeline) else sorted(_ends(timeline))
-    others = [timeline.path(node) for node in ends if not told or node != told[-1].node]
-    met = {item.node for item in told}
-    found = [_path(recording, told, 0, "current")]
+    others = [timeline.path(node) for node in ends if not current or node != current[-1].node]
+    met = {item.node for item in current}
+    listed = [_path(recording, current, 0, "current")]
     for items in others:
         own = next((place for place, item in enumerate(items) if item.node not in met), len(items) - 1)
         met.update(item.node for item in items)
         if made(items[own]) != PROMPT:
-            found.append(_path(recording, items, own, made(items[own])))
-    return found
+            listed.append(_path(recording, items, own, made(items[own])))
+    return listed
 
 
 def left_out(timeline: Timeline) -> bool:
-    """Whether there are more branches than are told."""
-    return len(timeline.nodes) > TREE and any(len(each) > 1 for each in timeline.children.values())
+    """Whether branches are left out."""
+    return len(timeline.nodes) > TREE and any(len(nodes) > 1 for nodes in timeline.children.values())
 
 
 def _ends(timeline: Timeline) -> Iterator[int]:
-    """Nodes that nobody went on from; what is deleted is not looked at."""
+    """Leaves of the tree, without what is deleted."""
     waiting = list(timeline.children.get(ROOT, ()))
     while waiting:
         node = waiting.pop()
@@ -81,7 +81,7 @@ def _ends(timeline: Timeline) -> Iterator[int]:
 def _path(recording: Recording, items: list[Item], own: int, how: str) -> Path:
     marks = recording.timeline.marks
     begins = (
-        own if how != "current" else next((n for n, each in enumerate(items) if isinstance(each, Step)), 0)
+        own if how != "current" else next((n for n, item in enumerate(items) if isinstance(item, Step)), 0)
     )
     names = [marks.at(item.node).name for item in items[begins:]]
     first = items[own] if items else None

@@ -16,7 +16,7 @@ from inspector.state.timeline import Item, Timeline
 
 @dataclass(slots=True)
 class Recording:
-    """A session as it stands, and which path of it is told."""
+    """A session at one moment, and which path of it is exported."""
 
     timeline: Timeline
     settings: Settings | None = None
@@ -29,7 +29,7 @@ class Recording:
     items: list[Item] = field(default_factory=list)
     """The path, prompt first."""
     chosen: int | None = None
-    """Node that is looked at first; None where none was asked for."""
+    """Node that is selected first; None where none was named."""
 
     @property
     def tip(self) -> int:
@@ -38,7 +38,7 @@ class Recording:
 
 
 def read(path: Path | str) -> Recording:
-    """The session that a trace holds, with the path that it stood on at its end.
+    """The session that a trace holds, with the current path at its end.
 
     Args:
         path: The file; one that is still written to is read as far as it is.
@@ -70,10 +70,10 @@ def _take(recording: Recording, value: object) -> None:
 
 
 def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program: str) -> Recording:
-    """A running session as it stands now: what comes later changes nothing in it, whichever thread looks.
+    """A running session at this moment: what comes later changes nothing in it, whichever thread reads it.
 
     Args:
-        timeline: Of the session; its current path is told, and the token that is looked at is chosen.
+        timeline: Of the session; its current path is exported, its selected token chosen.
         settings: In force.
         load: Of its model.
         program: Name and version of this one.
@@ -83,7 +83,7 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     """
     held = copy.copy(timeline)
     held.nodes, held.parent, held.latest = dict(timeline.nodes), dict(timeline.parent), dict(timeline.latest)
-    held.children = {node: list(each) for node, each in timeline.children.items()}
+    held.children = {node: list(nodes) for node, nodes in timeline.children.items()}
     held.finished, held.chunks = dict(timeline.finished), list(timeline.chunks)
     held.marks = copy.copy(timeline.marks)
     held.marks.of = dict(timeline.marks.of)
@@ -94,18 +94,18 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
 
 
 def line(recording: Recording, to: str | int | None = None) -> Recording:
-    """Choose the path that is told.
+    """Choose the path that is exported.
 
     Args:
-        recording: Its `items` are set, and what is looked at on them.
-        to: A node, or the name of a branch: the path goes through it to the end that was last stood on. None for the
+        recording: Its `items` and `chosen` are set.
+        to: A node, or the name of a branch: the path goes through it to the end that was visited last. None for the
             path that is current.
 
     Returns:
         The recording.
 
     Raises:
-        EngineError: There is nothing to tell, or no such node.
+        EngineError: There is nothing to export, or no such node.
     """
     timeline = recording.timeline
     if timeline.prompt is None:

@@ -36,7 +36,7 @@ def rows(recording: Recording) -> str:
     """The table, with a line of names: `step` counts from 1 and is empty in the prompt, `bytes` are hexadecimal.
 
     Args:
-        recording: Its path is told.
+        recording: Its path is exported.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""A path as plain text: what was said, and nothing else."""
+"""A path as plain text, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from inspector.tools.export.recording import Recording
 
 
 def plain(recording: Recording) -> str:
-    """Prompt and completion. Lines and tabs stay; what a terminal would obey, or nobody would see, is made visible.
+    """Prompt and completion. Lines and tabs stay; what a terminal would obey, or not show, is made visible.
 
     Args:
-        recording: Its path is told.
+        recording: Its path is exported.
     """
-    said = readable("".join(item.text for item in recording.items))
+    text = readable("".join(item.text for item in recording.items))
     pending = getattr(recording.items[-1], "pending", b"") if recording.items else b""
-    said += hex_bytes(pending) if pending else ""
-    return said if said.endswith("\n") else said + "\n"
+    text += hex_bytes(pending) if pending else ""
+    return text if text.endswith("\n") else text + "\n"
 
 
 def readable(text: str) -> str:

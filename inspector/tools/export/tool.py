@@ -10,7 +10,7 @@ from inspector.main.tool import SET_UP, Host, Key, Needs, Tool, ToolActions
 from inspector.scales import size
 from inspector.tools.export import FORMATS, Recording, figures
 from inspector.tools.export.dialog import PICTURE, ExportDialog, Wanted, stem
-from inspector.tools.export.place import write
+from inspector.tools.export.output_file import write
 from inspector.tools.export.recording import line, snapshot
 from inspector.tools.export.svg import alone
 from inspector.version import version

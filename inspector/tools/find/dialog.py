@@ -19,7 +19,7 @@ from engine.token_query import read
 from inspector import scales
 from inspector.display import hex_bytes, token_label, truncate, visible
 from inspector.session.lookup import Lookup
-from inspector.tools.find.matches import MatchList
+from inspector.tools.find.match_list import MatchList
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.safety import SafeInput
 
@@ -30,19 +30,19 @@ WAYS = (
     "A capital letter makes case matter."
 )
 FRAME = 0.1
-"""Seconds between two looks at whether the token that was asked about is still the one on show."""
+"""Seconds between two checks whether the selected slot is still the one searched for."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindPlace:
-    """Where the search looks."""
+    """Where the search is made."""
 
     node: int
-    """The tokens would stand after it."""
+    """The tokens would follow it."""
     name: str
     """As the title calls it; printable."""
     taken: int | None
-    """Id of the token that stands there, or that a step would take."""
+    """Id of the token there, or of the one that a step would take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class FindDialog(Dialog[VocabularySearch]):
     """Looks tokens up.
 
     Args:
-        query: What stands in the field at first.
+        query: The initial value of the field.
         lookup: Asks the engine.
-        place: Tells where to look, now.
+        place: Returns where to search, now.
         vocabulary: Tokens of the model.
-        recall: Has logits that are not kept computed again; a `Recalled` is to be told by `recalled`.
+        recall: Has logits that are not kept computed again; on a `Recalled`, the caller calls `recalled`.
     """
 
     HEADING: ClassVar[str] = "Find a token"
@@ -86,7 +86,7 @@ class FindDialog(Dialog[VocabularySearch]):
         super().__init__()
         self.query_text, self.lookup, self.vocabulary = query, lookup, vocabulary
         self._place, self._recall = place, recall
-        self._asked: FindTokens | None = None
+        self._pending: FindTokens | None = None
         self._waiting = self._hasty = False
         """Whether the answer is still to come, and whether its first match is to be chosen when it does."""
         self._dropped = False
@@ -100,7 +100,7 @@ class FindDialog(Dialog[VocabularySearch]):
         yield MatchList(id="find-matches")
 
     def on_mount(self) -> None:
-        """Begin in the field, and look up what stands there."""
+        """Begin in the field, and look up its text."""
         self.lookup.tell = self._answered
         self.query_one("#find-query", SafeInput).focus()
         self.query_one("#apply", Button).disabled = True
@@ -115,7 +115,7 @@ class FindDialog(Dialog[VocabularySearch]):
 
     @property
     def typed(self) -> str:
-        """The query as it stands in the field."""
+        """The query in the field."""
         return self.query_one("#find-query", SafeInput).value
 
     @on(Input.Changed, "#find-query")
@@ -123,16 +123,16 @@ class FindDialog(Dialog[VocabularySearch]):
         self._ask()
 
     def _follow(self) -> None:
-        """Ask again where the token on show is another one: a run may have taken its last step meanwhile."""
-        if self._asked is not None and self._place().node != self._asked.node:
+        """Ask again where another token is selected: a run may have taken its last step meanwhile."""
+        if self._pending is not None and self._place().node != self._pending.node:
             self._ask()
 
     def _ask(self) -> None:
         place = self._place()
         self.query_one("#dialog").border_title = Content(f"{self.HEADING} · {place.name}")
         question = FindTokens(place.node, self.typed, LIMIT)
-        if question != self._asked:
-            self._asked, self._waiting, self._hasty = question, True, False
+        if question != self._pending:
+            self._pending, self._waiting, self._hasty = question, True, False
             self.lookup.ask(question)
 
     # ---- answers ----------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class FindDialog(Dialog[VocabularySearch]):
             self._failed(answer)
             return
         self._list.put(answer.matches, self._place().taken)
-        self._say(told(answer, self.vocabulary), wrong=not answer.total)
+        self._say(answer_sentence(answer, self.vocabulary), wrong=not answer.total)
         if self._hasty:
             self.action_apply()
 
@@ -163,7 +163,7 @@ class FindDialog(Dialog[VocabularySearch]):
     def recalled(self) -> None:
         """Logits were computed again: ask again."""
         if self._dropped:
-            self._asked = None
+            self._pending = None
             self._ask()
 
     def _say(self, text: str, wrong: bool = False) -> None:
@@ -175,9 +175,9 @@ class FindDialog(Dialog[VocabularySearch]):
 
     @on(MatchList.MatchHighlighted)
     def _highlighted(self) -> None:
-        found = self._list
-        self.query_one("#apply", Button).disabled = found.match is None
-        where = f"{found.highlighted + 1} of {len(found.matches)} · ↑↓ ⏎" if found.matches else ""
+        shown = self._list
+        self.query_one("#apply", Button).disabled = shown.match is None
+        where = f"{shown.highlighted + 1} of {len(shown.matches)} · ↑↓ ⏎" if shown.matches else ""
         self.query_one("#dialog").border_subtitle = Content(where)
 
     # ---- keys -------------------------------------------------------------------------------
@@ -217,24 +217,25 @@ class FindDialog(Dialog[VocabularySearch]):
         self.dismiss(VocabularySearch(self.typed, None))
 
 
-def told(found: TokensFound, vocabulary: int) -> str:
+def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
     """What a search found, as a sentence; printable.
 
     Args:
-        found: The answer.
+        answer: The answer.
         vocabulary: Tokens of the model.
     """
-    if not found.query:
+    if not answer.query:
         return WAYS
-    query = read(found.query)
+    query = read(answer.query)
     if query.kind == "id":
-        there = f"0 to {vocabulary - 1:,}"
+        ids = f"0 to {vocabulary - 1:,}"
         return (
-            "This token has the id." if found.total else f"No token has the id {query.id}: they are {there}."
+            "This token has the id." if answer.total else f"No token has the id {query.id}: they are {ids}."
         )
-    part = hex_bytes(query.raw) if query.kind == "bytes" else f"‹{truncate(token_label(found.query), 24)}›"
-    if not found.total:
+    part = hex_bytes(query.raw) if query.kind == "bytes" else f"‹{truncate(token_label(answer.query), 24)}›"
+    if not answer.total:
         return f"No token contains {part}. A text may take several tokens: leave, and press a to type it."
-    many = f"{found.total:,} tokens contain {part}" if found.total > 1 else f"1 token contains {part}"
-    more = f" The {len(found.matches)} most probable are shown." if len(found.matches) < found.total else ""
-    return f"{many}: {scales.tiny(found.mass)} by the model.{more}"
+    many = f"{answer.total:,} tokens contain {part}" if answer.total > 1 else f"1 token contains {part}"
+    shown = len(answer.matches)
+    more = f" The {shown} most probable are shown." if shown < answer.total else ""
+    return f"{many}: {scales.tiny(answer.mass)} by the model.{more}"

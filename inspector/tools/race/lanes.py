@@ -14,12 +14,12 @@ from inspector.scales import milliseconds, ms, size
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import area, axis, bar
 from inspector.widgets.curves import binned, round_top
-from inspector.widgets.facts import fact_rows
+from inspector.widgets.fact_table import fact_rows
 from inspector.widgets.inks import panel_css
 
 Read = Callable[[Sequence[RaceStep], bool], list[float]]
 RECENT = 7
-"""Steps whose median is told as the present pace, so that the figure can be read."""
+"""Steps whose median is shown as the present pace, so that the figure can be read."""
 _TWO_FIGURES = 26
 """Cells from which on a line holds two figures."""
 TWO_CHARTS = 15
@@ -30,7 +30,7 @@ ABOUT = {
 }
 
 
-def took(steps: Sequence[RaceStep], cached: bool) -> list[float]:
+def lane_ms(steps: Sequence[RaceStep], cached: bool) -> list[float]:
     """Milliseconds of each step, in one lane."""
     return [step.cached_ms if cached else step.uncached_ms for step in steps]
 
@@ -42,7 +42,7 @@ def sums(steps: Sequence[RaceStep], cached: bool) -> list[float]:
 
 def pace(steps: Sequence[RaceStep], cached: bool) -> float:
     """Milliseconds of a step now: the median of the last few."""
-    return statistics.median(took(steps[-RECENT:], cached))
+    return statistics.median(lane_ms(steps[-RECENT:], cached))
 
 
 def columns(values: Sequence[float], total: int, width: int) -> list[float]:
@@ -92,7 +92,7 @@ class RaceLane(Canvas):
         room = height - 3
         both = room >= TWO_CHARTS
         upper = room * 3 // 5 if both else room
-        rows = [*self._figures(width), *self._chart("ms a step", took, upper - 1, width)]
+        rows = [*self._figures(width), *self._chart("ms a step", lane_ms, upper - 1, width)]
         rows += self._chart("sum", sums, room - upper - 1, width) if both else []
         return [*rows, self._foot(width)]
 
@@ -102,14 +102,14 @@ class RaceLane(Canvas):
         wide = width >= 34
         work = "1 token" if self.cached else f"{last.tokens} tokens"
         kept = f", {size(last.kv_bytes)} kept" if self.cached else f", {size(last.passed_bytes)} dropped"
-        each = [
+        per_step = [
             Segment(milliseconds(pace(self.steps, self.cached)), strong),
             Segment(" a step   " if wide else " each  ", muted),
         ]
         whole = [Segment(milliseconds(total), strong), Segment(" so far" if wide else " in all", muted)]
         if width < _TWO_FIGURES:
-            return [each, whole]
-        return [[*each, *whole], [Segment(f"{work} a step{kept}" if wide else f"{work}{kept}", muted)]]
+            return [per_step, whole]
+        return [[*per_step, *whole], [Segment(f"{work} a step{kept}" if wide else f"{work}{kept}", muted)]]
 
     def _chart(self, name: str, read: Read, height: int, width: int) -> list[Row]:
         """One quantity over the tokens, in the scale of the slower lane."""
@@ -149,8 +149,8 @@ class RaceTotals(Canvas):
             )
             return centred([(words, self.ink("muted"))], width, height)
         facts = [*verdict(self.steps), ("text", self._tail(width)), ("how", self.how)]
-        told = fact_rows(facts, width, self.ink("muted"), self.rich_style)
-        return [*self._bars(width), *told][:height]
+        rows = fact_rows(facts, width, self.ink("muted"), self.rich_style)
+        return [*self._bars(width), *rows][:height]
 
     def _bars(self, width: int) -> list[Row]:
         last = self.steps[-1]
@@ -196,8 +196,8 @@ def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
 def _growth(steps: Sequence[RaceStep]) -> str:
     """How much longer a step has become in each lane."""
     begin, end = steps[: 2 * RECENT], steps[-2 * RECENT :]
-    told = [
-        f"{ms(statistics.median(took(begin, cached)))} → {ms(statistics.median(took(end, cached)))} ms {name}"
+    changes = [
+        f"{ms(statistics.median(lane_ms(begin, cached)))} → {ms(statistics.median(lane_ms(end, cached)))} ms {name}"
         for cached, name in ((True, "with"), (False, "without"))
     ]
-    return "a step went from " + ", ".join(told)
+    return "a step went from " + ", ".join(changes)

@@ -28,7 +28,7 @@ class RaceScreen(ToolScreen[None]):
 
     Args:
         host: The main screen.
-        control: Knows the engine and the race as it stands.
+        control: Knows the engine and the state of the race.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -134,7 +134,7 @@ class RaceScreen(ToolScreen[None]):
         self.changed()
 
     def action_again(self) -> None:
-        """Stand at the beginning again."""
+        """Go back to the beginning."""
         self.control.forget()
         self.changed()
 

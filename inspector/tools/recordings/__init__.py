@@ -1,1 +1,1 @@
-"""Recorded sessions: opened, gone on with live, saved and listed."""
+"""Recorded sessions: opened, continued live, saved and listed."""

@@ -1,8 +1,8 @@
-"""The dialog that saves a session, or what is on show of a recording, to a file of the person's own."""
+"""The dialog that saves a session, or the shown part of a recording, to a file that the user names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -20,7 +20,7 @@ from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.safety import SafeInput
 
 HELP = "A name that ends in .gz or .zst compresses it. `inspector replay FILE` shows it again, here or elsewhere."
-_TOLD_EVERY = 500
+_REPORT_EVERY = 500
 """Entries between two words on how far it is."""
 
 
@@ -34,15 +34,15 @@ class Saved:
 
 
 class _Stopped(Exception):
-    """The person doesn't want it any more."""
+    """The user gave it up."""
 
 
 class SaveAsDialog(Dialog[Saved]):
-    """Asks for a path and writes there; a file that stands there already is replaced when asked twice.
+    """Asks for a path and writes there; an existing file is replaced on the second request.
 
     Args:
         entries: What to save.
-        proposal: The path that stands in the field at first.
+        proposal: The initial path in the field.
         program: Name and version of what writes.
     """
 
@@ -125,7 +125,7 @@ class SaveAsDialog(Dialog[Saved]):
         for number in range(whole):
             if stop.is_set():
                 raise _Stopped
-            if number % _TOLD_EVERY == _TOLD_EVERY - 1:
+            if number % _REPORT_EVERY == _REPORT_EVERY - 1:
                 self.app.call_from_thread(self._say, f"Writing: {number / whole:.0%}. Esc gives it up.")
             yield self.entries[number]
 
@@ -134,10 +134,6 @@ class SaveAsDialog(Dialog[Saved]):
         self._say(why, wrong=True)
 
 
-def told(saved: Saved) -> str:
-    """What to tell of a file that was written; printable."""
+def saved_sentence(saved: Saved) -> str:
+    """A sentence on a file that was written; printable."""
     return f"Saved {size(saved.size)} to {visible(str(saved.path))}"
-
-
-Entries = Callable[[], Sequence[Entry]]
-"""Gives what is to be saved."""

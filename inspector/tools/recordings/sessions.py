@@ -14,7 +14,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, visible
-from inspector.recordings.sessions import Listed, listed
+from inspector.recordings.sessions import SavedSession, saved_sessions
 from inspector.scales import size
 from inspector.widgets.dialog import Dialog, Remark
 
@@ -42,28 +42,29 @@ class SessionsDialog(Dialog[Path]):
 
     @work(thread=True)
     def _read(self) -> None:
-        self.app.call_from_thread(self._show, listed())
+        self.app.call_from_thread(self._show, saved_sessions())
 
-    def _show(self, found: Sequence[Listed]) -> None:
+    def _show(self, listed: Sequence[SavedSession]) -> None:
         options = self.query_one(OptionList)
-        self._paths = [each.path for each in found]
+        self._paths = [session.path for session in listed]
         width = max(20, options.content_size.width - 2)
-        options.add_options(Option(line(each, width), disabled=each.peek is None) for each in found)
-        options.highlighted = 0 if found else None
-        self.query_one("#sessions-remark", Remark).say(HELP if found else "No session is saved yet.")
+        options.add_options(Option(line(session, width), disabled=session.peek is None) for session in listed)
+        options.highlighted = 0 if listed else None
+        self.query_one("#sessions-remark", Remark).say(HELP if listed else "No session is saved yet.")
 
     @on(OptionList.OptionSelected)
     def _selected(self, message: OptionList.OptionSelected) -> None:
         self.dismiss(self._paths[message.option_index])
 
 
-def line(each: Listed, width: int) -> Content:
-    """One session on one line of so many cells."""
-    when = datetime.fromtimestamp(each.changed).strftime("%Y-%m-%d %H:%M")
-    if each.peek is None:
-        return Content.styled(truncate(f"{when}  {visible(each.problem)}", width), "dim")
-    tokens = f"{each.tokens:,} tokens" + (" · runs" if each.peek.in_use else "")
-    columns = (when, pad(visible(each.peek.model), 14), pad(tokens, 15, True), pad(size(each.size), 8, True))
+def line(saved: SavedSession, width: int) -> Content:
+    """One session on one line of `width` cells."""
+    when = datetime.fromtimestamp(saved.changed).strftime("%Y-%m-%d %H:%M")
+    if saved.peek is None:
+        return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "dim")
+    tokens = f"{saved.tokens:,} tokens" + (" · runs" if saved.peek.in_use else "")
+    model, bytes = pad(visible(saved.peek.model), 14), pad(size(saved.size), 8, True)
+    columns = (when, model, pad(tokens, 15, True), bytes)
     left = "  ".join((*columns, ""))
-    prompt = truncate(visible(each.peek.user_message), max(0, width - len(left)))
+    prompt = truncate(visible(saved.peek.user_message), max(0, width - len(left)))
     return Content(truncate(left, width)) + Content.styled(prompt, "dim")

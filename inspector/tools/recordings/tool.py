@@ -6,7 +6,7 @@ from pathlib import Path
 
 from inspector.main.tool import SET_UP, HelpSection, Hint, Key, Tool, ToolActions, When
 from inspector.session.playback import Opening
-from inspector.tools.recordings.save_as import SaveAsDialog, Saved, told
+from inspector.tools.recordings.save_as import SaveAsDialog, Saved, saved_sentence
 from inspector.tools.recordings.sessions import SessionsDialog
 
 
@@ -33,7 +33,7 @@ class RecordingActions(ToolActions):
 
     def _saved(self, saved: Saved | None) -> None:
         if saved is not None:
-            self.host.answer(told(saved))
+            self.host.answer(saved_sentence(saved))
 
     def sessions(self) -> None:
         """List recent sessions, and show the one that is chosen."""

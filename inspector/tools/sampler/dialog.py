@@ -1,4 +1,4 @@
-"""The dialog for the sampling settings: what would have been picked with them is shown beside it as they are typed."""
+"""The dialog for the sampling settings: what would have been picked with them is shown as they are typed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Stops and candidates", ("max_tokens", "min_tokens", "stop", "candidates")),
     ("Bias and order", ("logit_bias", "sampler_order")),
 )  # fmt: skip
-"""The fields in the order in which they stand."""
+"""The fields in display order."""
 WIDE = ("logit_bias", "sampler_order")
 """Fields that take a whole line."""
 GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
@@ -50,7 +50,7 @@ class PresetChoice(Choice):
     ]
 
     def relabel(self, labels: Iterable[str], chosen: int) -> None:
-        """Show other labels, without telling the dialog."""
+        """Show other labels, without a message to the dialog."""
         self.labels = tuple(labels)
         self.set_reactive(Choice.chosen, chosen)
         self.refresh(layout=True)
@@ -63,7 +63,7 @@ class FieldBox(Container):
 
     Args:
         field: The setting.
-        text: What stands in the line at first.
+        text: The initial value of the line.
     """
 
     def __init__(self, field: Field, text: str) -> None:
@@ -77,7 +77,7 @@ class FieldBox(Container):
         self._fault: Remark | None = None
 
     def blame(self, fault: str) -> None:
-        """Say what is wrong under the line, in printable text; an empty one where nothing is."""
+        """Show what is wrong under the line, in printable text; an empty one where nothing is."""
         if self._fault is None and fault:
             self._fault = Remark(id=f"remark-{self._field.name}")
             self.mount(self._fault)
@@ -89,9 +89,9 @@ class SamplingDialog(Dialog[Settings]):
     """Asks for sampling settings; each field is checked as it is typed, and tried when all of them are right.
 
     Args:
-        settings: What stands in the fields at first.
+        settings: The initial values of the fields.
         vocabulary: The model's, where it is known: ids must stay below it.
-        presets: The presets at hand; None reads them.
+        presets: All presets; None reads them.
         attempt: Is given the settings as they are typed, when they are right.
         look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`.
         at: Number of the older step from which they will be applied, None at the tip.
@@ -152,7 +152,7 @@ class SamplingDialog(Dialog[Settings]):
         self.entitle()
 
     def entitle(self) -> None:
-        """Say where the settings will be applied."""
+        """Show where the settings will be applied."""
         at = self._at()
         where = "Apply" if at is None else f"Apply from step {at}"
         button = self.query_one("#apply", Button)
@@ -181,17 +181,17 @@ class SamplingDialog(Dialog[Settings]):
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
         if event.input.id == "preset-name" or not self.is_current:
-            return  # a change that is told late, of what was applied or discarded, tries nothing
+            return  # a late message of a change that was applied or discarded tries nothing
         settings = self.read()
         if settings is not None:
             self._typed = settings
             self._relabel()
 
     def read(self) -> Settings | None:
-        """Read all fields, and say at each what is wrong with it; try the settings when they are right.
+        """Read all fields, and show at each what is wrong with it; try the settings when they are right.
 
         Returns:
-            The settings as they stand in the fields, None while any of them is wrong.
+            The settings in the fields, None while any of them is wrong.
         """
         values = {field.name: self._value(field) for field in FIELDS}
         settings = None if None in values.values() else self._together(values)
@@ -269,17 +269,17 @@ class SamplingDialog(Dialog[Settings]):
             self._say("A field is wrong: mend it first.", wrong=True)
             return
         try:
-            told = self.presets.save(event.value, settings)
+            saved = self.presets.save(event.value, settings)
         except EngineError as error:
             self._say(str(error), wrong=True)
             return
         self._typed = settings
         event.input.value = ""
         self._relabel()
-        self._say(told)
+        self._say(saved)
 
     def action_delete_preset(self) -> None:
-        """Delete the chosen preset, when it is asked for twice."""
+        """Delete the chosen preset, on the second request."""
         name = self._chosen() if self.focused is not None and self.focused.id == "presets" else ""
         if not name:
             return

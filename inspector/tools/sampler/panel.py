@@ -10,7 +10,7 @@ from rich.style import Style
 from textual import events
 from textual.content import Content
 
-from engine.records import Candidate, Distribution
+from engine.records import Candidate, Distribution, Explained
 from engine.settings import BY_NAME, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, visible
@@ -18,56 +18,61 @@ from inspector.main.messages import CandidateChosen, CandidateClicked
 from inspector.state.timeline import Phase, StageExplanation, Timeline
 from inspector.tools.sampler.reason import Reason, label_of, penalised, xtc
 from inspector.tools.sampler.stage_table import CELLS, FINAL, MODEL, NOW, TableColumn, columns, fitting
-from inspector.widgets.canvas import Canvas, Row, centred, waiting, wrapped
+from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
 from inspector.widgets.inks import panel_css
 from inspector.widgets.ruler import ruler
 
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
 _LEAST_ROWS = 4
 """Candidates that are shown at least, before a sentence is."""
-DROPPED = "Its logits were dropped to hold the memory bound, so the numbers in between can't be told."
 ADVICE = "ctrl+r computes them again."
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What is on show, put together from the timeline."""
+class SamplerView:
+    """What is shown, put together from the timeline."""
 
     distribution: Distribution
     """That was, or would be, drawn from."""
     now: Distribution | None
-    """The one that stands, where settings are tried."""
-    told: StageExplanation | None
+    """The present one, where other settings are tried."""
+    explanation: StageExplanation | None
     settings: Settings | None
     taken: int | None
-    """Token id that stands there."""
+    """Token id at the slot."""
+
+    @property
+    def explained(self) -> Explained | None:
+        """What the engine explained, None where it has not or could not."""
+        return self.explanation.explained if self.explanation else None
 
     @property
     def earlier(self) -> dict[int, tuple[int, ...]]:
-        """Where each candidate stood before, as far back as the penalties look."""
-        explained = self.told.explained if self.told else None
-        if explained is None:
+        """Earlier positions of each candidate, as far back as the penalties look."""
+        if self.explained is None:
             return {}
-        return dict(zip((c.id for c in explained.next.candidates), explained.earlier, strict=True))
+        return dict(zip((c.id for c in self.explained.next.candidates), self.explained.earlier, strict=True))
 
 
-def view_of(timeline: Timeline, used: Settings | None = None) -> View | None:
+def view_of(timeline: Timeline, used: Settings | None = None) -> SamplerView | None:
     """What there is to show at the selected slot; None in the prompt and before it.
 
     Args:
         timeline: What is known.
         used: The settings that the slot was, or will be, picked with.
     """
-    shown, told = timeline.distribution, timeline.explanation()
+    shown, explanation = timeline.distribution, timeline.explanation()
     if shown is None:
         return None
-    explained = told.explained if told else None
+    explained = explanation.explained if explanation else None
     changed = timeline.trial is not None and timeline.trial.settings != used
     if timeline.trial is not None and changed and explained is not None:
-        return View(explained.next, shown, told, timeline.trial.settings, timeline.taken)
+        return SamplerView(explained.next, shown, explanation, timeline.trial.settings, timeline.taken)
     if changed:
-        told = None
-    return View(shown, None, told, told.settings if told else used, timeline.taken)
+        explanation = None
+    return SamplerView(
+        shown, None, explanation, explanation.settings if explanation else used, timeline.taken
+    )
 
 
 class SamplerPanel(Canvas, can_focus=True):
@@ -127,21 +132,19 @@ How the sampler came from the model's logits to the token: each **column** is a 
             self.title(Content("Why this token"))
             reason, advice = _why_empty(timeline)
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
-        found = columns(
-            view.distribution, view.told.explained if view.told else None, view.settings, view.now
-        )
+        table_columns = columns(view.distribution, view.explained, view.settings, view.now)
         table = 3 + (_LEAST_ROWS - 1 if height < 14 else _LEAST_ROWS if height < 18 else 2 * _LEAST_ROWS)
         above = self._reasons(timeline, view, width, height - table - 3)
         above += self._ruler(view.distribution, width, height - table - len(above))
         below = self._notes(timeline, view, width) if height > 20 else []
         room = max(_LEAST_ROWS, height - len(above) - len(below))
-        table_rows = self._table(view, found, width, room, len(above))
+        table_rows = self._table(view, table_columns, width, room, len(above))
         self._entitle(timeline, view)
         return [*above, *table_rows, *below]
 
-    def _reasons(self, timeline: Timeline, view: View, width: int, room: int) -> list[Row]:
+    def _reasons(self, timeline: Timeline, view: SamplerView, width: int, room: int) -> list[Row]:
         """Sentences, as many as there is room for, at least one line."""
-        reason = Reason(view.distribution, view.settings, view.told.explained if view.told else None)
+        reason = Reason(view.distribution, view.settings, view.explained)
         texts = reason.sentences(timeline.selected) if view.now is None else reason.tried(view.now)
         lines = wrapped(" ".join(texts), width)
         while len(lines) > max(1, room) and len(texts) > 1:
@@ -161,9 +164,9 @@ How the sampler came from the model's logits to the token: each **column** is a 
     # ---- the table --------------------------------------------------------------------------
 
     def _table(
-        self, view: View, found: Sequence[TableColumn], width: int, height: int, first: int
+        self, view: SamplerView, table_columns: Sequence[TableColumn], width: int, height: int, first: int
     ) -> list[Row]:
-        kept, missing = fitting(found, width - _MARK - _LEAST_TOKEN)
+        kept, missing = fitting(table_columns, width - _MARK - _LEAST_TOKEN)
         token = min(_MOST_TOKEN, width - _MARK - CELLS * len(kept))
         head = self._head(kept, token, missing)[: 2 if height < 9 else 3 if height < 13 else 4]
         candidates = view.distribution.candidates
@@ -172,8 +175,8 @@ How the sampler came from the model's logits to the token: each **column** is a 
         rows = [self._row(view, kept, n, token, width) for n in self._places]
         return [*head, *rows, self._others(view, kept, token)]
 
-    def _in_sight(self, view: View, rows: int) -> list[int]:
-        """Which candidates get a row: some around the highlighted one, and what is picked or stands there always."""
+    def _in_sight(self, view: SamplerView, rows: int) -> list[int]:
+        """Which candidates get a row: some around the highlighted one, and what is picked or taken always."""
         ids = [candidate.id for candidate in view.distribution.candidates]
         if rows <= 0:
             return []
@@ -183,7 +186,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         wanted = [at, *(ids.index(id) for id in (view.distribution.picked, view.taken) if id in ids)]
         for place in wanted[:rows]:
             if place not in shown:
-                spare = [each for each in shown if each not in wanted[:rows]]
+                spare = [row for row in shown if row not in wanted[:rows]]
                 shown.remove(spare[-1] if place > shown[0] else spare[0])
                 shown.append(place)
         return sorted(shown)
@@ -206,7 +209,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
             rows[-1] += [Segment(pad(column.setting, CELLS, right=True), muted) for column in kept]
         return rows
 
-    def _row(self, view: View, kept: Sequence[TableColumn], place: int, token: int, width: int) -> Row:
+    def _row(self, view: SamplerView, kept: Sequence[TableColumn], place: int, token: int, width: int) -> Row:
         candidate = view.distribution.candidates[place]
         cut, here = candidate.cut_by is not None, candidate.id == view.taken
         looked_at = here or candidate.id in (self._highlighted, view.distribution.picked)
@@ -225,8 +228,8 @@ How the sampler came from the model's logits to the token: each **column** is a 
         filled = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
         return [Segment(text, (style or Style()) + ground) for text, style, _ in filled]
 
-    def _mark(self, view: View, candidate: Candidate) -> Segment:
-        """What stands there, and what the settings that are tried would pick."""
+    def _mark(self, view: SamplerView, candidate: Candidate) -> Segment:
+        """The slot's token, and what the settings that are tried would pick."""
         if view.now is not None and candidate.id == view.distribution.picked != view.now.picked:
             return Segment("≠ ", self.ink("warn") + Style(bold=True))
         return Segment("▶ " if candidate.id == view.taken else "  ", self.ink("accent"))
@@ -244,12 +247,12 @@ How the sampler came from the model's logits to the token: each **column** is a 
             row.append(Segment(pad(column.cells[place], CELLS, right=True), own))
         return row
 
-    def _is_penalised(self, view: View, candidate: Candidate) -> bool:
+    def _is_penalised(self, view: SamplerView, candidate: Candidate) -> bool:
         return bool(view.earlier.get(candidate.id)) and any(
             stage.name in ("repetition", "presence", "frequency") for stage in view.distribution.stages
         )
 
-    def _others(self, view: View, kept: Sequence[TableColumn], token: int) -> Row:
+    def _others(self, view: SamplerView, kept: Sequence[TableColumn], token: int) -> Row:
         """The rest of the vocabulary in one row."""
         distribution, muted = view.distribution, self.ink("muted")
         label = f"{scales.count(distribution.others)} others"
@@ -265,11 +268,11 @@ How the sampler came from the model's logits to the token: each **column** is a 
 
     # ---- below and around -------------------------------------------------------------------
 
-    def _notes(self, timeline: Timeline, view: View, width: int) -> list[Row]:
+    def _notes(self, timeline: Timeline, view: SamplerView, width: int) -> list[Row]:
         """What else is worth knowing: dropped logits, XTC, what the highlighted token is penalised for."""
         texts = []
-        if view.told is not None and view.told.failure is not None:
-            texts.append(f"{visible(view.told.failure.message)} {ADVICE}")
+        if view.explanation is not None and view.explanation.failure is not None:
+            texts.append(f"{visible(view.explanation.failure.message)} {ADVICE}")
         texts.append(xtc(view.distribution, view.settings))
         shown = next((c for c in view.distribution.candidates if c.id == self._highlighted), None)
         if shown is not None and self._is_penalised(view, shown):
@@ -278,7 +281,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         lines = [line for text in texts if text for line in wrapped(text, width)]
         return [[], *([Segment(line, self.ink("muted"))] for line in lines[:4])] if lines else []
 
-    def _entitle(self, timeline: Timeline, view: View) -> None:
+    def _entitle(self, timeline: Timeline, view: SamplerView) -> None:
         step = timeline.slot - timeline.boundary + 1
         where = f"step {step}" if not timeline.following else f"step {step}, to come"
         label = label_of(view.now or view.distribution, (view.now or view.distribution).picked)
@@ -288,7 +291,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
             self.title(Content(f"Why {label} · {where}"), Content(_dropped_note(view) or more))
             return
         self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
-                   Content(tally(timeline, self.size.width - 2)))  # fmt: skip
+                   Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
 
 
 def _cut(share: float) -> str:
@@ -296,17 +299,17 @@ def _cut(share: float) -> str:
     return "−<0.1 %" if share < 0.0005 else f"−{share:.1%}"[:-1].removesuffix(".0") + " %"
 
 
-def _dropped_note(view: View) -> str:
-    failed = view.told is not None and view.told.failure is not None
+def _dropped_note(view: SamplerView) -> str:
+    failed = view.explanation is not None and view.explanation.failure is not None
     return f"logits dropped · {ADVICE}" if failed else ""
 
 
 def _changes(used: Settings | None, tried: Settings) -> str:
     """The settings that differ from those that were used."""
-    found = differences(used, tried) if used else {}
+    changed = differences(used, tried) if used else {}
     texts = [
         f"{BY_NAME[name].label} {_value(name, old)} → {_value(name, new)}"
-        for name, (old, new) in found.items()
+        for name, (old, new) in changed.items()
     ]
     return ", ".join(texts) or ("nothing is changed yet" if used else "other settings")
 
@@ -315,25 +318,25 @@ def _value(name: str, value: object) -> str:
     return visible(BY_NAME[name].format(value)) or "none"
 
 
-def tally(timeline: Timeline, room: int = 1000) -> str:
+def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     """How many steps of the path the settings that are tried would have picked otherwise; empty where none are.
 
     Args:
         timeline: What is known.
-        room: Cells at hand.
+        room: Cells available.
     """
     trial = timeline.trial
-    if trial is None or not timeline.steps:  # before the first step nothing is asked
+    if trial is None or not timeline.steps:  # before the first step nothing is tried
         return ""
     if trial.answered is None:
         return "asking …"
-    asked = [step for step in timeline.steps if step.origin in ("sampled", "greedy")]
-    known = [step for step in asked if step.node in trial.answers]
+    drawn = [step for step in timeline.steps if step.origin in ("sampled", "greedy")]
+    known = [step for step in drawn if step.node in trial.answers]
     other = sum(1 for step in known if timeline.other(step) is not None)
-    by_hand = len(timeline.steps) - len(asked)
+    by_hand = len(timeline.steps) - len(drawn)
     text = f"{other} of {len(known)} step{'s' * (len(known) != 1)} would differ"
     text += f", {by_hand} by hand" if by_hand else ""
-    if not (dropped := len(asked) - len(known)):
+    if not (dropped := len(drawn) - len(known)):
         return text
     full = f"{text}; {dropped} can't be answered: their logits were dropped (ctrl+r recomputes)"
     return full if len(full) <= room else f"{text}; {dropped} dropped: ctrl+r"
@@ -341,7 +344,7 @@ def tally(timeline: Timeline, room: int = 1000) -> str:
 
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
     if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
-        return waiting(timeline, "How the sampler chooses appears here.")
+        return why_empty(timeline, "How the sampler chooses appears here.")
     if timeline.following:
-        return waiting(timeline, "How the sampler chooses the first token appears here.")
+        return why_empty(timeline, "How the sampler chooses the first token appears here.")
     return "This token was given by the prompt: nothing was drawn.", "Press end for the token to come."

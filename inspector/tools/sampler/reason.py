@@ -1,4 +1,4 @@
-"""Why a token was chosen, in plain sentences, for somebody who has never seen a sampler."""
+"""Why a token was chosen, in plain sentences, for a reader who has never seen a sampler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reason:
         """Why this token, the most important sentence first; printable.
 
         Args:
-            item: The token that stands there, None for the token to come.
+            item: The slot's token, None for the token to come.
         """
         return [*self._by_hand(item), *self._story(self._fell())]
 
@@ -40,7 +40,7 @@ class Reason:
         """What would be picked instead, and why; printable.
 
         Args:
-            now: The distribution that stands.
+            now: The present distribution.
         """
         end = f"{self._picked} again"
         if self.distribution.picked != now.picked:
@@ -106,15 +106,15 @@ class Reason:
 
     def _doings(self) -> list[str]:
         left = self.distribution.others + len(self.distribution.candidates)
-        found = self._shaped()
+        doings = self._shaped()
         for stage in self.distribution.stages:
             if stage.kept < left:
-                found.append(f"{visible(stage.name)} kept {_tokens(stage.kept)}")
+                doings.append(f"{visible(stage.name)} kept {_tokens(stage.kept)}")
             elif stage.name == "temperature" and self.settings is not None:
                 word = "flattened" if self.settings.temp > 1 else "sharpened"
-                found.append(f"temperature {self.settings.temp:g} {word} them")
+                doings.append(f"temperature {self.settings.temp:g} {word} them")
             left = stage.kept
-        return found
+        return doings
 
     def _shaped(self) -> list[str]:
         """What bias and penalties did to the picked token, or else to the others."""
@@ -188,8 +188,8 @@ def quoted(label: str) -> str:
 
 def label_of(distribution: Distribution, id: int) -> str:
     """A candidate by its id, as a sentence shows it."""
-    found = _find(distribution, id)
-    return _label(found) if found else f"id {id}"
+    candidate = _find(distribution, id)
+    return _label(candidate) if candidate else f"id {id}"
 
 
 # ---- notes ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from engine.settings import Settings
 from inspector import scales
 
 LOGIT, MODEL, FINAL, NOW = "logit", "model", "final", "now"
-"""Columns that are no stage; the last one stands beside settings that are only tried."""
+"""Columns that are no stage; the last one is shown while other settings are tried."""
 PENALTIES = ("repetition", "presence", "frequency")
 CELLS = 8
 """Of a column, its gap at the left included."""
@@ -21,7 +21,7 @@ _SETTING = {"repetition": "repetition_penalty", "presence": "presence_penalty", 
             "top-p": "top_p", "min-p": "min_p", "top-k": "top_k", "temperature": "temp",
             "xtc": "xtc_threshold", "min-tokens": "min_tokens"}  # fmt: skip
 UNKNOWN = "·"
-"""Stands for a number that was not told yet, or can't be."""
+"""Shown for a number that the engine has not sent yet, or can't."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +48,23 @@ def columns(
     """All columns, in the order in which the stages ran.
 
     Args:
-        distribution: What is drawn from; it tells the stages, what they kept and what they cut.
+        distribution: What is drawn from; it holds the stages, what they kept and what they cut.
         explained: The values in between, None while they are not known.
         settings: That the stages ran with, None where they are not known.
-        now: The distribution that stands, where `distribution` is only tried.
+        now: The present distribution, where `distribution` is only tried.
     """
     candidates = distribution.candidates
     vocabulary = distribution.others + len(candidates)
-    found = [
+    table = [
         TableColumn(LOGIT, "logit", "", None, 0.0, _logits(explained, candidates)),
         TableColumn(MODEL, "model %", "", vocabulary, 0.0, tuple(number(c.prob) for c in candidates)),
     ]
-    found += _stages(distribution, explained, settings)
+    table += _stages(distribution, explained, settings)
     if now is not None:
         finals = {candidate.id: candidate.sampler_prob for candidate in now.candidates}
         cells = tuple(number(finals[c.id]) if c.id in finals else UNKNOWN for c in candidates)
-        found.append(TableColumn(NOW, "now %", "", None, 0.0, cells))
-    return (*found, _final(distribution))
+        table.append(TableColumn(NOW, "now %", "", None, 0.0, cells))
+    return (*table, _final(distribution))
 
 
 def number(share: float) -> str:
@@ -87,29 +87,29 @@ def _stages(
     distribution: Distribution, explained: Explained | None, settings: Settings | None
 ) -> list[TableColumn]:
     names = [stage.name for stage in distribution.stages]
-    found = []
+    stages = []
     for place, stage in enumerate(distribution.stages):
         if stage.name == "greedy":
             continue
         percent, cells = _values(stage.name, distribution.candidates, names[: place + 1], explained)
         head = _SHORT.get(stage.name, stage.name) + (" %" if percent else "")
-        found.append(
+        stages.append(
             TableColumn(
                 stage.name, head, _setting(stage.name, settings), stage.kept, stage.removed_mass, cells
             )
         )
-    return found
+    return stages
 
 
 def _values(
     name: str, candidates: Sequence[Candidate], ran: Sequence[str], explained: Explained | None
 ) -> tuple[bool, tuple[str, ...]]:
     """Whether the values are probabilities, and the cells; empty for who is cut by now."""
-    told = next((column for column in explained.columns if column.name == name), None) if explained else None
-    if explained is None or told is None:
+    stage = next((c for c in explained.columns if c.name == name), None) if explained else None
+    if explained is None or stage is None:
         return name not in PENALTIES, tuple("" if c.cut_by in ran else UNKNOWN for c in candidates)
-    percent = told.unit == "prob"
-    values = dict(zip((c.id for c in explained.next.candidates), told.values, strict=True))
+    percent = stage.unit == "prob"
+    values = dict(zip((c.id for c in explained.next.candidates), stage.values, strict=True))
     cells = []
     for candidate in candidates:
         value = values.get(candidate.id)
@@ -139,23 +139,23 @@ def _final(distribution: Distribution) -> TableColumn:
 # ---- what fits --------------------------------------------------------------------------------
 
 
-def fitting(found: Sequence[TableColumn], room: int) -> tuple[tuple[TableColumn, ...], int]:
-    """The columns that fit into so many cells, and how many stages are left out.
+def fitting(columns: Sequence[TableColumn], room: int) -> tuple[tuple[TableColumn, ...], int]:
+    """The columns that fit into `room` cells, and how many stages are left out.
 
     The raw logits go first, then stages that left every number as it was, then those in the middle.
     """
-    kept = list(found)
-    for column in _dispensable(found):
+    kept = list(columns)
+    for column in _dispensable(columns):
         if len(kept) * CELLS <= room:
             break
         kept.remove(column)
-    return tuple(kept), sum(1 for column in found if column not in kept and column.name != LOGIT)
+    return tuple(kept), sum(1 for column in columns if column not in kept and column.name != LOGIT)
 
 
-def _dispensable(found: Sequence[TableColumn]) -> list[TableColumn]:
-    logits = [column for column in found if column.name == LOGIT]
-    middle = [column for column in found[:-1] if column.name not in (LOGIT, MODEL, NOW)]
-    idle = [b for a, b in pairwise(found[1:-1]) if b in middle and a.cells == b.cells]
+def _dispensable(columns: Sequence[TableColumn]) -> list[TableColumn]:
+    logits = [column for column in columns if column.name == LOGIT]
+    middle = [column for column in columns[:-1] if column.name not in (LOGIT, MODEL, NOW)]
+    idle = [b for a, b in pairwise(columns[1:-1]) if b in middle and a.cells == b.cells]
     shaping = [column for column in middle if "%" not in column.head and column not in idle]
     rest = [column for column in reversed(middle) if column not in idle and column not in shaping]
     return [*logits, *idle, *shaping, *rest]

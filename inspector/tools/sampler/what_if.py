@@ -1,4 +1,4 @@
-"""Sampling settings that are tried in their dialog: what is looked at meanwhile, and what becomes of them."""
+"""Sampling settings that are tried in their dialog: what is shown meanwhile, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WhatIfFlow:
         """Whether settings are tried, with the sampler in sight."""
         self._host, self._controller = host, host.controller
         self._slot: int | None = None
-        """Where the person looked before, None for the tip."""
+        """The slot selected before, None for the tip."""
 
     def dialog(self) -> SamplingDialog:
         """Begin: a dialog that tries what is typed; give what it returns to `end`."""
@@ -52,7 +52,7 @@ class WhatIfFlow:
                 self._host.answer()
 
     def end(self, settings: Settings | None) -> None:
-        """Go on with the settings; or, where they were discarded, with those before and where the person looked."""
+        """Apply the settings; or, where they were discarded, restore those before and the selected slot."""
         self.open = False
         if settings is not None:
             self._controller.setup.apply(settings)

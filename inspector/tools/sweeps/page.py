@@ -13,7 +13,7 @@ from inspector.scales import amount, count, size
 from inspector.tools.sweeps.tables import PLACES, TITLES, UNITS, spread
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import bar
-from inspector.widgets.facts import fact_rows
+from inspector.widgets.fact_table import fact_rows
 
 _READABLE = 104
 _LEAST_BAR, _MOST_BAR = 6, 40
@@ -26,8 +26,8 @@ def sweeps_page(on: Canvas, swept: Swept, width: int) -> list[Row]:
     for name, how in swept.how:
         points = [point for point in swept.points if point.sweep == name]
         if points:
-            told = fact_rows([("how", how)], min(width, _READABLE), on.ink("muted"), on.ink("muted"))
-            rows += [[Segment(TITLES[name], on.ink("primary"))], *_table(on, name, points, width), *told, []]
+            foot = fact_rows([("how", how)], min(width, _READABLE), on.ink("muted"), on.ink("muted"))
+            rows += [[Segment(TITLES[name], on.ink("primary"))], *_table(on, name, points, width), *foot, []]
     notes = [("note", note) for note in swept.notes]
     return [
         *rows,

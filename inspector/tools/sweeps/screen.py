@@ -20,7 +20,7 @@ from inspector.tools.sweeps.page import sweeps_page
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.key_hints import key_hints
-from inspector.widgets.page_view import CostView
+from inspector.widgets.page_view import PageView
 
 BAR = 16
 NAMES = {
@@ -61,7 +61,7 @@ class SweepScreen(ToolScreen[None]):
     ]
     AUTO_FOCUS = "#sweep-view"
 
-    view = getters.query_one("#sweep-view", CostView)
+    view = getters.query_one("#sweep-view", PageView)
 
     def __init__(self, host: Host, control: SweepControl) -> None:
         super().__init__(host)
@@ -69,7 +69,7 @@ class SweepScreen(ToolScreen[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="sweep-place")
-        yield CostView(id="sweep-view")
+        yield PageView(id="sweep-view")
         yield Static(id="sweep-status")
         yield Static(id="sweep-keys")
 
@@ -82,7 +82,7 @@ class SweepScreen(ToolScreen[None]):
 
     def show(self) -> None:
         """Show everything, now."""
-        self.query_one("#sweep-place", Static).update(self._asked())
+        self.query_one("#sweep-place", Static).update(self._selection())
         self.view.put("Sweeps", self._draw)
         status = self.query_one("#sweep-status", Static)
         status.update(Content(self.situation()))
@@ -93,8 +93,8 @@ class SweepScreen(ToolScreen[None]):
                  ("?", "help", 2), ("esc", "back", 8))  # fmt: skip
         self.query_one("#sweep-keys", Static).update(key_hints(self.size.width - 2, hints))
 
-    def _asked(self) -> Content:
-        """What is asked for: each sweep with its key and a mark, in words where there is room."""
+    def _selection(self) -> Content:
+        """The selected sweeps: each with its key and a mark, in words where there is room."""
         control, short = self.control, self.size.width < 128
         parts = [
             Content.styled(
@@ -109,8 +109,8 @@ class SweepScreen(ToolScreen[None]):
         control = self.control
         if control.job.failure is not None:
             failed = control.job.failure
-            told = [(visible(failed.message), on.ink("bad")), (visible(failed.hint), on.ink("muted"))]
-            return centred(told, width, height)
+            texts = [(visible(failed.message), on.ink("bad")), (visible(failed.hint), on.ink("muted"))]
+            return centred(texts, width, height)
         if control.swept is not None:
             return sweeps_page(on, control.swept, width)
         about = [

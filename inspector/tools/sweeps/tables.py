@@ -57,7 +57,7 @@ def _head(swept: Swept) -> list[str]:
 def _table(name: SweepName, points: Sequence[SweepPoint]) -> list[str]:
     """One line a point: where it is, a bar of its first figure, and all figures with their spread."""
     if name == "inspection":
-        return [f"  {each.name:<16}{_cell(each)}" for point in points for each in point.figures]
+        return [f"  {figure.name:<16}{_cell(figure)}" for point in points for figure in point.figures]
     top = max(point.figures[0].median for point in points)
     names = [figure.name for figure in points[0].figures]
     rows = [[f"{point.at:,}", *map(_cell, point.figures)] for point in points]

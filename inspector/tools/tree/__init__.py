@@ -1,1 +1,1 @@
-"""The tree of branches, and what a person writes on it."""
+"""The tree of branches, and what the user writes on it."""

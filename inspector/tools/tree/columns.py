@@ -9,7 +9,7 @@ from inspector import scales
 from inspector.state.branches import Branch, Branches, Sums
 
 NONE = "–"
-"""Stands where a number isn't known."""
+"""Shown where a number isn't known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ _DROPPED = ("logprob", "perplexity", "mean", "made", "from start", "tokens")
 
 
 def fitting(width: int, least: int) -> tuple[BranchColumn, ...]:
-    """The columns that leave so many cells of a width for tree and text."""
+    """The columns that leave `least` cells of a width for tree and text."""
     kept = list(COLUMNS)
     for head in _DROPPED:
         if width - sum(column.cells for column in kept) >= least:
@@ -67,7 +67,7 @@ def fitting(width: int, least: int) -> tuple[BranchColumn, ...]:
     return tuple(kept)
 
 
-def told(name: str, sums: Sums) -> str:
+def sums_phrase(name: str, sums: Sums) -> str:
     """Sums in one phrase: `this branch 12 tokens, logprob -8.21, mean -0.68, perplexity 1.98`."""
     tokens = f"{scales.count(sums.tokens)} token{'s' * (sums.tokens != 1)}"
     if not sums.known:

@@ -1,4 +1,4 @@
-"""Marks as a person makes them: bookmarks, names and notes, and deletions that wait until the path is elsewhere."""
+"""Marks that the user makes: bookmarks, names and notes, and deletions that wait until the path is elsewhere."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LABEL = 24
 
 
 class Marking:
-    """Makes marks; every method that a key calls returns what to tell the person.
+    """Makes marks; every method that a key calls returns a sentence for the user.
 
     Args:
         controller: Takes the marks as records, as it takes the engine's.
-        answer: Tells the person what came of a deletion that had to wait.
+        answer: Shows the user what came of a deletion that had to wait.
     """
 
     def __init__(self, controller: Controller, answer: Callable[[str], None]) -> None:
@@ -66,7 +66,7 @@ class Marking:
             return ""
         if branches[node].made == PROMPT:
             return "The prompt can't be deleted. Press p to begin with another."
-        if not self._is_stood_on(node):
+        if not self._is_on_path(node):
             return self._delete(node)
         if self._leaving is None:
             self._leaving, self._doomed = MoveTo(branches[node].parent), node
@@ -74,7 +74,7 @@ class Marking:
             self._controller.client.do(self._leaving)
         return ""
 
-    def _is_stood_on(self, node: int) -> bool:
+    def _is_on_path(self, node: int) -> bool:
         """Whether the path runs through a node, or will once what is out is done."""
         branches = self._controller.timeline.branches
         targets = [getattr(command, "node", None) for command in self._controller.client.outstanding]
@@ -95,7 +95,7 @@ class Marking:
         ):
             return
         self._leaving = None
-        if self._is_stood_on(self._doomed):
+        if self._is_on_path(self._doomed):
             self._answer(
                 "Not deleted: the path still runs through it, since the move away from it was stopped."
             )

@@ -1,4 +1,4 @@
-"""The dialog for what a person writes on a branch or a token: a name, a note, a caption."""
+"""The dialog for what the user writes on a branch or a token: a name, a note, a caption."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ class NamingDialog(Dialog[Marked]):
     def action_apply(self) -> None:
         """Keep what was typed."""
         name, note, caption = (
-            self.query_one(f"#naming-{each}", SafeInput).value.strip() for each, _ in FIELDS
+            self.query_one(f"#naming-{field}", SafeInput).value.strip() for field, _ in FIELDS
         )
         self.dismiss(replace(self.mark, name=name, note=note, caption=caption))

@@ -1,4 +1,4 @@
-"""What is said of a branch in a few signs or words: its marks, and what became of its beam."""
+"""Notes on a branch in a few signs or words: its marks, and what became of its beam."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def beam_note(beam: BeamNode | None) -> tuple[str, bool]:
         return f"rank {beam.rank}" + ", greedy" * beam.greedy, False
     if beam.fell is not None:
         return f"fell out at step {beam.fell}", True
-    words = {"live": "live", "finished": "finished", "left": "left when the search ended", "beside": "greedy"}
+    words = {"live": "live", "finished": "finished", "left": "left when the search ended", "greedy": "greedy"}
     return words.get(beam.state, ""), False
 
 
 def signs_of(mark: Marked) -> list[str]:
     """The signs of a bookmark and of a note."""
-    return [sign for sign, there in ((STAR, mark.bookmarked), (NOTE, mark.note or mark.caption)) if there]
+    return [sign for sign, present in ((STAR, mark.bookmarked), (NOTE, mark.note or mark.caption)) if present]
 
 
 def inner_note(marks: Sequence[Marked]) -> str:
-    """Marks that stand further down in a branch: the signs and the name of one, how many there are of several."""
+    """Marks further down in a branch: the signs and the name of one, how many there are of several."""
     if len(marks) > 1:
         return f"{len(marks)} marks in it"
     return " ".join(

@@ -13,10 +13,10 @@ from inspector.state.branches import PROMPT, Branch
 from inspector.state.mark_words import written
 from inspector.state.marks import counted
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.columns import told
+from inspector.tools.tree.columns import sums_phrase
 from inspector.tools.tree.table import TreeTable
 from inspector.tools.tree.view import TreeView
-from inspector.widgets.canvas import Canvas, Row, same, wrapped
+from inspector.widgets.canvas import Canvas, Row, looks_same, wrapped
 from inspector.widgets.inks import panel_css
 
 KEYS_HERE = "⏎ go · ←→ fold · * bookmark · N name · x delete · u undo"
@@ -28,7 +28,7 @@ _SLIM, _ROOMY = 72, 100
 
 
 class TreeDetail(Canvas):
-    """The branch under the cursor in words: its numbers, and what a person wrote on it."""
+    """The branch under the cursor in words: its numbers, and what the user wrote on it."""
 
     DEFAULT_CSS = "TreeDetail { height: 3; }"
     DEFAULT_CSS += "TreeDetail.-roomy { height: 2; } TreeDetail.-slim { height: 5; }"
@@ -48,10 +48,10 @@ class TreeDetail(Canvas):
 
     def _numbers(self, branch: Branch, width: int) -> list[str]:
         branches = self._view.branches
-        own = told("this branch:", branch.sums)
+        own = sums_phrase("this branch:", branch.sums)
         if branches.made(branch) == PROMPT:
             return [own]
-        whole = told("completion to its end:", branches.completion(branch)) + self._beam(branch)
+        whole = sums_phrase("completion to its end:", branches.completion(branch)) + self._beam(branch)
         return [whole] if width >= _ROOMY else [own, whole]  # a roomy table has all of its own
 
     def _beam(self, branch: Branch) -> str:
@@ -91,7 +91,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
 """
 
     class BranchChosen(ToolMessage):
-        """A person wants to go to a branch's end."""
+        """The user wants to go to a branch's end."""
 
         tool = "tree"
 
@@ -115,7 +115,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
         self.border_title = "Tree"
 
     def show(self, timeline: Timeline) -> None:
-        """Show the tree as it is now."""
+        """Show the tree's present state."""
         self._timeline = timeline
         self._table.show(timeline)
         self._detail.show(timeline)
@@ -125,7 +125,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
         branches, hidden = timeline.branches, timeline.marks.hidden
         title = f"Tree · {counted(len(branches), branches.count)}" if len(branches) else "Tree"
         titles = Content(title), Content(f"{hidden:,} deleted: u brings back" if hidden else "")
-        if self._titles is None or not all(map(same, titles, self._titles)):
+        if self._titles is None or not all(map(looks_same, titles, self._titles)):
             self._titles = titles
             self.border_title, self.border_subtitle = titles
 
@@ -146,7 +146,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
         return self._table.view
 
     def move(self, by: int) -> None:
-        """Move the cursor by so many rows."""
+        """Move the cursor by `by` rows."""
         self._view.put(self._view.row + by)
 
     def page(self, by: int) -> None:

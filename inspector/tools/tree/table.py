@@ -20,9 +20,9 @@ from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, BranchColumn, fitting
 from inspector.tools.tree.notes import beam_note, inner_note, signs_of
 from inspector.tools.tree.view import TreeView
-from inspector.widgets.canvas import Row, centred, lay, waiting
-from inspector.widgets.growing import hold
+from inspector.widgets.canvas import Row, centred, strip_of, why_empty
 from inspector.widgets.inks import Inked
+from inspector.widgets.line_count import set_line_count
 
 _MARK, _LEAST_TEXT = 2, 30
 _CACHED_ROWS = 256
@@ -90,7 +90,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     # ---- what is shown ----------------------------------------------------------------------
 
     def show(self, timeline: Timeline) -> None:
-        """Show the tree as it is now, and have the cursor in sight."""
+        """Show the tree's present state, and have the cursor in sight."""
         self._timeline = timeline
         self.view.look(timeline)
         if not self.is_attached or not self.size.area:
@@ -100,7 +100,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             self._layout = self.view.layout
             self._strips.clear()
             count = len(self.view.rows)
-            hold(self, count + 1 if count else 0)
+            set_line_count(self, count + 1 if count else 0)
             self.refresh()
         else:
             self._refresh_changed()
@@ -119,7 +119,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
                 self.refresh_line(self.scroll_offset.y + y)
 
     def _find_inner(self, timeline: Timeline) -> None:
-        """Find the marks that stand further down in each branch; costs the marks, where any changed."""
+        """Find the marks further down in each branch; costs the marks, where any changed."""
         marks, branches = timeline.marks, timeline.branches
         if (marks.version, self.view.layout) == self._marked:
             return
@@ -171,9 +171,9 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     def render_line(self, y: int) -> Strip:
         width, base, timeline = self.scrollable_size.width, self.rich_style, self._timeline
         if timeline is None or not self.view.rows:
-            return lay(self._notice(y), width, base)
+            return strip_of(self._notice(y), width, base)
         if y == 0:
-            return lay(self._head(width), width, base)
+            return strip_of(self._head(width), width, base)
         row = self.scroll_offset.y + y - 1
         if row >= len(self.view.rows):
             return Strip.blank(width, base)
@@ -184,7 +184,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         return kept[1]
 
     def _notice(self, y: int) -> Row:
-        texts = waiting(self._timeline, "The branches of what is tried appear here.")
+        texts = why_empty(self._timeline, "The branches of what is tried appear here.")
         inks = (self.rich_style, self.ink("muted"))
         rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width, self.size.height)
         return rows[y] if y < len(rows) else []
@@ -223,10 +223,10 @@ class TreeTable(ScrollView, Inked, can_focus=False):
                 for column in self._columns
             ),
         ]  # fmt: skip
-        return lay(segments, width, self.rich_style + ground)
+        return strip_of(segments, width, self.rich_style + ground)
 
     def _tree(self, branch: Branch, look: TreeRowState, room: int) -> Row:
-        """Lines, knot, marks and text, in exactly so many cells."""
+        """Lines, knot, marks and text, in exactly `room` cells."""
         guides = self.view.guides(branch, room // 2)
         knot, ink = self._knot(branch, look)
         row = [
@@ -242,7 +242,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         return [*row, Segment(" " * (left - cell_len(text)))]
 
     def _more(self, branch: Branch, look: TreeRowState) -> str:
-        """What is said behind the text: of marks, a beam, what is folded away, where in the branch the path ends."""
+        """The notes behind the text: on marks, a beam, what is folded away, where in the branch the path ends."""
         folded = self.view.folded(branch)
         texts = [text for text in (look.inner, look.beam) if text]
         texts += [f"+{folded:,} branch{'es' * (folded != 1)}"] if folded else []

@@ -7,9 +7,9 @@ from inspector.state.timeline import Timeline
 
 
 class TreeView:
-    """The rows of one tree as a person folded it.
+    """The rows of one tree as the user folded it.
 
-    Rows are made anew only where branches came, went or were folded; a step that lengthens one costs nothing here.
+    Rows are rebuilt only where branches came, went or were folded; a step that lengthens one costs nothing here.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class TreeView:
         self.tip: Branch | None = None
         """The branch that the path ends in."""
         self.layout = 0
-        """Grows whenever rows are made anew or the path is another one."""
+        """Grows whenever rows are rebuilt or the path is another one."""
         self._row: dict[int, int] = {}
         self._folded: set[int] = set()
         self._cursor: int | None = None
@@ -29,7 +29,7 @@ class TreeView:
         self._trod: tuple[object, ...] = ()
 
     def look(self, timeline: Timeline) -> None:
-        """Take in a timeline as it is now. Another path takes the cursor with it, and unfolds its branches."""
+        """Take in the timeline's present state. Another path takes the cursor with it, and unfolds its branches."""
         if timeline.branches is not self.branches:
             self.branches, self._cursor = timeline.branches, None
             self._folded.clear()
@@ -94,14 +94,14 @@ class TreeView:
         self._lay()
 
     def step_aside(self) -> None:
-        """Put the cursor beside its branch, which is about to be deleted: on a sibling, or else on what is above."""
+        """Move the cursor off its branch, which is about to be deleted: to a sibling, or else to what is above."""
         at = self.cursor
         if at is None or at.parent is None:
             return
         siblings = at.parent.children
         place = siblings.index(at)
-        beside = siblings[place + 1 : place + 2] or siblings[max(0, place - 1) : place] or [at.parent]
-        self._cursor = beside[0].first
+        neighbours = siblings[place + 1 : place + 2] or siblings[max(0, place - 1) : place] or [at.parent]
+        self._cursor = neighbours[0].first
 
     # ---- folding ----------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class TreeView:
     def _unfold_above(self, branch: Branch | None) -> None:
         if branch is None or branch.parent is None or not self._folded:
             return
-        opened = {each.first for each in self.branches.above(branch.parent)} & self._folded
+        opened = {upper.first for upper in self.branches.above(branch.parent)} & self._folded
         if opened:
             self._folded -= opened
             self._seen = ()
@@ -156,7 +156,7 @@ class TreeView:
 
         Args:
             branch: One with a row.
-            most: Cells at hand; where the tree is deeper, `⋯` stands for the outer levels.
+            most: Cells available; where the tree is deeper, `⋯` replaces the outer levels.
         """
         parts: list[str] = []
         at = branch

@@ -1,4 +1,4 @@
-"""The dialog in which a person types text of their own into the path, and sees what tokens it will be."""
+"""The dialog in which the user types text into the path, and sees what tokens it will be."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def spot(timeline: Timeline) -> Spot:
     slot = timeline.slot
     after = f"After {_named(timeline.items[slot - 1])}" if slot else "Before the first token"
     window = timeline.facts.context_window if timeline.facts else None
-    return Spot(timeline.before, slot, window, after + _beside(timeline.selected))
+    return Spot(timeline.before, slot, window, after + _replaced(timeline.selected))
 
 
-def _beside(item: Item | None) -> str:
-    """What becomes of the token that stands in the place of what is typed."""
+def _replaced(item: Item | None) -> str:
+    """What becomes of the token in whose place text is typed."""
     if item is None:
         return ", at the end of the text."
     kept = ": the prompt as it was" if isinstance(item, PromptToken) else ", which"
@@ -68,7 +68,7 @@ class OwnText:
     submitted: bool
 
 
-class OwnArea(SafeTextArea):
+class TypedTextArea(SafeTextArea):
     """Several lines to type in; enter is done with it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -93,7 +93,7 @@ class OwnTextDialog(Dialog[OwnText]):
     """Asks for a text to insert.
 
     Args:
-        text: What stands in the field at first.
+        text: The initial value of the field.
         lookup: Asks the engine how the text is cut.
         spot: Where it goes.
     """
@@ -107,14 +107,14 @@ class OwnTextDialog(Dialog[OwnText]):
 
     def body(self) -> Iterable[Widget]:
         yield Remark(self.spot.words, id="own-spot")
-        yield OwnArea(self.own_text, id="own-text", soft_wrap=True, tab_behavior="focus")
+        yield TypedTextArea(self.own_text, id="own-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(KEYS, id="own-remark")
         yield PieceList(id="own-pieces")
 
     def on_mount(self) -> None:
         """Begin in the text, at its end."""
         self.lookup.tell = self._answered
-        area = self.query_one("#own-text", OwnArea)
+        area = self.query_one("#own-text", TypedTextArea)
         area.focus()
         area.move_cursor(area.document.end)
         self._ask()
@@ -125,8 +125,8 @@ class OwnTextDialog(Dialog[OwnText]):
 
     @property
     def typed(self) -> str:
-        """The text as it stands in the field."""
-        return self.query_one("#own-text", OwnArea).text
+        """The text in the field."""
+        return self.query_one("#own-text", TypedTextArea).text
 
     @on(TextArea.Changed, "#own-text")
     def _ask(self) -> None:
@@ -146,8 +146,8 @@ class OwnTextDialog(Dialog[OwnText]):
     def _fits(self, count: int) -> bool:
         return self.spot.window is None or not count or self.spot.taken + count <= self.spot.window
 
-    def _counted(self, told: Tokenized) -> str:
-        count, special = len(told.pieces), sum(piece.special for piece in told.pieces)
+    def _counted(self, tokenized: Tokenized) -> str:
+        count, special = len(tokenized.pieces), sum(piece.special for piece in tokenized.pieces)
         text = f"{count:,} token" + "s" * (count != 1) + (f", {special:,} of them special" if special else "")
         if self.spot.window is None:
             return f"{text}."
@@ -159,7 +159,7 @@ class OwnTextDialog(Dialog[OwnText]):
     def _say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#own-remark", Remark).say(text, wrong)
 
-    @on(OwnArea.TextSubmitted)
+    @on(TypedTextArea.TextSubmitted)
     def _submitted(self) -> None:
         self.action_apply()
 

@@ -13,7 +13,7 @@ from inspector.display import pad, token_label, truncate
 from inspector.widgets.canvas import Canvas, Row
 
 MOST = 400
-"""Tokens that are laid out at most: the last ones, where the person types."""
+"""Tokens that are laid out at most: the last ones, where the user types."""
 
 
 class PieceList(Canvas):
@@ -73,7 +73,7 @@ class PieceList(Canvas):
         return Segment("│", self.ink("faint"))
 
     def _style(self, piece: Piece, place: int) -> Style:
-        """Neighbours stand on different grounds; a special token is a pill of its own."""
+        """Neighbours have different backgrounds; a special token is reversed."""
         if piece.special:
             return self.ink("special") + Style(reverse=True)
         return Style(bgcolor=self.ink("row").bgcolor if place % 2 == 0 else self.ink("track").bgcolor)

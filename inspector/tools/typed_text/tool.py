@@ -7,7 +7,7 @@ from engine.records import Ended, Failure, Record, Step, Tokenized
 from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.session.lookup import Lookup
 from inspector.tools.typed_text.dialog import OwnText, OwnTextDialog, spot
-from inspector.tools.typed_text.tally import tally
+from inspector.tools.typed_text.summary import typed_summary
 
 
 class TypedTextActions(ToolActions):
@@ -59,7 +59,7 @@ class TypedTextActions(ToolActions):
         """Say what the model thought of it; what was not taken stays to be typed again."""
         if not (stopped or self._refused):
             self._text = ""
-        self.host.answer(tally(self._steps, stopped))
+        self.host.answer(typed_summary(self._steps, stopped))
         self._steps = []
 
 

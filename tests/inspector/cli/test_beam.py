@@ -15,7 +15,7 @@ from engine import commands, records
 from engine.beam_settings import BeamSettings
 from inspector.cli import beam as command
 from inspector.cli import main as cli
-from inspector.cli.arguments import request
+from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.writers.beam import writer
@@ -55,7 +55,7 @@ class Run(ScriptedRun):
         args = parsed(command.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         self.settings = command.beam_settings(args)
         answers = {commands.SearchBeams: script(greedy)}
-        super().__init__(request(args), answers, [commands.SearchBeams(self.settings)], writer)
+        super().__init__(request_from(args), answers, [commands.SearchBeams(self.settings)], writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------

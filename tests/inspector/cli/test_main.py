@@ -28,7 +28,7 @@ from inspector.cli.flags import parsed
 def ask(*argv: str, headless: bool = True) -> arguments.Request:
     """What a command line asks for."""
     parser = generate.parser() if headless else screen.parser()
-    return arguments.request(parsed(parser, argv), default_prompt=not headless)
+    return arguments.request_from(parsed(parser, argv), default_prompt=not headless)
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:

@@ -10,7 +10,7 @@ from engine import commands, records
 from engine.records import RaceEnded
 from inspector.cli import main as cli
 from inspector.cli import race
-from inspector.cli.arguments import request
+from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.writers.race import writer
@@ -26,7 +26,7 @@ class Run(ScriptedRun):
         args = parsed(race.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
         then = [commands.Race(args.first, args.last)]
-        super().__init__(request(args, default_prompt=True), {commands.Race: told}, then, writer)
+        super().__init__(request_from(args, default_prompt=True), {commands.Race: told}, then, writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def test_the_flags_reach_the_engine() -> None:
 def test_without_a_prompt_it_is_the_screens() -> None:
     args = parsed(race.parser(), [])
     assert (args.first, args.last) == (commands.Race().first, commands.Race().last)
-    assert request(args, default_prompt=True).prompt == "Once upon a time"
+    assert request_from(args, default_prompt=True).prompt == "Once upon a time"
 
 
 @pytest.mark.parametrize(

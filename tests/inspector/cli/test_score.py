@@ -39,7 +39,9 @@ class Run(ScriptedRun):
             commands.Prefill: answer(session.open(pieces, chunk=1)),
         }
         super().__init__(
-            score.score_request(args), answers, writer=lambda asked, *to: writer(asked, args.summary, *to)
+            score.score_request_from(args),
+            answers,
+            writer=lambda asked, *to: writer(asked, args.summary, *to),
         )
 
     @property

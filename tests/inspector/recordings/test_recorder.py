@@ -242,7 +242,7 @@ def test_sessions_are_listed_newest_first(tmp_path):
     saved(tmp_path, "20260102-000000-new.jsonl", 10)
     (tmp_path / "20250101-000000-broken.jsonl").write_text("nothing\n")
     os.utime(tmp_path / "20250101-000000-broken.jsonl", (1, 1))
-    found = sessions.listed(tmp_path)
+    found = sessions.saved_sessions(tmp_path)
     assert [each.name.split("-")[-1] for each in found] == ["new", "old", "broken"]
     assert [each.tokens for each in found] == [2, 4, 0]
     assert found[0].peek.prompt == "Once upon a time,"

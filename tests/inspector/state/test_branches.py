@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked, Undeleted
-from inspector.state.branches import PROMPT, ROOT, Branches, Token, folded, token
+from inspector.state.branches import PROMPT, ROOT, Branches, Token, branches_of, token
 from inspector.state.marks import Marks, counted
 from inspector.state.timeline import Timeline
 from tests.inspector.fakes import Session, session
@@ -36,7 +36,7 @@ class Grown:
 
     def stand(self, node: int) -> None:
         self.latest[self.all[node].parent] = node
-        self.marks.stood(self.all[node].parent)
+        self.marks.visited(self.all[node].parent)
 
     def picture(self) -> object:
         """All that is on show."""
@@ -67,7 +67,7 @@ def check(grown: Grown) -> None:
     nodes = [node for branch in branches for node in branch.nodes]
     assert sorted(nodes) == [one.node for one in shown], "a partition"
     assert branches.count == len(list(branches))
-    scratch = folded(shown)
+    scratch = branches_of(shown)
     assert runs(branches) == runs(scratch), "as from scratch"
     for branch, other in zip(branches, scratch, strict=True):
         assert (branch.sums.tokens, branch.sums.known) == (len(branch.nodes), other.sums.known)
@@ -152,7 +152,7 @@ def test_whatever_is_deleted_stepped_on_and_undone_in_any_order_paths_stay_whole
 
 
 def test_new_readings_replace_the_old_ones():
-    branches = folded([Token(1, 0, "a", b"a", None, PROMPT), Token(2, 1, "b", b"b", None, PROMPT)])
+    branches = branches_of([Token(1, 0, "a", b"a", None, PROMPT), Token(2, 1, "b", b"b", None, PROMPT)])
     (branch,) = branches
     assert branch.sums.mean is None
     branches.add(Token(2, 1, "b", b"b", -2.0, PROMPT))

@@ -15,7 +15,6 @@ from inspector.widgets.charts import (
     bar,
     sample,
     shares,
-    sparkline,
     stairs,
     window,
 )
@@ -49,7 +48,7 @@ def test_an_area_begins_at_zero_and_reaches_the_top(values: list[float], height:
 
 
 def test_an_unknown_value_leaves_its_column_empty() -> None:
-    assert sparkline([1.0, None, 0.5, 0.0], 1.0) == "█ ▄ "
+    assert area([1.0, None, 0.5, 0.0], 1, 1.0) == ["█ ▄ "]
 
 
 @given(amounts, st.integers(1, 5))

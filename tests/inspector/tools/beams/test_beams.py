@@ -11,39 +11,39 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from engine.records import BeamEnded, BeamStep, Ended, Failure, Record
-from inspector.state.beams import Beaming
+from inspector.state.beams import BeamHistory
+from inspector.tools.beams.entries import compare_with_greedy, endings, entries, passing
+from inspector.tools.beams.excerpt import excerpt, pieces
 from inspector.tools.beams.lattice import lattice
-from inspector.tools.beams.reading import wrapped
+from inspector.tools.beams.phrases import greedy_sentence, settings_phrase, state_phrase
 from inspector.tools.beams.table import likelihood
-from inspector.tools.beams.text import asked, beside_greedy, standing
-from inspector.tools.beams.view import against, endings, entries, passing
-from inspector.tools.beams.window import pieces, window
+from inspector.tools.beams.text_panel import wrapped
 from tests.inspector.fake_beams import Maker, search
 from tests.inspector.fakes import session
 
 START = 100
 
 
-def known(records: list[Record]) -> Beaming:
-    beams = Beaming()
+def known(records: list[Record]) -> BeamHistory:
+    beams = BeamHistory()
     for record in records:
         beams.apply(record)
     return beams
 
 
 @pytest.fixture
-def beams() -> Beaming:
+def beams() -> BeamHistory:
     return known(search(START))
 
 
-def user_message(beams: Beaming, at: int) -> list[tuple[str, int | None, str]]:
+def user_message(beams: BeamHistory, at: int) -> list[tuple[str, int | None, str]]:
     return [
         (entry.kind, entry.place, "".join(token.text for token in entry.path if not token.ends).strip())
         for entry in entries(beams, at)
     ]
 
 
-def drawn(beams: Beaming, at: int, rows: int = 20, cells: int = 100, place: int = 0) -> list[str]:
+def drawn(beams: BeamHistory, at: int, rows: int = 20, cells: int = 100, place: int = 0) -> list[str]:
     found = entries(beams, at)
     return [
         "".join(bit.text for bit in line.bits).rstrip()
@@ -54,7 +54,7 @@ def drawn(beams: Beaming, at: int, rows: int = 20, cells: int = 100, place: int 
 # ---- nodes ----------------------------------------------------------------------------------------
 
 
-def test_every_node_tells_how_it_ended(beams: Beaming):
+def test_every_node_tells_how_it_ended(beams: BeamHistory):
     states = {node - START: each.state for node, each in beams.nodes.items()}
     assert states == {1: "grown", 2: "pruned", 3: "grown", 4: "grown", 5: "grown", 6: "grown", 7: "pruned", 8: "grown",
                       9: "pruned", 10: "finished", 11: "grown", 12: "finished"}  # fmt: skip
@@ -63,13 +63,13 @@ def test_every_node_tells_how_it_ended(beams: Beaming):
     assert [node - START for node, each in beams.nodes.items() if each.ends] == [7, 10]
 
 
-def test_a_node_fell_out_with_the_last_that_grew_from_it(beams: Beaming):
+def test_a_node_fell_out_with_the_last_that_grew_from_it(beams: BeamHistory):
     fell = {node - START: each.fell for node, each in beams.nodes.items() if each.fell is not None}
     assert fell == {2: 2, 9: 5, 7: 6, 5: 6, 3: 6}
     assert [node - START for node in beams.fallen] == [2, 9, 7]
 
 
-def test_the_last_token_of_a_hypothesis_is_worked_out_from_it(beams: Beaming):
+def test_the_last_token_of_a_hypothesis_is_worked_out_from_it(beams: BeamHistory):
     far, end = beams.nodes[START + 12], beams.nodes[START + 10]
     assert (far.text, far.parent, far.length) == (" far", START + 11, 6)
     assert far.logprob == pytest.approx(-0.05)
@@ -113,7 +113,7 @@ def test_a_failure_of_a_step_ends_the_search_and_one_before_it_begins_does_not()
 # ---- after each step --------------------------------------------------------------------------------
 
 
-def test_the_list_after_each_step(beams: Beaming):
+def test_the_list_after_each_step(beams: BeamHistory):
     assert user_message(beams, 1) == [("live", 1, "the"), ("live", 2, "a")]
     assert user_message(beams, 2) == [("live", 1, "the dog"), ("live", 2, "the cat"), ("fell", None, "a")]
     assert user_message(beams, 4) == [
@@ -130,7 +130,7 @@ def test_the_list_after_each_step(beams: Beaming):
     ]
 
 
-def test_an_earlier_step_looks_as_it_did_then(beams: Beaming):
+def test_an_earlier_step_looks_as_it_did_then(beams: BeamHistory):
     for at in range(1, 6):
         assert user_message(beams, at) == user_message(known(search(START)[: at + 1]), at)
 
@@ -162,24 +162,28 @@ def test_equal_texts_tell_the_token_that_ended_them():
     assert endings(alike) == ["eos <a>", "eos [b]␛"]
     beams = known([search(START)[0], BeamStep(1, (), (), tuple(alike), one, 0, 1.0, True),
                    BeamEnded(tuple(alike), alike[0], (), 1, "length", 1.0)])  # fmt: skip
-    assert [standing(entry) for entry in entries(beams, 1)] == ["greedy, <a>", "[b]␛"]
+    assert [state_phrase(entry) for entry in entries(beams, 1)] == ["greedy, <a>", "[b]␛"]
     assert endings([alike[0], replace(alike[1], text="other")]) == ["eos", "eos"]
 
 
-def test_words_for_how_a_beam_stands(beams: Beaming):
-    assert [standing(entry) for entry in entries(beams, 2)] == ["greedy, live", "live", "fell out at step 2"]
-    assert [standing(entry, short=True) for entry in entries(beams, 2)] == ["greedy", "live", "out at 2"]
-    assert [standing(entry) for entry in entries(beams, 6)] == ["length", "greedy, eos"]
-    assert asked(beams.search) == "width 2 · max tokens 6 · length penalty 1 · early stopping off"
+def test_words_for_how_a_beam_stands(beams: BeamHistory):
+    assert [state_phrase(entry) for entry in entries(beams, 2)] == [
+        "greedy, live",
+        "live",
+        "fell out at step 2",
+    ]
+    assert [state_phrase(entry, short=True) for entry in entries(beams, 2)] == ["greedy", "live", "out at 2"]
+    assert [state_phrase(entry) for entry in entries(beams, 6)] == ["length", "greedy, eos"]
+    assert settings_phrase(beams.search) == "width 2 · max tokens 6 · length penalty 1 · early stopping off"
 
 
-def test_beside_greedy_tells_the_parting_and_the_gap(beams: Beaming):
+def test_beside_greedy_tells_the_parting_and_the_gap(beams: BeamHistory):
     live = entries(beams, 4)
     assert (
-        beside_greedy(live[0], against(beams, live[0], 4))
+        greedy_sentence(live[0], compare_with_greedy(beams, live[0], 4))
         == "Beam 1 is what greedy decoding says, token for token"
     )
-    told = beside_greedy(live[1], against(beams, live[1], 4))
+    told = greedy_sentence(live[1], compare_with_greedy(beams, live[1], 4))
     # -0.2 -0.7 -0.1 -1.0 = -2.0 against -0.2 -0.6 -0.15 -0.2 = -1.15
     assert (
         told
@@ -187,13 +191,13 @@ def test_beside_greedy_tells_the_parting_and_the_gap(beams: Beaming):
     )
     best = entries(beams, 6)[0]
     # " too" -0.5 against "<eos>" -0.3, after five tokens each
-    assert beside_greedy(best, against(beams, best, 6)) == (
+    assert greedy_sentence(best, compare_with_greedy(beams, best, 6)) == (
         "Hypothesis 1 parts from greedy at token 5: ␣too −0.50, greedy <eos> −0.30; "
         "0.200 behind in logprob after 5 tokens"
     )
 
 
-def test_the_bar_compares_probabilities_of_one_length_and_scores_of_others(beams: Beaming):
+def test_the_bar_compares_probabilities_of_one_length_and_scores_of_others(beams: BeamHistory):
     live = entries(beams, 4)
     best = max(entry.last.score for entry in live)
     assert likelihood(live[0], best) == 1.0
@@ -205,7 +209,7 @@ def test_the_bar_compares_probabilities_of_one_length_and_scores_of_others(beams
 # ---- what stands out ----------------------------------------------------------------------------------
 
 
-def test_what_only_one_beam_says_stands_out_and_where_others_go_another_way(beams: Beaming):
+def test_what_only_one_beam_says_stands_out_and_where_others_go_another_way(beams: BeamHistory):
     found = entries(beams, 4)
     through = passing(found)
     assert pieces(found[0], through) == [(" the", False), (" dog", True), (" ran", True), (" off", True)]
@@ -213,7 +217,7 @@ def test_what_only_one_beam_says_stands_out_and_where_others_go_another_way(beam
     assert pieces(found[1], through) == [(" the", False), (" cat", True), (" sat", False), (" down", True)]
 
 
-def test_greedy_beside_and_what_fell_out_take_nothing_from_what_stands_out(beams: Beaming):
+def test_greedy_beside_and_what_fell_out_take_nothing_from_what_stands_out(beams: BeamHistory):
     found = entries(beams, 2)
     assert passing(found)[START] == 2
     alone = [replace(found[0], kind="greedy"), *found[1:]]
@@ -222,10 +226,10 @@ def test_greedy_beside_and_what_fell_out_take_nothing_from_what_stands_out(beams
 
 def test_a_window_keeps_the_places_that_stand_out():
     text = [(" one", False), (" two", False), (" three", True), (" four", True)]
-    assert window(text, 40) == text
-    assert window(text, 18) == [("…", False), (" two", False), (" three", True), (" four", True)]
-    assert window(text, 12) == [("…", False), (" three", True), (" four", True)]
-    assert window(text, 8) == [("…", False), (" three", True), ("…", False)]
+    assert excerpt(text, 40) == text
+    assert excerpt(text, 18) == [("…", False), (" two", False), (" three", True), (" four", True)]
+    assert excerpt(text, 12) == [("…", False), (" three", True), (" four", True)]
+    assert excerpt(text, 8) == [("…", False), (" three", True), ("…", False)]
     forks = [
         (" a", False),
         (" b", True),
@@ -234,8 +238,8 @@ def test_a_window_keeps_the_places_that_stand_out():
         *[(" e", False)] * 20,
         (" f", True),
     ]
-    assert "".join(piece for piece, _ in window(forks, 18)) == "… b… d… e e e e f"
-    assert "".join(piece for piece, _ in window(forks, 8)) == "… d… e f"
+    assert "".join(piece for piece, _ in excerpt(forks, 18)) == "… b… d… e e e e f"
+    assert "".join(piece for piece, _ in excerpt(forks, 8)) == "… d… e f"
 
 
 @given(
@@ -243,7 +247,7 @@ def test_a_window_keeps_the_places_that_stand_out():
     st.integers(1, 60),
 )
 def test_a_window_is_never_too_wide_and_keeps_the_order(text: list[tuple[str, bool]], cells: int):
-    shown = window(text, cells)
+    shown = excerpt(text, cells)
     assert sum(cell_len(piece) for piece, _ in shown) <= cells
     kept = iter(text)
     assert len(shown) == 1 or all(piece in kept for piece in shown if piece[0] != "…")
@@ -257,7 +261,7 @@ def test_a_text_is_wrapped_at_blanks_and_after_line_ends():
 # ---- the tree of columns --------------------------------------------------------------------------------
 
 
-def test_the_tree_after_a_step(beams: Beaming):
+def test_the_tree_after_a_step(beams: BeamHistory):
     assert drawn(beams, 2) == [
         "     1      2",
         "● ┬─ the ┬─ dog 1 −0.400 greedy",
@@ -274,7 +278,7 @@ def test_the_tree_after_a_step(beams: Beaming):
     ]
 
 
-def test_the_tree_begins_where_there_is_room_for_it(beams: Beaming):
+def test_the_tree_begins_where_there_is_room_for_it(beams: BeamHistory):
     lines = drawn(beams, 5, cells=45)
     assert lines[0].split() == ["3", "4", "5"]
     assert lines[1].startswith("… ── ran ── off ─┬─■")
@@ -282,13 +286,13 @@ def test_the_tree_begins_where_there_is_room_for_it(beams: Beaming):
     assert not any("✗ 2" in line for line in lines)
 
 
-def test_what_fell_out_first_goes_first_where_rows_are_few(beams: Beaming):
+def test_what_fell_out_first_goes_first_where_rows_are_few(beams: BeamHistory):
     lines = drawn(beams, 5, rows=5)
     assert len(lines) == 5
     assert "✗ 5" in lines[4]
 
 
-def test_the_highlighted_path_has_a_colour_of_its_own(beams: Beaming):
+def test_the_highlighted_path_has_a_colour_of_its_own(beams: BeamHistory):
     found = entries(beams, 5)
     lines = lattice(beams, found, 5, 20, 100, found[2].node)
     inks = {bit.text.strip(" ─"): bit.ink for line in lines for bit in line.bits if bit.text.strip(" ─┬╰│├")}

@@ -15,8 +15,8 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.screen import MainScreen
 from inspector.tools.beams.form import parsed
+from inspector.tools.beams.phrases import settings_phrase
 from inspector.tools.beams.screen import BeamScreen
-from inspector.tools.beams.text import asked
 from inspector.widgets.safety import SafeInput
 from tests.inspector.fake_beams import search
 from tests.inspector.rig import Rig, run
@@ -353,7 +353,7 @@ def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy():
             await until(lambda: control.timeline.prefilled and idle())
             await pilot.press("B", "4", "tab", "1", "2", "enter")
             await until(lambda: control.timeline.beams.search is not None and idle())
-            assert asked(control.timeline.beams.search).startswith("width 4 · max tokens 12")
+            assert settings_phrase(control.timeline.beams.search).startswith("width 4 · max tokens 12")
             await pilot.press("space")
             await until(lambda: len(control.timeline.beams.search.steps) == 2 and idle())
             assert control.timeline.beams.search.ended is None

@@ -25,8 +25,8 @@ from inspector.state.timeline import Timeline
 from inspector.tools.export import FORMATS, Recording, line
 from inspector.tools.export.html import embedded
 from inspector.tools.export.markdown import escaped
+from inspector.tools.export.output_file import write
 from inspector.tools.export.paths import paths
-from inspector.tools.export.place import write
 from inspector.tools.export.recording import read, snapshot
 from inspector.tools.export.table import GUARDED, guarded
 from tests.inspector.fakes import HOSTILE, Session, session

@@ -12,7 +12,7 @@ from engine.records import Candidate, Ended, Failure, Recalled, TokensFound
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.find.dialog import LIMIT, WAYS, FindDialog, told
-from inspector.tools.find.matches import MatchList
+from inspector.tools.find.match_list import MatchList
 from inspector.widgets.safety import SafeInput
 from tests.inspector.main.test_dialogs import HOSTILE, remark
 from tests.inspector.rig import Rig, run

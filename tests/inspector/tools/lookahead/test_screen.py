@@ -11,9 +11,9 @@ from engine.commands import LookAhead, Prefill, Take
 from engine.records import AheadLine, Ended, LookedAhead
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.main.panels.ahead import Form, alone, form, ghost
 from inspector.main.panels.candidate_columns import columns_behind
 from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.panels.lookahead_lines import Placement, line_text, own_row, placement
 from inspector.main.panels.text import TextPanel
 from inspector.tools.lookahead.tool import tells_ahead
 from tests.inspector.panels_app import find, lines, on_screen, screen, shown
@@ -347,9 +347,9 @@ async def test_the_highlighted_row_is_in_view_and_no_row_is_too_wide(size: tuple
 
 
 def test_a_low_panel_has_the_lines_behind_the_tokens_and_a_tall_one_under_them():
-    assert form(False, 30) is Form.OFF
-    assert form(True, 7) is Form.BEHIND
-    assert form(True, 15) is Form.UNDER
+    assert placement(False, 30) is Placement.OFF
+    assert placement(True, 7) is Placement.BEHIND
+    assert placement(True, 15) is Placement.UNDER
 
 
 @pytest.mark.parametrize(
@@ -363,10 +363,10 @@ def test_the_text_has_room_first(width: int, kept: str) -> None:
 
 
 def test_spaces_before_a_line_of_its_own_are_seen():
-    assert alone("  and") == "␣␣and"
-    assert alone("ly.") == "ly."
-    assert ghost(None, True).text == "…"
-    assert ghost(None, False).text == ""
+    assert own_row("  and") == "␣␣and"
+    assert own_row("ly.") == "ly."
+    assert line_text(None, True).text == "…"
+    assert line_text(None, False).text == ""
 
 
 # ---- taking it --------------------------------------------------------------------------------

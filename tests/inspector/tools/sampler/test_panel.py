@@ -11,7 +11,7 @@ from engine.records import Distribution, Failure, StageColumn, StageReading
 from engine.settings import Settings
 from inspector.main.messages import CandidateChosen, CandidateClicked
 from inspector.state.timeline import StageExplanation, Timeline, Trial
-from inspector.tools.sampler.panel import SamplerPanel, tally
+from inspector.tools.sampler.panel import SamplerPanel, trial_summary
 from inspector.tools.sampler.reason import Reason, penalised, xtc
 from inspector.tools.sampler.stage_table import columns, fitting
 from inspector.widgets.ruler import places, ruler
@@ -282,7 +282,7 @@ async def test_a_trial_marks_what_would_be_picked_and_counts_the_steps():
         assert "The same draw 0.990 would take “␣hat”, not “␣mat”." in text
         assert "≠ ␣hat" in text
         assert "▶ ␣mat" in text
-        assert tally(timeline) == (
+        assert trial_summary(timeline) == (
             "2 of 5 steps would differ; 1 can't be answered: their logits were dropped (ctrl+r recomputes)"
         )
 
@@ -290,7 +290,7 @@ async def test_a_trial_marks_what_would_be_picked_and_counts_the_steps():
 def test_nothing_is_asked_before_the_first_step():
     timeline = session(0).timeline()
     timeline.trial = Trial(USED)
-    assert tally(timeline) == ""
+    assert trial_summary(timeline) == ""
 
 
 def test_tokens_chosen_by_hand_are_counted_apart():
@@ -298,10 +298,10 @@ def test_tokens_chosen_by_hand_are_counted_apart():
     step = timeline.items[-1]
     timeline.items[-1] = replace(step, origin="chosen")
     timeline.trial = Trial(USED)
-    assert tally(timeline) == "asking …"
+    assert trial_summary(timeline) == "asking …"
     timeline.trial.answers = {each.node: each for each in answered(timeline, [5]).steps}
     timeline.trial.answered = timeline.tip
-    assert tally(timeline) == "0 of 5 steps would differ, 1 by hand"
+    assert trial_summary(timeline) == "0 of 5 steps would differ, 1 by hand"
 
 
 @pytest.mark.parametrize("size", [(120, 40), (60, 17), (80, 11), (40, 12), (40, 5), (12, 4)])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.sampler.panel import tally
+from inspector.tools.sampler.panel import trial_summary
 from inspector.widgets.safety import SafeInput
 
 USED = Settings(temp=0.9, top_p=0.95, seed=7, max_tokens=40, repetition_penalty=1.1, xtc_probability=0.3)
@@ -35,7 +35,7 @@ def test_the_settings_used_change_no_step_and_others_are_gone_on_with():
 
             await pilot.press("s")
             await until(lambda: timeline().trial and timeline().trial.answered is not None)
-            assert tally(timeline()) == "0 of 40 steps would differ"
+            assert trial_summary(timeline()) == "0 of 40 steps would differ"
 
             app.screen.query_one("#field-temp", SafeInput).value = "1.6"
             await until(

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked
-from inspector.state.branches import Sums, Token, folded
+from inspector.state.branches import Sums, Token, branches_of
 from inspector.state.mark_words import written
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, fitting, logprob, perplexity, told
@@ -345,7 +345,7 @@ def test_sums_in_words_tell_what_is_known():
 
 
 def test_an_impossible_token_is_told_so():
-    (branch,) = folded([Token(1, 0, "x", b"x", -math.inf)])
+    (branch,) = branches_of([Token(1, 0, "x", b"x", -math.inf)])
     assert logprob(branch.sums.logprob) == "-∞"
     assert perplexity(branch.sums.perplexity) == "∞"
 

@@ -8,7 +8,7 @@ from engine.beam_settings import BeamSettings
 from engine.commands import SearchBeams
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.state.branches import folded
+from inspector.state.branches import branches_of
 from inspector.tools.tree.panel import TreePanel
 from tests.inspector.tools.sampler.test_what_if_real import until
 
@@ -63,7 +63,7 @@ def test_branches_and_beams_are_gone_to_deleted_and_brought_back():
                 shown,
             )
             tokens = [timeline().branches[node] for nodes in shown for node in nodes]
-            assert [branch.nodes for branch in folded(tokens)] == shown
+            assert [branch.nodes for branch in branches_of(tokens)] == shown
 
     asyncio.run(test())
     assert app.closed_in_time

@@ -13,9 +13,9 @@ from engine import commands
 from engine.records import Ended, Failure, Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.typed_text.dialog import KEYS, OwnArea, OwnTextDialog, spot
+from inspector.tools.typed_text.dialog import KEYS, OwnTextDialog, TypedTextArea, spot
 from inspector.tools.typed_text.pieces import PieceList
-from inspector.tools.typed_text.tally import tally
+from inspector.tools.typed_text.summary import typed_summary
 from tests.inspector.fakes import session as made
 from tests.inspector.main.test_dialogs import HOSTILE, remark
 from tests.inspector.rig import Rig, run
@@ -41,7 +41,7 @@ async def opened(rig: Rig, *keys: str, text: str = "") -> None:
     await rig.press(*keys, "a")
     await answered(rig)
     if text:
-        rig.app.screen.query_one(OwnArea).text = text
+        rig.app.screen.query_one(TypedTextArea).text = text
         await rig.pilot.pause()
         await answered(rig)
 
@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_said_and_cannot_be_inserted():
         await rig.press("enter", "ctrl+s")
         assert isinstance(rig.app.screen, OwnTextDialog)
         assert rig.engine.sent == []
-        rig.app.screen.query_one(OwnArea).text = " dog" * 501
+        rig.app.screen.query_one(TypedTextArea).text = " dog" * 501
         await rig.pilot.pause()
         await answered(rig)
         assert not remark_and_pieces(rig)[1]
@@ -204,10 +204,10 @@ def test_what_the_model_thought_is_told_when_all_is_taken():
         steps = [rig.session.step(origin="inserted") for _ in range(2)]
         await rig.push(steps)
         await rig.push([Ended("Insert")])
-        assert rig.status == tally(steps)
+        assert rig.status == typed_summary(steps)
         assert rig.timeline.following
         await rig.press("a")
-        assert rig.app.screen.query_one(OwnArea).text == ""
+        assert rig.app.screen.query_one(TypedTextArea).text == ""
 
     run(test)
 
@@ -239,7 +239,7 @@ def test_what_was_not_taken_is_kept_to_be_typed_again(how):
             await rig.push([Failure("Insert", "It doesn't fit.", "Type less."), Ended("Insert")])
             assert [note.title for note in rig.app._notifications] == ["The insertion failed"]
         await rig.press("a")
-        assert rig.app.screen.query_one(OwnArea).text == " a dragon"
+        assert rig.app.screen.query_one(TypedTextArea).text == " a dragon"
 
     run(test)
 
@@ -250,7 +250,7 @@ def test_what_was_typed_is_kept_when_the_dialog_is_left():
         await rig.press("escape")
         assert rig.engine.sent == []
         await rig.press("a")
-        assert rig.app.screen.query_one(OwnArea).text == " a dragon"
+        assert rig.app.screen.query_one(TypedTextArea).text == " a dragon"
 
     run(test)
 
@@ -262,13 +262,13 @@ def test_the_sentence_names_the_least_expected_token():
         replace(steps[1], text=" toys", surprisal_bits=11.3, prob=0.0004, rank=812),
         replace(steps[2], text="\n", surprisal_bits=0.5, prob=0.7, rank=1),
     )
-    assert tally([likely, unlikely, other]) == (
+    assert typed_summary([likely, unlikely, other]) == (
         "3 tokens typed: 12.30 bits in all; the least expected was ‹␣toys› (0.04 %, rank 812)"
     )
-    assert tally([unlikely]) == "1 token typed: ‹␣toys› (0.04 %, rank 812), 11.30 bits"
-    assert tally([unlikely, likely], stopped=True).startswith("Stopped: 2 tokens typed: 11.80 bits")
-    assert tally([], stopped=True).startswith("Stopped: none of it was taken")
-    assert tally([]) == ""
+    assert typed_summary([unlikely]) == "1 token typed: ‹␣toys› (0.04 %, rank 812), 11.30 bits"
+    assert typed_summary([unlikely, likely], stopped=True).startswith("Stopped: 2 tokens typed: 11.80 bits")
+    assert typed_summary([], stopped=True).startswith("Stopped: none of it was taken")
+    assert typed_summary([]) == ""
 
 
 # ---- hostile text, the real engine ------------------------------------------------------------

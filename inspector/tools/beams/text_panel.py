@@ -8,15 +8,15 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.content import Content
 
-from inspector.tools.beams.window import Piece
+from inspector.tools.beams.excerpt import Piece
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.inks import panel_css
 
 
-class BeamReading(Canvas):
-    """What the highlighted beam says; what tells it from the others stands out."""
+class BeamTextPanel(Canvas):
+    """The text of the highlighted beam; where it differs from the others it is bold."""
 
-    DEFAULT_CSS = panel_css("BeamReading")
+    DEFAULT_CSS = panel_css("BeamTextPanel")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -38,7 +38,7 @@ class BeamReading(Canvas):
 
 
 def wrapped(pieces: Sequence[Piece], width: int) -> Iterator[list[Piece]]:
-    """Lines of so many cells at most, broken where a token begins with a blank, and after a line's end."""
+    """Lines of `width` cells at most, broken where a token begins with a blank, and after a line's end."""
     line: list[Piece] = []
     for word in words(pieces):
         room = width - sum(cell_len(text) for text, _ in line)

@@ -25,7 +25,7 @@ TOKEN = 26
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class MatchColumns:
     """Which columns fit, and how wide those are that give way."""
 
     token: int
@@ -33,14 +33,14 @@ class Fit:
     extra: tuple[str, ...]
 
 
-def fit(width: int) -> Fit:
-    """The columns for so many cells."""
+def fitting(width: int) -> MatchColumns:
+    """The columns that fit in `width` cells."""
     extra = list(EXTRA)
     while extra and width - MARK - PERCENT - sum(EXTRA[name] for name in extra) < 20:
         extra.pop()
     free = width - MARK - PERCENT - sum(EXTRA[name] for name in extra)
     token = max(6, min(TOKEN, free * 2 // 3))
-    return Fit(token, max(0, free - token - 1), tuple(extra))
+    return MatchColumns(token, max(0, free - token - 1), tuple(extra))
 
 
 class MatchList(Canvas):
@@ -69,14 +69,14 @@ class MatchList(Canvas):
 
         Args:
             matches: The most probable first.
-            taken: Id of the token that stands in this place, for its mark.
+            taken: Id of the token in this place, for its mark.
         """
         self.matches, self._taken, self.highlighted, self._top = tuple(matches), taken, 0, 0
         self.post_message(self.MatchHighlighted())
         self.redraw()
 
     def move(self, by: int) -> None:
-        """Highlight the match so many rows below (above if negative), as far as there are any."""
+        """Highlight the match `by` rows below (above if negative), as far as there are any."""
         place = max(0, min(len(self.matches) - 1, self.highlighted + by))
         if place != self.highlighted:
             self.highlighted = place
@@ -85,7 +85,7 @@ class MatchList(Canvas):
 
     @property
     def page(self) -> int:
-        """How many matches are in sight at once."""
+        """How many matches are visible at once."""
         return max(1, self.size.height - 1)
 
     # ---- events -----------------------------------------------------------------------------
@@ -114,16 +114,16 @@ class MatchList(Canvas):
         room = max(1, height - 1)
         self._top = max(min(self._top, self.highlighted), self.highlighted - room + 1, 0)
         shown = range(self._top, min(len(self.matches), self._top + room))
-        columns = fit(width)
+        columns = fitting(width)
         return [self._head(columns), *(self._row(place, columns, width) for place in shown)]
 
-    def _head(self, columns: Fit) -> Row:
+    def _head(self, columns: MatchColumns) -> Row:
         text = " " * MARK + pad("token", columns.token + 1 + columns.bar) + pad("model", PERCENT, right=True)
         return [
             Segment(text + "".join(pad(n, EXTRA[n], right=True) for n in columns.extra), self.ink("muted"))
         ]
 
-    def _row(self, place: int, columns: Fit, width: int) -> Row:
+    def _row(self, place: int, columns: MatchColumns, width: int) -> Row:
         match = self.matches[place]
         cut, here = match.cut_by is not None, place == self.highlighted
         ink = self.ink("muted" if here else "faint") if cut else self.rich_style

@@ -1,4 +1,4 @@
-"""How a look ahead is drawn behind a candidate, and the columns that make room for it."""
+"""How the look-ahead line of a candidate is drawn, and where it gets its room."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inspector import scales
 from inspector.display import SPACE, truncate, visible
 
 END = "‹end›"
-"""Stands where the text would end."""
+"""Marks where the text would end."""
 WAITING = "…"
 LEAST, ENOUGH = 24, 32
 """Cells that a line needs before the joint probability, and before what the sampler made of it, get their room."""
@@ -23,25 +23,25 @@ TALL = 13
 """Rows from which a line gets a row of its own."""
 
 
-class Form(Enum):
-    """Where the lines stand."""
+class Placement(Enum):
+    """Where the lines are drawn."""
 
     OFF = "off"
     BEHIND = "behind"
-    """Behind the candidate's token, in the place of the bar, the rank and the id."""
+    """Behind the candidate's token, instead of the bar, the rank and the id."""
     UNDER = "under"
     """In a row under the candidate's."""
 
 
-def form(on: bool, height: int) -> Form:
-    """Where lines stand in a panel of so many rows."""
+def placement(on: bool, height: int) -> Placement:
+    """Where a panel of `height` rows draws the lines."""
     if not on:
-        return Form.OFF
-    return Form.UNDER if height >= TALL else Form.BEHIND
+        return Placement.OFF
+    return Placement.UNDER if height >= TALL else Placement.BEHIND
 
 
 @dataclass(frozen=True, slots=True)
-class Ghost:
+class LineText:
     """What is shown of one line."""
 
     text: str = ""
@@ -49,26 +49,26 @@ class Ghost:
     """Probability of the candidate and all tokens after it together."""
 
 
-def ghost(line: AheadLine | None, waited_for: bool) -> Ghost:
+def line_text(line: AheadLine | None, waited_for: bool) -> LineText:
     """What is shown of a line, printable.
 
     Args:
         line: None where there is none.
-        waited_for: Whether one was asked for.
+        waited_for: Whether one was requested.
     """
     if line is None:
-        return Ghost(WAITING if waited_for else "")
+        return LineText(WAITING if waited_for else "")
     text = visible(line.text) + (END if line.ended else "")
-    return Ghost(text, scales.percent(math.exp(line.logprob)))
+    return LineText(text, scales.percent(math.exp(line.logprob)))
 
 
-def alone(text: str) -> str:
-    """The text of a line that stands by itself: the spaces at its beginning are shown."""
+def own_row(text: str) -> str:
+    """The text of a line in its own row: the spaces at its beginning are shown."""
     rest = text.lstrip(" ")
     return SPACE * (len(text) - len(rest)) + rest
 
 
-def fitted(text: str, cells: int) -> tuple[str, str]:
-    """A text cut to so many cells, and the blanks that fill them."""
+def fill_cells(text: str, cells: int) -> tuple[str, str]:
+    """A text cut to `cells` cells, and the blanks that fill them."""
     shown = truncate(text, cells)
     return shown, " " * (cells - cell_len(shown))

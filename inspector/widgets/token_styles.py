@@ -49,7 +49,7 @@ def _swatch(step: int, dark: bool, colourful: bool) -> ContentStyle:
     return ContentStyle.from_rich_style(heat_style(step, dark, colourful))
 
 
-class Brush:
+class TokenStyles:
     """Styles of the running text, for one metric and one theme.
 
     Args:
@@ -69,7 +69,7 @@ class Brush:
         """One piece of a token.
 
         Args:
-            piece: What stands in this line.
+            piece: The part of it in this line.
             item: Its token.
             selected: Whether the cursor is on it.
             ahead: Whether it is prompt that hasn't gone through the model yet.

@@ -13,7 +13,7 @@ def free(path: Path, force: bool) -> Path:
     """Check that a document may be written there, before the work of making it.
 
     Args:
-        path: Where; `~` is the person's own directory.
+        path: Where; `~` is the user's home directory.
         force: Whether a file that is there may be replaced.
 
     Returns:
@@ -65,7 +65,7 @@ def write(path: Path, text: str, force: bool) -> int:
 
 
 def _put(path: Path, raw: bytes) -> None:
-    # not `tempfile`: a document has the permissions that the person's documents have
+    # not `tempfile`: a document has the permissions that the user's documents have
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
         file.write(raw)
         file.flush()

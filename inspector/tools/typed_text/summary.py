@@ -1,4 +1,4 @@
-"""What the model thought of a text that a person typed, once all of its tokens were taken."""
+"""What the model thought of a text that the user typed, once all of its tokens were taken."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LABEL = 20
 """Cells of a token's text at most."""
 
 
-def tally(steps: Sequence[Step], stopped: bool = False) -> str:
+def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
     """One sentence on the tokens that were typed; printable.
 
     Args:
         steps: One for each token.
-        stopped: Whether the person stopped it before its end.
+        stopped: Whether the user stopped it before its end.
     """
     if not steps:
         return "Stopped: none of it was taken. What was typed is kept: press a" if stopped else ""

@@ -1,4 +1,4 @@
-"""What there is to know of a KV cache beyond its size: each a name and a sentence in this model's own numbers."""
+"""What there is to know of a KV cache beyond its size: names, and sentences in this model's own numbers."""
 
 from __future__ import annotations
 
@@ -17,51 +17,54 @@ GROWING = ("plain", "rotating", "chunked", "list")
 
 
 def machine_memory() -> int | None:
-    """Bytes of memory of this machine, None where the system doesn't tell."""
+    """Bytes of memory of this machine, None where the system doesn't report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
 
 
-def told(timeline: Timeline, kv: KVReading, machine: int | None) -> list[Fact]:
-    """All that is known, in the order in which one asks.
+def kv_facts(timeline: Timeline, kv: KVReading, machine: int | None) -> list[Fact]:
+    """All that is known, the most asked-for first.
 
     Args:
-        timeline: What is on show, a model's facts with it.
-        kv: The reading that is looked at.
+        timeline: What is shown, a model's facts with it.
+        kv: The reading shown.
         machine: Bytes of the machine's memory, None where it isn't known.
     """
     facts = timeline.facts
     if facts is None:
         return []
-    found = [*_a_token(facts, kv), *_windows(kv), *_states(kv), *_ahead(facts, kv, machine)]
-    return [*found, *_shared(timeline)]
+    known = [*_a_token(facts, kv), *_windows(kv), *_states(kv), *_ahead(facts, kv, machine)]
+    return [*known, *_shared(timeline)]
 
 
 # ---- a token ----------------------------------------------------------------------------------
 
 
 def _a_token(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
-    each = facts.kv_bytes_per_token
-    if not each:
+    per_token = facts.kv_bytes_per_token
+    if not per_token:
         return
     layers = counted(facts)
     if layers is None:
         kinds = (
             "quantized" if any(group.kind == "quantized" for group in kv.groups) else "not all layers alike"
         )
-        yield "a token", f"{size(each)}, read off the arrays ({kinds}: no single product of sizes gives it)"
+        yield (
+            "a token",
+            f"{size(per_token)}, read off the arrays ({kinds}: no single product of sizes gives it)",
+        )
         return
     both = f"{_several(layers, 'layer')} × {_several(facts.kv_heads or 0, 'KV head')}"
     product = f"{both} × {facts.head_size} × {BYTES[facts.dtype]} B"
-    yield "a token", f"2 (key and value) × {product} = {size(each)}{_rest(facts, layers)}"
+    yield "a token", f"2 (key and value) × {product} = {size(per_token)}{_rest(facts, layers)}"
     if facts.heads and facts.kv_heads and facts.heads > facts.kv_heads:
-        full = each * facts.heads // facts.kv_heads
+        full = per_token * facts.heads // facts.kv_heads
         share = f"{facts.heads} query heads share {facts.kv_heads} KV head" + "s" * (facts.kv_heads > 1)
         yield (
             "grouped",
-            f"{share}: full heads would take {size(full)}, {_times(full, each)} as much",
+            f"{share}: full heads would take {size(full)}, {_times(full, per_token)} as much",
         )
 
 
@@ -135,7 +138,7 @@ def layers_of(group: KVGroup) -> str:
 
 
 def projected(kv: KVReading, tokens: int) -> int:
-    """Bytes that the cache would use at so many tokens, if each group goes on as it does."""
+    """Bytes that the cache would use at `tokens` tokens, if each group grows as before."""
     return sum(len(group.layers) * _grown(group, tokens) for group in kv.groups)
 
 
@@ -149,13 +152,11 @@ def _grown(group: KVGroup, tokens: int) -> int:
 def _ahead(facts: ModelFacts, kv: KVReading, machine: int | None) -> Iterator[Fact]:
     if (window := facts.context_window) and kv.offset:
         full = projected(kv, window)
-        beside = (
-            f"{percent(full / facts.weight_bytes)} of what the weights take" if facts.weight_bytes else ""
-        )
-        yield "full window", f"{size(full)} at {count(window)} tokens; {beside}"
-    each, spare = facts.kv_bytes_per_token, (machine or 0) - facts.weight_bytes
-    if machine and each and spare > 0:
-        room = f"room for about {amount(spare // each)} tokens beside the weights"
+        share = f"{percent(full / facts.weight_bytes)} of what the weights take" if facts.weight_bytes else ""
+        yield "full window", f"{size(full)} at {count(window)} tokens; {share}"
+    per_token, spare = facts.kv_bytes_per_token, (machine or 0) - facts.weight_bytes
+    if machine and per_token and spare > 0:
+        room = f"room for about {amount(spare // per_token)} tokens beside the weights"
         yield "memory", f"{size(machine)} here: {room}"
 
 
@@ -169,22 +170,22 @@ def _shared(timeline: Timeline) -> Iterator[Fact]:
         return
     apart, together = sum(ends), len(timeline.branches)
     first = _prefix(timeline.branches.root)
-    each = timeline.facts.kv_bytes_per_token if timeline.facts else None
-    saved = f", {size((apart - together) * each)} less" if each else ""
+    per_token = timeline.facts.kv_bytes_per_token if timeline.facts else None
+    saved = f", {size((apart - together) * per_token)} less" if per_token else ""
     common = f"{count(len(ends))} ends, the first {count(first)} tokens common to all"
     yield "branches", f"{common}; as a tree {count(together)} tokens stand for {count(apart)}{saved}"
 
 
 def _ends(root: Branch) -> Sequence[int]:
     """Tokens on the way to each end of the tree."""
-    found, waiting = [], [(child, 0) for child in root.children]
+    ends, waiting = [], [(child, 0) for child in root.children]
     while waiting:
         branch, before = waiting.pop()
         depth = before + len(branch.nodes)
         waiting += [(child, depth) for child in branch.children]
         if not branch.children:
-            found.append(depth)
-    return found
+            ends.append(depth)
+    return ends
 
 
 def _prefix(root: Branch) -> int:

@@ -1,4 +1,4 @@
-"""The text of one beam on one line: where there isn't room for all of it, the places that tell it from the others."""
+"""The text of one beam on one line: where not all of it fits, the places where it differs from the others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from inspector.display import truncate, visible
-from inspector.tools.beams.view import BeamEntry
+from inspector.tools.beams.entries import BeamEntry
 
 Piece = tuple[str, bool]
-"""Text, and whether it tells this beam from the others."""
+"""Text, and whether this beam differs from the others there."""
 GAP = "…"
 
 
@@ -20,7 +20,7 @@ def pieces(entry: BeamEntry, passing: Counter[int]) -> list[Piece]:
 
     Args:
         entry: The beam.
-        passing: How many beams go through each node. What only one goes through stands out, and so does a token in
+        passing: How many beams go through each node. What only one goes through is marked, and so is a token in
             whose place others have another one.
     """
     return [
@@ -30,8 +30,8 @@ def pieces(entry: BeamEntry, passing: Counter[int]) -> list[Piece]:
     ]
 
 
-def window(text: Sequence[Piece], cells: int) -> list[Piece]:
-    """As much of a text as fits: where its own part begins, the places before that tell it apart, what is around."""
+def excerpt(text: Sequence[Piece], cells: int) -> list[Piece]:
+    """As much of a text as fits: where its own part begins, the earlier places where it differs, what is around."""
     widths = [cell_len(piece) for piece, _ in text]
     if sum(widths) <= cells:
         return list(text)
@@ -50,7 +50,7 @@ def window(text: Sequence[Piece], cells: int) -> list[Piece]:
 
 
 def _own(text: Sequence[Piece]) -> int:
-    """Where the last run of what stands out begins; the last place where nothing does."""
+    """Where the last run of marked pieces begins; the last place where none is marked."""
     place = next((place for place in reversed(range(len(text))) if text[place][1]), len(text) - 1)
     while place > 0 and text[place][1] and text[place - 1][1]:
         place -= 1

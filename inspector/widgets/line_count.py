@@ -1,4 +1,4 @@
-"""Views that grow a line at a time while they are looked at."""
+"""The number of lines of a view that grows a line at a time while it is shown."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from textual.scroll_view import ScrollView
 from textual.widget import Widget
 
 
-def hold(view: ScrollView, lines: int) -> None:
-    """Tell a view how many lines it holds.
+def set_line_count(view: ScrollView, lines: int) -> None:
+    """Set how many lines a view holds.
 
-    Told directly, the toolkit lays out the whole screen each time, a seventh of what a frame of a run costs. While the
-    lines only become more and no scroll bar comes, nothing else on the screen moves: the bar alone is told.
+    Setting `virtual_size` lays out the whole screen each time, a seventh of what a frame of a run costs. While lines
+    are only added and no scroll bar appears, nothing else on the screen moves: updating the bar is enough.
 
     Args:
         view: As wide as its lines.

@@ -25,8 +25,8 @@ def draw_line(
 
     Args:
         distribution: What was, or will be, drawn from.
-        by_hand: Whether another token than the picked one stands there.
-        width: Cells at hand.
+        by_hand: Whether another token than the picked one was taken.
+        width: Cells available.
         inks: Named styles: `muted`, `accent`, `strong`, `faint`.
     """
     picked = next((c for c in distribution.candidates if c.id == distribution.picked), None)

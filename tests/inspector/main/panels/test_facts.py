@@ -10,13 +10,13 @@ from rich.style import Style
 
 from engine.records import KVGroup, KVReading, Memory, StepTimes
 from inspector.main.panels.kv import KVPanel
-from inspector.main.panels.kv_depth import counted, layers_of, projected, told
+from inspector.main.panels.kv_facts import counted, kv_facts, layers_of, projected
 from inspector.main.panels.outliers import outliers, slowest
-from inspector.main.panels.time_depth import footprint, held, slow_steps
+from inspector.main.panels.time_facts import footprint, memory_facts, slow_steps
 from inspector.main.panels.timing import TimingPanel
 from inspector.scales import count
 from inspector.state.timeline import Timeline
-from inspector.widgets.facts import fact_rows
+from inspector.widgets.fact_table import fact_rows
 from tests.inspector.fakes import PROMPT, Session, facts, session
 from tests.inspector.panels_app import on_screen, screen, shown
 
@@ -26,7 +26,7 @@ GIB = 2**30
 def facts_of(timeline: Timeline, machine: int | None = 16 * GIB) -> dict[str, str]:
     """What the KV panel tells, by name; of a name that comes twice the last."""
     assert timeline.kv is not None
-    return dict(told(timeline, timeline.kv, machine))
+    return dict(kv_facts(timeline, timeline.kv, machine))
 
 
 # ---- KV cache -------------------------------------------------------------------------------
@@ -186,12 +186,12 @@ def test_no_slow_step_is_said_too():
 
 def test_who_holds_memory_and_what_bounds_it():
     timeline = session(20).timeline()
-    told = dict(held(timeline, Memory(2**20, 2**21, 2**19, 3 * 2**20), 2**16))
+    told = dict(memory_facts(timeline, Memory(2**20, 2**21, 2**19, 3 * 2**20), 2**16))
     assert told["framework"] == "1 MiB in use · 512 KiB kept ready · 2 MiB at its peak"
     assert told["process"].startswith("3 MiB resident")
     assert "20 steps of" in told["records"]
     assert told["kept logits"] == "about 64 KiB of at most 64 KiB; the oldest go first"
-    assert "process" not in dict(held(timeline, Memory(1, 2), None))
+    assert "process" not in dict(memory_facts(timeline, Memory(1, 2), None))
 
 
 def test_a_step_takes_some_kibibytes():

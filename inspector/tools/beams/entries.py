@@ -1,4 +1,4 @@
-"""What a beam search looks like after one of its steps: who leads, who fell out, and what tells them apart."""
+"""What a beam search looks like after one of its steps: who leads, who fell out, and where they differ."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 
 from engine.records import Beam, BeamEnded, BeamStep, Hypothesis
 from inspector.display import visible
-from inspector.state.beams import Beaming, BeamNode, BeamSearch
+from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
 
 Kind = Literal["live", "fell", "finished", "left", "greedy"]
 
 
 @dataclass(frozen=True, slots=True)
 class BeamEntry:
-    """One beam or hypothesis, as it stood after a step."""
+    """One beam or hypothesis after a step."""
 
     kind: Kind
     place: int | None
@@ -25,9 +25,9 @@ class BeamEntry:
     path: tuple[BeamNode, ...]
     """Its tokens, at least one."""
     greedy: bool = False
-    """Whether greedy decoding says just this."""
+    """Whether greedy decoding gives exactly this."""
     ended: str = ""
-    """`eos` or `length` where it is finished, with the end-of-sequence token where that alone tells it from another;
+    """`eos` or `length` where it is finished, with the end-of-sequence token where the texts are equal;
     printable."""
 
     @property
@@ -49,11 +49,11 @@ class BeamEntry:
         return self.last.fell if self.kind == "fell" else None
 
 
-def entries(beams: Beaming, at: int) -> list[BeamEntry]:
+def entries(beams: BeamHistory, at: int) -> list[BeamEntry]:
     """Everything that is to be listed after a step, best first, as far as it is known.
 
     Args:
-        beams: Of a search with at least so many steps.
+        beams: Of a search with at least `at` steps.
         at: The step, from 1.
 
     Returns:
@@ -67,8 +67,8 @@ def entries(beams: Beaming, at: int) -> list[BeamEntry]:
     return [*_under_way(beams, search, at), *_fallen(beams, at, search.opened.width)]
 
 
-def _final(beams: Beaming, end: BeamEnded) -> Iterator[BeamEntry]:
-    ranked = any(each.node == end.greedy.node for each in end.ranking)
+def _final(beams: BeamHistory, end: BeamEnded) -> Iterator[BeamEntry]:
+    ranked = any(hypothesis.node == end.greedy.node for hypothesis in end.ranking)
     listed = [*_finished(beams, end.ranking if ranked else (*end.ranking, end.greedy), end.greedy.node)]
     yield from listed if ranked else listed[:-1]
     if not ranked:
@@ -77,106 +77,103 @@ def _final(beams: Beaming, end: BeamEnded) -> Iterator[BeamEntry]:
         yield _beam(beams, beam, "left")
 
 
-def _under_way(beams: Beaming, search: BeamSearch, at: int) -> Iterator[BeamEntry]:
+def _under_way(beams: BeamHistory, search: BeamSearch, at: int) -> Iterator[BeamEntry]:
     step = search.steps[at - 1]
     greedy = _greedy(search.steps[:at])
     for beam in step.live:
         yield replace(_beam(beams, beam, "live"), greedy=greedy is not None and beam.node == greedy.node)
     yield from _finished(beams, step.finished, greedy.node if greedy else -1)
-    listed = {beam.node for beam in step.live} | {each.node for each in step.finished}
+    listed = {beam.node for beam in step.live} | {hypothesis.node for hypothesis in step.finished}
     if greedy is not None and greedy.node not in listed:
         yield replace(_beam(beams, greedy, "greedy"), greedy=True)
 
 
 def _greedy(steps: Sequence[BeamStep]) -> Beam | None:
-    """Where greedy decoding stands, or ended before."""
+    """The last token of greedy decoding, present or earlier."""
     return next((step.greedy for step in reversed(steps) if step.greedy is not None), None)
 
 
-def _beam(beams: Beaming, beam: Beam, kind: Kind) -> BeamEntry:
+def _beam(beams: BeamHistory, beam: Beam, kind: Kind) -> BeamEntry:
     return BeamEntry(kind, beam.place + 1 if kind == "live" else None, tuple(beams.path(beam.node)))
 
 
-def _finished(beams: Beaming, found: Sequence[Hypothesis], greedy: int) -> Iterator[BeamEntry]:
-    ends = endings(found)
-    for place, (each, end) in enumerate(zip(found, ends, strict=True), 1):
-        yield BeamEntry("finished", place, tuple(beams.path(each.node)), each.node == greedy, end)
+def _finished(beams: BeamHistory, hypotheses: Sequence[Hypothesis], greedy: int) -> Iterator[BeamEntry]:
+    ends = endings(hypotheses)
+    for place, (hypothesis, end) in enumerate(zip(hypotheses, ends, strict=True), 1):
+        yield BeamEntry("finished", place, tuple(beams.path(hypothesis.node)), hypothesis.node == greedy, end)
 
 
-def endings(found: Sequence[Hypothesis]) -> list[str]:
-    """How each hypothesis ended, printable; with the token that did where that alone tells it from another."""
-    texts = Counter(each.text for each in found)
-    return [
-        f"{each.reason} {visible(each.end)}" if texts[each.text] > 1 and each.end else each.reason
-        for each in found
-    ]
+def endings(hypotheses: Sequence[Hypothesis]) -> list[str]:
+    """How each hypothesis ended, printable; with the token that ended it where the texts are equal."""
+    texts = Counter(h.text for h in hypotheses)
+    return [f"{h.reason} {visible(h.end)}" if texts[h.text] > 1 and h.end else h.reason for h in hypotheses]
 
 
-def _fallen(beams: Beaming, at: int, count: int) -> Iterator[BeamEntry]:
+def _fallen(beams: BeamHistory, at: int, count: int) -> Iterator[BeamEntry]:
     """Those that fell out last, the latest first; of one step the better ones first."""
     latest: list[BeamNode] = []
     for node in reversed(beams.fallen):
-        each = beams.nodes[node]
-        if each.fell is not None and each.fell <= at:
-            if len(latest) >= count and each.fell != latest[-1].fell:
+        beam = beams.nodes[node]
+        if beam.fell is not None and beam.fell <= at:
+            if len(latest) >= count and beam.fell != latest[-1].fell:
                 break
-            latest.append(each)
-    latest.sort(key=lambda each: (-(each.fell or 0), -each.score))
-    for each in latest[:count]:
-        yield BeamEntry("fell", None, tuple(beams.path(each.node)))
+            latest.append(beam)
+    latest.sort(key=lambda beam: (-(beam.fell or 0), -beam.score))
+    for beam in latest[:count]:
+        yield BeamEntry("fell", None, tuple(beams.path(beam.node)))
 
 
 # ---- what they share ----------------------------------------------------------------------------
 
 
-def shared(found: Sequence[BeamEntry]) -> int:
+def shared(entries: Sequence[BeamEntry]) -> int:
     """How many tokens all of these begin with."""
-    paths = [each.path for each in found]
+    paths = [entry.path for entry in entries]
     if not paths:
         return 0
-    same = takewhile(lambda nodes: len({each.node for each in nodes}) == 1, zip(*paths, strict=False))
+    same = takewhile(lambda beams: len({beam.node for beam in beams}) == 1, zip(*paths, strict=False))
     return sum(1 for _ in same)
 
 
-def passing(found: Sequence[BeamEntry]) -> Counter[int]:
+def passing(entries: Sequence[BeamEntry]) -> Counter[int]:
     """How many go through each node, of those that are in the search or came of it; all through where it began."""
-    those = [entry.path for entry in found if entry.kind not in ("fell", "greedy")]
-    return Counter(node for path in those for node in (path[0].parent, *(each.node for each in path)))
+    those = [entry.path for entry in entries if entry.kind not in ("fell", "greedy")]
+    return Counter(node for path in those for node in (path[0].parent, *(beam.node for beam in path)))
 
 
-# ---- beside greedy decoding -----------------------------------------------------------------------
+# ---- against greedy decoding ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
-    """One beam beside greedy decoding."""
+class GreedyComparison:
+    """One beam compared with greedy decoding."""
 
     shared: int
     """Tokens that both begin with."""
     mine: BeamNode | None
     """The first token that greedy decoding doesn't take; None where there is none."""
     greedy: BeamNode | None
-    """What greedy decoding takes in its place; None where it says nothing more."""
+    """What greedy decoding takes in its place; None where it has ended."""
     tokens: int
     """As many as both have."""
     gap: float
-    """By how much the logprob of so many tokens is above that of greedy decoding's."""
+    """By how much the logprob of these tokens exceeds that of greedy decoding's."""
     longer: int
     """How many tokens longer it is, below 0 for shorter."""
 
 
-def against(beams: Beaming, entry: BeamEntry, at: int) -> Against | None:
-    """Set a beam beside greedy decoding after a step; None where that isn't known."""
+def compare_with_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> GreedyComparison | None:
+    """Compare a beam with greedy decoding after a step; None where that isn't known."""
     search = beams.search
-    found = _greedy(search.steps[:at]) if search is not None else None
-    if found is None:
+    last = _greedy(search.steps[:at]) if search is not None else None
+    if last is None:
         return None
-    mine, greedy = entry.path, beams.path(found.node)
+    mine, greedy = entry.path, beams.path(last.node)
     same = sum(
         1 for _ in takewhile(lambda pair: pair[0].node == pair[1].node, zip(mine, greedy, strict=False))
     )
     tokens = min(len(mine), len(greedy))
-    return Against(
+    return GreedyComparison(
         same,
         mine[same] if same < len(mine) else None,
         greedy[same] if same < len(greedy) else None,

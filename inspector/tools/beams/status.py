@@ -1,4 +1,4 @@
-"""What the beam screen says around its panels: where beams begin, how far they are, and which keys matter."""
+"""The sentences of the beam screen around its panels: where beams begin, how far they are, and which keys matter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RUNNING: tuple[Hint, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class BeamStatus:
     """What is going on; printable."""
 
     text: str
@@ -47,31 +47,31 @@ def hints(control: BeamControl, setting: bool) -> tuple[Hint, ...]:
     return RUNNING if control.running else VIEWING
 
 
-def situation(control: BeamControl, setting: bool, at: int | None) -> Said:
+def situation(control: BeamControl, setting: bool, at: int | None) -> BeamStatus:
     """What is going on, and what to do about it.
 
     Args:
         control: Knows the search.
-        setting: Whether settings are asked for.
-        at: The older step that is looked at, None for the last.
+        setting: Whether the form is shown.
+        at: The older step shown, None for the last.
     """
     beams = control.controller.timeline.beams
     if beams.refused is not None:
         return _failed("No search was begun", beams.refused.message, beams.refused.hint)
     search = beams.search
     if setting or search is None:
-        return Said("⏎ starts a search with these settings")
+        return BeamStatus("⏎ starts a search with these settings")
     if search.failure is not None:
         return _failed("The search broke off", search.failure.message, search.failure.hint)
     if at is not None:
-        return Said(f"Looking at step {at} of {len(search.steps)}. end goes back to the last one")
+        return BeamStatus(f"Looking at step {at} of {len(search.steps)}. end goes back to the last one")
     if search.ended is not None:
-        return Said(f"{_over(search)}. ⏎ goes to the highlighted beam, n sets up another search")
-    return Said(_under_way(control, search))
+        return BeamStatus(f"{_over(search)}. ⏎ goes to the highlighted beam, n sets up another search")
+    return BeamStatus(_under_way(control, search))
 
 
-def _failed(what: str, message: str, hint: str) -> Said:
-    return Said(visible(f"{what}: {message} {hint}".strip()), wrong=True)
+def _failed(what: str, message: str, hint: str) -> BeamStatus:
+    return BeamStatus(visible(f"{what}: {message} {hint}".strip()), wrong=True)
 
 
 def _over(search: BeamSearch) -> str:
@@ -112,7 +112,7 @@ def begun_after(control: BeamControl, setting: bool, width: int) -> Content:
 
 
 def _instead(timeline: Timeline) -> str:
-    """Which older token the beams would stand in place of."""
+    """Which older token the beams would replace."""
     item = timeline.selected
     if timeline.following or item is None or timeline.before == ROOT:
         return ""
@@ -122,10 +122,10 @@ def _instead(timeline: Timeline) -> str:
 
 def _end_of(timeline: Timeline, node: int, cells: int) -> str:
     """As much of the end of a path's text as fits, whole tokens."""
-    found, room = "", cells - 1
+    end, room = "", cells - 1
     while (item := timeline.nodes.get(node)) is not None:
         text = visible(item.text)
         if cell_len(text) > room:
-            return "…" + found
-        found, room, node = text + found, room - cell_len(text), timeline.parent[node]
-    return found
+            return "…" + end
+        end, room, node = text + end, room - cell_len(text), timeline.parent[node]
+    return end

@@ -13,30 +13,30 @@ from inspector.state.timeline import Timeline
 
 Fact = tuple[str, str]
 MOST = 3
-"""Slow steps that are told one by one."""
+"""Slow steps that are listed one by one."""
 
 
-def slow_steps(found: Sequence[Outlier], steps: int, most: int = MOST) -> Iterator[Fact]:
+def slow_steps(slow: Sequence[Outlier], steps: int, most: int = MOST) -> Iterator[Fact]:
     """How many steps were slow, and the worst of them.
 
     Args:
-        found: The slow ones.
+        slow: The slow ones.
         steps: All of them.
-        most: Slow steps that are told one by one, at most.
+        most: Slow steps that are listed one by one, at most.
     """
     if not steps:
         return
     edge = f"more than {TIMES:g} times the median"
-    if not found:
+    if not slow:
         yield "slow steps", f"none of {count(steps)} took {edge}"
         return
-    yield "slow steps", f"{count(len(found))} of {count(steps)} took {edge}{_followed(len(found), most)}"
-    for each in slowest(found, most):
-        yield f"  step {each.number}", f"{milliseconds(each.ms)}, {each.times:.1f} times: {each.cause}"
+    yield "slow steps", f"{count(len(slow))} of {count(steps)} took {edge}{_followed(len(slow), most)}"
+    for step in slowest(slow, most):
+        yield f"  step {step.number}", f"{milliseconds(step.ms)}, {step.times:.1f} times: {step.cause}"
 
 
 def _followed(slow: int, most: int) -> str:
-    """How the sentence ends that the slowest are told after."""
+    """The end of the sentence before the list of the slowest."""
     if not most:
         return ""
     if slow <= most:
@@ -44,12 +44,12 @@ def _followed(slow: int, most: int) -> str:
     return f"; the {most} slowest:" if most > 1 else "; the slowest:"
 
 
-def held(timeline: Timeline, memory: Memory | None, kept_bytes: int | None) -> Iterator[Fact]:
+def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | None) -> Iterator[Fact]:
     """Who holds how much memory, and what bounds it.
 
     Args:
-        timeline: What is on show.
-        memory: As it was at the step that is looked at.
+        timeline: What is shown.
+        memory: As it was at the selected step.
         kept_bytes: What kept logits may take, None where it isn't known.
     """
     if memory is not None:
@@ -72,10 +72,10 @@ def _own(timeline: Timeline, kept_bytes: int | None) -> Iterator[Fact]:
     steps = timeline.steps
     if not steps:
         return
-    taken, each = sum(isinstance(item, Step) for item in timeline.nodes.values()), footprint(steps[-1])
+    taken, per_step = sum(isinstance(item, Step) for item in timeline.nodes.values()), footprint(steps[-1])
     yield (
         "records",
-        f"about {size(taken * each)}: {count(taken)} steps of {size(each)} each, none dropped",
+        f"about {size(taken * per_step)}: {count(taken)} steps of {size(per_step)} each, none dropped",
     )
     if kept_bytes is not None and timeline.facts is not None:
         rows = min((taken + 1) * timeline.facts.vocabulary * 4, kept_bytes)
@@ -90,7 +90,7 @@ def footprint(step: Step) -> int:
 def _sizes(value: object, skip: str = "") -> int:
     total = sys.getsizeof(value)
     if is_dataclass(value):
-        return total + sum(_sizes(getattr(value, each.name)) for each in fields(value) if each.name != skip)
+        return total + sum(_sizes(getattr(value, f.name)) for f in fields(value) if f.name != skip)
     if isinstance(value, tuple):
         return total + sum(map(_sizes, value))
     return total

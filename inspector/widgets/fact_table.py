@@ -18,7 +18,7 @@ _THOUSANDS = re.compile("(?<=[0-9])\u2009(?=[0-9]{3})")
 
 
 def fact_rows(facts: Iterable[tuple[str, str]], width: int, name: Style, text: Style) -> list[Row]:
-    """Each fact on as many lines as it takes.
+    """Each fact on as many lines as it needs.
 
     Args:
         facts: Names and sentences.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from inspector.display import token_label
 from inspector.state.beams import BeamNode, BeamSearch
-from inspector.tools.beams.view import Against, BeamEntry
+from inspector.tools.beams.entries import BeamEntry, GreedyComparison
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -15,8 +15,8 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}f}".replace("-", "−")
 
 
-def standing(entry: BeamEntry, short: bool = False) -> str:
-    """How a beam stands, in a few words."""
+def state_phrase(entry: BeamEntry, short: bool = False) -> str:
+    """The state of a beam, in a few words."""
     match entry.kind:
         case "fell":
             return f"out at {entry.fell}" if short else f"fell out at step {entry.fell}"
@@ -31,14 +31,14 @@ def standing(entry: BeamEntry, short: bool = False) -> str:
     return "greedy" if short else f"greedy, {word}"
 
 
-def counts(found: Sequence[BeamEntry]) -> str:
+def counts(entries: Sequence[BeamEntry]) -> str:
     """How many of a kind there are."""
-    numbers = Counter(entry.kind for entry in found)
+    numbers = Counter(entry.kind for entry in entries)
     words = {"live": "live", "finished": "finished", "left": "not finished"}
     return " · ".join(f"{numbers[kind]} {words[kind]}" for kind in numbers if kind in words)
 
 
-def asked(search: BeamSearch, short: bool = False) -> str:
+def settings_phrase(search: BeamSearch, short: bool = False) -> str:
     """The settings of a search."""
     opened = search.opened
     if short:
@@ -50,24 +50,24 @@ def asked(search: BeamSearch, short: bool = False) -> str:
     )
 
 
-def called(entry: BeamEntry) -> str:
+def name_of(entry: BeamEntry) -> str:
     """What a beam is called."""
     if entry.place is None:
         return "greedy decoding" if entry.kind == "greedy" else "this beam"
     return f"{'beam' if entry.kind == 'live' else 'hypothesis'} {entry.place}"
 
 
-def beside_greedy(entry: BeamEntry, against: Against | None) -> str:
+def greedy_sentence(entry: BeamEntry, against: GreedyComparison | None) -> str:
     """Where a beam parts from greedy decoding, and by how much logprob."""
     if against is None:
         return ""
-    name = called(entry).capitalize()
+    name = name_of(entry).capitalize()
     if against.mine is None or against.greedy is None:
         return _alike(entry, name, against)
     return f"{name} parts from greedy at token {against.shared + 1}: {_parting(against)}; {_gap(against)}"
 
 
-def _alike(entry: BeamEntry, name: str, against: Against) -> str:
+def _alike(entry: BeamEntry, name: str, against: GreedyComparison) -> str:
     if entry.kind == "greedy":
         return "This is greedy decoding: always the most probable token"
     if against.longer == 0:
@@ -77,14 +77,14 @@ def _alike(entry: BeamEntry, name: str, against: Against) -> str:
     return f"{name} begins with all that greedy decoding says, and goes on for {_tokens(against.longer)}"
 
 
-def _parting(against: Against) -> str:
+def _parting(against: GreedyComparison) -> str:
     assert against.mine is not None
     assert against.greedy is not None
     mine, greedy = number(against.mine.logprob, 2), number(against.greedy.logprob, 2)
     return f"{_token(against.mine)} {mine}, greedy {_token(against.greedy)} {greedy}"
 
 
-def _gap(against: Against) -> str:
+def _gap(against: GreedyComparison) -> str:
     word = "ahead" if against.gap >= 0 else "behind"
     return f"{number(abs(against.gap))} {word} in logprob after {_tokens(against.tokens)}"
 
