@@ -7,6 +7,7 @@ from rich.style import Style
 from textual import events
 
 from inspector import scales
+from inspector.main.messages import StepClicked
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import area, window
