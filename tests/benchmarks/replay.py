@@ -66,10 +66,11 @@ async def pressed(app: InspectorApp, pilot: object, key: str, times: int) -> lis
 
 
 def told(seconds: list[float]) -> str:
-    """Median and most, in ms."""
-    return (
-        f"{len(seconds)} x p50 {statistics.median(seconds) * 1000:.0f} ms, most {max(seconds) * 1000:.0f} ms"
-    )
+    """Median and most, in ms; a short recording is there before a frame could be timed."""
+    if not seconds:
+        return "no frame"
+    middle, most = statistics.median(seconds) * 1000, max(seconds) * 1000
+    return f"{len(seconds)} x p50 {middle:.0f} ms, most {most:.0f} ms"
 
 
 def main(steps: str = "50000") -> None:
