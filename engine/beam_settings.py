@@ -13,7 +13,7 @@ STEEPEST = 10.0
 
 @dataclass(frozen=True, slots=True)
 class BeamSettings:
-    """How a beam search goes; `min_tokens` is the sampler's setting and holds here too."""
+    """The settings of a beam search; the sampler's `min_tokens` applies, too."""
 
     width: int = 4
     """Beams that are followed at once."""

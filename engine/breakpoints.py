@@ -1,7 +1,7 @@
-"""Where a run stops to let a person look: conditions on the token to come, on the text so far and on the count.
+"""Breakpoints of a run: conditions on the next token, on the text so far and on the count.
 
 One table (`CONDITIONS`) names every condition once: the dialog, the flags, the file that keeps them and the checks are
-made from it. Standard library alone; how they are evaluated is in `engine.decoding.breakpoint_evaluation`.
+made from it. Standard library alone; `engine.decoding.breakpoint_evaluation` evaluates them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST = 200
 REACH = 1000
 """Characters before the newest token's text that a match may begin in."""
 SURE = 0.5
-"""A token is sure when the model gives it at least this probability: more than to all others together."""
+"""A token is sure when the model gives it at least this probability: at least that of all others together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,38 +28,38 @@ class Breakpoints:
     """Conditions, each None (or False) where it is off; the first that holds stops the run."""
 
     entropy_above: float | None = None
-    """Bits of the model's own distribution of the token to come."""
+    """Bits of the model's own distribution of the next token."""
     prob_below: float | None = None
-    """The model's probability of the token that the sampler picked to come."""
+    """The model's probability of the token that the sampler picked next."""
     rank_above: int | None = None
-    """Of the token that the sampler picked to come."""
+    """Of the token that the sampler picked next."""
     margin_below: float | None = None
     """Probability of the most probable token less that of the second: a fork point."""
     text: str | None = None
-    """The completion came to contain it."""
+    """The completion contains it, since a token of this run."""
     regex: str | None = None
-    """The completion came to match it somewhere."""
+    """The completion matches it somewhere, since a token of this run."""
     tokens: int | None = None
-    """So many were taken in this run."""
+    """This many were taken in this run."""
     eos: bool = False
-    """The sampler picked an end-of-sequence token to come: stop before it is taken."""
+    """The sampler picked an end-of-sequence token next: stop before it is taken."""
     all_of: bool = False
-    """Stop only where all that are set hold at once; text, regex and tokens hold from when they came true."""
+    """Stop only where all that are set hold at once; text, regex and tokens stay true once they are."""
 
     @property
     def active(self) -> tuple[Condition, ...]:
         """The conditions that are set, in the table's order."""
-        values = ((each, getattr(self, each.name)) for each in CONDITIONS)
-        return tuple(each for each, value in values if value is not None and value is not False)
+        values = ((condition, getattr(self, condition.name)) for condition in CONDITIONS)
+        return tuple(condition for condition, value in values if value is not None and value is not False)
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The conditions that are set, each in few characters: `entropy > 3`. Texts as they were given."""
-        return tuple(each.describe(getattr(self, each.name)) for each in self.active)
+        """The conditions that are set, in few characters each: `entropy > 3`. Texts are unchanged."""
+        return tuple(condition.describe(getattr(self, condition.name)) for condition in self.active)
 
 
 UNSURE = Breakpoints(prob_below=SURE)
-"""Where skipping over sure tokens stops."""
+"""Where a run over sure tokens stops."""
 Kind = Literal["bits", "share", "count", "text", "regex", "switch"]
 
 
@@ -73,7 +73,7 @@ class Condition:
     label: str
     help: str
     short: str
-    """What it is called in few characters, with `{}` for the value."""
+    """The condition in few characters, with `{}` for the value."""
 
     @property
     def flag(self) -> str:
@@ -125,13 +125,13 @@ class Condition:
         return self.short.format(percent(value) if self.kind == "share" else self.format(value))
 
     def _shown(self, value: object) -> str:
-        """What is no such value, for messages."""
+        """A value that is out of range, for messages."""
         if isinstance(value, str) and self.kind in ("text", "regex"):
             return f"{len(value)} characters"
         return f"{value:.12g}" if isinstance(value, float) else repr(value)[:40]
 
     def check(self, value: Any) -> None:
-        """Refuse a value that is out of range; None is off and always right.
+        """Refuse a value that is out of range; None is off and always in range.
 
         Raises:
             SettingsError: With the range in words, or with what is wrong with a regular expression.
@@ -173,7 +173,7 @@ _BOUNDS: Mapping[Kind, str] = {
 def _check_regex(condition: Condition, pattern: str) -> None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of syntax that may change its meaning some day
+            warnings.simplefilter("ignore")  # of syntax whose meaning may change
             empty = re.compile(pattern).search("")
     except (re.error, OverflowError, RecursionError) as error:
         raise SettingsError(
@@ -197,12 +197,12 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition("text", "text", "text", "the completion comes to contain it", "“{}”"),
     Condition("regex", "regex", "regular expression", f"its last {REACH:,} characters come to match it", "/{}/"),
 )  # fmt: skip
-"""Every condition, in the order in which they are shown."""
-BY_NAME: Mapping[str, Condition] = {each.name: each for each in CONDITIONS}
+"""Every condition, in the order of display."""
+BY_NAME: Mapping[str, Condition] = {condition.name: condition for condition in CONDITIONS}
 
 
 def percent(share: float) -> str:
-    """A share of 1 as `5 %`, with at most three digits that count."""
+    """A share of 1 as `5 %`, with at most three significant digits."""
     return f"{share * 100:.3g} %"
 
 

@@ -1,7 +1,7 @@
-"""What an engine can be asked to do: frozen values of plain fields, which carry their own facts and an id.
+"""The commands of an engine: frozen values of plain fields, with an id; their classes declare how to treat them.
 
 The engine answers every command but `Cancel` with records. The last of them is one `records.Ended` with the command's
-id, after a `records.Failure` with the same id where the command could not be carried out.
+id, after a `records.Failure` with the same id where the command failed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _next_id = count(1).__next__
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Base of all commands. Two commands are equal when they ask for the same: their ids are not compared."""
+    """Base of all commands. Two commands with equal fields are equal: their ids are not compared."""
 
     kind: ClassVar[str]
     """Its name in records, traces and messages; the name of the class unless the class body sets another one."""
@@ -33,11 +33,11 @@ class Command:
     aside: ClassVar[bool] = False
     """Whether the engine may answer it between the steps of a run: it needs no forward and changes nothing."""
     id: int = field(default_factory=_next_id, repr=False, compare=False, kw_only=True)
-    """Unique in the process that asks."""
+    """Unique in the process that sends the command."""
 
     def __init_subclass__(cls) -> None:
-        # Called twice for each class, since `slots=True` makes a second class from the first one's body; that body has
-        # the `kind` of the first call then. A subclass never inherits the kind of its base.
+        # Called twice for each class, since `slots=True` makes a second class from the first one's body, which by then
+        # has the `kind` of the first call. A subclass never inherits the kind of its base.
         cls.kind = cls.__dict__.get("kind", cls.__name__)
 
 
@@ -45,7 +45,7 @@ class Command:
 class Cancel(Command):
     """Stop another command, queued or running, at its next chunk or step; no record answers this one.
 
-    Where the target has ended before, nothing happens; another command can't be hit, since ids are not used again.
+    Where the target has ended before, nothing happens; it can't cancel another command, since ids are not reused.
     """
 
     needs_model: ClassVar[bool] = False
@@ -78,41 +78,41 @@ class Prefill(Command):
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A node of a tree that is to be built anew, behind the prompt."""
+    """A node after the prompt, in a tree that is to be rebuilt."""
 
     node: int
     parent: int
     id: int
     origin: Origin
     has_step: bool
-    """Whether its step was told; beams' nodes may not have been stepped."""
+    """Whether it has a `Step` record; nodes of beams may not have been stepped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restore(Command):
-    """Build a recorded session's tree anew and stand at one of its nodes.
+    """Rebuild a recorded session's tree and move to one of its nodes.
 
-    Nodes keep their numbers. Only the path to the node goes through the model; answered by `Restoring` records and one
+    Nodes keep their numbers. Only the path to the node runs through the model; answered by `Restoring` records and one
     `Restored`.
     """
 
     prompt: tuple[int, ...]
-    """Token ids, nodes 1 and on."""
+    """Token ids, of the nodes from 1 on."""
     nodes: tuple[Grown, ...]
     """In the order of their numbers."""
     node: int
-    """Where to stand."""
+    """The node to move to."""
     rerolls: tuple[tuple[int, int], ...] = ()
-    """Nodes after which was drawn more than once, and how often again."""
+    """Nodes with a re-roll count above 0, and that count."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoOnPrefill(Command):
-    """Go on with a prefill that was cancelled; answered by `PrefillChunk` and `Prefilled`."""
+    """Continue a prefill that was cancelled; answered by `PrefillChunk` and `Prefilled`."""
 
     stoppable: ClassVar[bool] = True
     step_size: int | None = None
-    """Tokens a chunk from here on; None leaves it as it is."""
+    """Tokens a chunk from here on; None changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +129,18 @@ class Run(Command):
 
     stoppable: ClassVar[bool] = True
     pace: float | None = None
-    """Steps a second at most, None for as fast as it goes."""
+    """Steps a second at most, None for no limit."""
     until: Breakpoints | None = None
-    """Where to stop beside the settings' own stops; answered by `BreakpointHit` where one did."""
+    """Breakpoints in addition to the settings' own stops; answered by `BreakpointHit` where one stops the run."""
     over_sure: bool = False
-    """Stop too where the token to come is not sure (`engine.breakpoints.UNSURE`)."""
+    """Stop, too, where the next token is not sure (`engine.breakpoints.UNSURE`)."""
     goes_on: bool = False
-    """The run before, cancelled and taken up again at another pace: what its breakpoints counted stays."""
+    """It continues the run before, which was cancelled for another pace: its breakpoints keep their counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choose(Command):
-    """Take a token after node `node`, wherever the cache stands; answered by `Moved`, if it had to, and `Step`."""
+    """Take a token after node `node`; answered by `Moved`, unless it is the current node, and `Step`."""
 
     stoppable: ClassVar[bool] = True
     node: int
@@ -150,9 +150,9 @@ class Choose(Command):
 
 @dataclass(frozen=True, slots=True)
 class MoveTo(Command):
-    """Put the cache at a node of the tree; answered by `Moved`.
+    """Move the session to a node of the tree; answered by `Moved`.
 
-    Tokens on the way that were never stepped (those of beams) are stepped now, each answered by `Step`.
+    Tokens of the path that were never stepped (those of beams) are stepped now, each answered by `Step`.
     """
 
     stoppable: ClassVar[bool] = True
@@ -161,7 +161,7 @@ class MoveTo(Command):
 
 @dataclass(frozen=True, slots=True)
 class Insert(Command):
-    """Put a text after node `node`, on a branch of its own; answered by one `Step` a token."""
+    """Insert a text after node `node`, as a branch; answered by one `Step` a token."""
 
     stoppable: ClassVar[bool] = True
     node: int
@@ -170,7 +170,7 @@ class Insert(Command):
 
 @dataclass(frozen=True, slots=True)
 class Take(Command):
-    """Take tokens by id after node `node`, on a branch of their own; answered by one `Step` a token."""
+    """Take tokens by id after node `node`, as a branch; answered by one `Step` a token."""
 
     stoppable: ClassVar[bool] = True
     node: int
@@ -180,7 +180,7 @@ class Take(Command):
 
 @dataclass(frozen=True, slots=True)
 class Tokenize(Command):
-    """Tell how a text would be cut into tokens; answered by `Tokenized`. An aside."""
+    """Cut a text into tokens without taking them; answered by `Tokenized`. An aside."""
 
     aside: ClassVar[bool] = True
     text: str
@@ -199,13 +199,13 @@ class FindTokens(Command):
 
 @dataclass(frozen=True, slots=True)
 class LookAhead(Command):
-    """Tell what greedy decoding would bring after some candidates; answered by `LookedAhead` records.
+    """Decode greedily after some candidates; answered by `LookedAhead` records.
 
-    The session stays where it is and nothing is added to its tree.
+    The session doesn't move and nothing is added to its tree.
     """
 
     node: int
-    """The candidates stand after it."""
+    """The node before the candidates."""
     ids: tuple[int, ...]
     tokens: int = 8
 
@@ -220,7 +220,7 @@ class Configure(Command):
 
 @dataclass(frozen=True, slots=True)
 class Reroll(Command):
-    """Draw again at the tip; answered by `Resampled`."""
+    """Draw again after the current node; answered by `Resampled`."""
 
     stoppable: ClassVar[bool] = True
 
@@ -234,21 +234,21 @@ class Verify(Command):
 
 @dataclass(frozen=True, slots=True)
 class Explain(Command):
-    """Tell the sampler stage by stage after a node, from kept logits; answered by `Explained`.
+    """Explain the sampler stage by stage after a node, from kept logits; answered by `Explained`.
 
     An aside: it is answered between the steps of a run.
     """
 
     aside: ClassVar[bool] = True
     node: int
-    """The node before the token in question: its distribution is told."""
+    """The node before the token in question: its distribution is explained."""
     settings: Settings | None = None
     """Other settings to try with the same draw; None for those that were used."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf(Command):
-    """Which steps up to a node would have gone otherwise under other settings; answered by `WhatIfAnswered`.
+    """Which steps up to a node would have picked other tokens under other settings; answered by `WhatIfAnswered`.
 
     An aside: it is answered between the steps of a run.
     """
@@ -260,7 +260,7 @@ class WhatIf(Command):
 
 @dataclass(frozen=True, slots=True)
 class Recall(Command):
-    """Compute the logits after some nodes of one path again, beside the live cache; answered by `Recalled`."""
+    """Recompute the logits after some nodes of one path, in separate caches; answered by `Recalled`."""
 
     stoppable: ClassVar[bool] = True
     nodes: tuple[int, ...]
@@ -268,9 +268,9 @@ class Recall(Command):
 
 @dataclass(frozen=True, slots=True)
 class SearchBeams(Command):
-    """Search with beams from where the session stands; answered by `BeamOpened`, `BeamStep` records and `BeamEnded`.
+    """Search with beams from the current node; answered by `BeamOpened`, `BeamStep` records and `BeamEnded`.
 
-    A search that was cancelled, or ended at `steps`, waits for `GoOnBeams` until the next prompt, model or search.
+    A search that was cancelled, or paused after `steps`, waits for `GoOnBeams` until the next prompt, model or search.
     """
 
     settings: BeamSettings
@@ -287,7 +287,7 @@ class Sweep(Command):
 
 @dataclass(frozen=True, slots=True)
 class GoOnBeams(Command):
-    """Go on with the search that waits; answered by `BeamStep` records and, at its end, `BeamEnded`."""
+    """Continue the paused search; answered by `BeamStep` records and, at its end, `BeamEnded`."""
 
     steps: int | None = None
     """Steps to take, None for all."""
@@ -295,7 +295,7 @@ class GoOnBeams(Command):
 
 @dataclass(frozen=True, slots=True)
 class Measure(Command):
-    """Base of measurements on caches of their own; answered by `Measuring` records and those that each one names."""
+    """Base of measurements on separate caches; answered by `Measuring` records and those that the class names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ class Race(Measure):
 
 @dataclass(frozen=True, slots=True)
 class Profile(Measure):
-    """Take the next step apart with fences; answered by one `Profiled`."""
+    """Measure the parts of the next step with fences; answered by one `Profiled`."""
 
     repeats: int = 5
     """Counted rounds, after the warm-up."""
@@ -318,7 +318,7 @@ class Profile(Measure):
 
 @dataclass(frozen=True, slots=True)
 class MeasureRoofline(Measure):
-    """Set prefill and decode against the machine's limits; answered by one `RooflineMeasured`."""
+    """Compare prefill and decode with the machine's limits; answered by one `RooflineMeasured`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,8 +332,8 @@ class CompareKV(Measure):
 
 def _kinds() -> dict[str, type[Command]]:
     """The classes above without the bases. `__subclasses__` would have each class twice, see `__init_subclass__`."""
-    made = [each for each in globals().values() if isinstance(each, type) and issubclass(each, Command)]
-    return {cls.kind: cls for cls in made if cls not in (Command, Measure)}
+    classes = [cls for cls in globals().values() if isinstance(cls, type) and issubclass(cls, Command)]
+    return {cls.kind: cls for cls in classes if cls not in (Command, Measure)}
 
 
 KINDS: Mapping[str, type[Command]] = _kinds()

@@ -1,4 +1,4 @@
-"""What the handlers of commands share: one model, one session on it, and where records are emitted."""
+"""What the handlers of commands share: one model, one session on it, and the function that emits records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Stopped = Callable[[], bool]
 
 
 class Call:
-    """One command under way, as its handler sees it.
+    """One running command, as its handler sees it.
 
     Args:
         task: The command and its cancel event.
@@ -30,7 +30,7 @@ class Call:
 
     def __init__(self, task: Task, closing: Stopped) -> None:
         self.cancel: Event = task.cancel
-        """Cuts waits short."""
+        """Ends waits early."""
         self._closing = closing
 
     def stopped(self) -> bool:
@@ -39,17 +39,17 @@ class Call:
 
 
 Handler = Callable[[Any, Call], None]
-"""Carries out commands of one class, given the command and its call; raises `EngineError` where it can't."""
+"""Executes commands of one class, given the command and its call; raises `EngineError` where it can't."""
 
 
 class Capability(Protocol):
-    """Commands of one kind of work: their handlers, and the state that these keep from command to command."""
+    """The handlers of related commands, and the state that these keep from command to command."""
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """The handler of each command's class."""
 
     def forget(self, model: bool) -> None:
-        """Drop the state that belongs to the tree, which is about to end; with `model`, that of the model too."""
+        """Drop the state of the current tree, which is about to end; with `model`, that of the model too."""
 
 
 class Desk:
@@ -71,7 +71,7 @@ class Desk:
 
     @property
     def session(self) -> Session:
-        """The session on the model at hand.
+        """The session on the loaded model.
 
         Raises:
             StepError: No model is loaded.
@@ -82,7 +82,7 @@ class Desk:
 
     @property
     def model(self) -> Loaded:
-        """The model at hand.
+        """The loaded model.
 
         Raises:
             StepError: No model is loaded.
@@ -92,45 +92,45 @@ class Desk:
         return self.loaded
 
     def forget(self, model: bool = False) -> None:
-        """Have every capability drop the state of the tree, with `model` that of the model too."""
+        """Make every capability drop the state of the tree, with `model` that of the model too."""
         for capability in self.capabilities:
             capability.forget(model)
 
-    # ---- steps and moves, as several handlers take them ---------------------------------------
+    # ---- steps and moves of several handlers --------------------------------------------------
 
-    def hand_out(self, step: records.Step) -> bool:
+    def emit_step(self, step: records.Step) -> bool:
         """Emit a step and the stop that it reached; returns whether it reached one."""
         self.emit(step)
-        self._gc_policy.stepped()
+        self._gc_policy.count_step()
         stop = stop_reached(self.session, step.node)
         if stop is not None:
             self.emit(stop)
         return stop is not None
 
-    def go(self, node: int, call: Call) -> None:
-        """Move the cache to a node, unless it is there."""
+    def ensure_at(self, node: int, call: Call) -> None:
+        """Move the session to a node, unless it is the current one."""
         if self.session.node != node:
             self.move(node, call)
 
     def move(self, node: int, call: Call) -> None:
-        """Move the cache to a node, stepping the tokens on the way that were never stepped."""
-        for record in self.session.go(node, call.stopped):
+        """Move the session to a node, stepping the tokens of the path that were never stepped."""
+        for record in self.session.move_and_step(node, call.stopped):
             if isinstance(record, records.Step):
-                self.hand_out(record)
+                self.emit_step(record)
             else:
                 self.emit(record)
 
-    def put(self, node: int, ids: Sequence[int], origin: records.Origin, call: Call) -> None:
+    def take_tokens(self, node: int, ids: Sequence[int], origin: records.Origin, call: Call) -> None:
         """Take tokens after a node, one step each.
 
         Raises:
             PromptError: The model has no embedding for one of them; then none is taken.
-            Cancelled: The call was; the steps taken until then stay.
+            Cancelled: The command was cancelled; the steps taken until then stay.
         """
         self.session.tokens.check(ids)
-        self.go(node, call)
+        self.ensure_at(node, call)
         for step in self.session.insert(ids, origin):
-            self.hand_out(step)
+            self.emit_step(step)
             self.answer_asides()
             if call.stopped():
                 raise Cancelled

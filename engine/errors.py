@@ -1,13 +1,13 @@
-"""The family of errors the engine raises on purpose: each says what is wrong and what to do next."""
+"""The errors that the engine raises on purpose, with what is wrong and what to do next."""
 
 from __future__ import annotations
 
 COMPUTE_AGAIN = "Compute them again"
-"""How a hint begins where `commands.Recall` mends what is wrong."""
+"""Begin of a hint where `commands.Recall` solves the problem."""
 
 
 class EngineError(Exception):
-    """Something a person can mend.
+    """A problem that a person can solve.
 
     Args:
         message: What is wrong, one line.
@@ -36,7 +36,7 @@ class TokenError(EngineError):
 
 
 class StepError(EngineError):
-    """The step, move or insertion asked for isn't possible where the session stands."""
+    """The requested step, move or insertion isn't possible at the session's current node."""
 
 
 class SettingsError(EngineError):
@@ -68,7 +68,7 @@ class TraceError(EngineError):
 
 
 class WireError(EngineError):
-    """A command or record can't go to bytes, or bytes are neither (`engine.wire`)."""
+    """A command or record can't be encoded as bytes, or bytes are neither (`engine.wire`)."""
 
 
 class Cancelled(EngineError):

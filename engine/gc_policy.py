@@ -1,8 +1,8 @@
 """Python's garbage collector, kept from pausing a long session.
 
-Records are many, live long and refer to nothing that refers back: to look through all of them again and again finds
-nothing and costs 0.5 s at 10,000 steps. What is there after a look is therefore set aside (`gc.freeze`), so that the
-next look sees only what came since. Set-aside objects are still freed when nothing refers to them.
+Records are many, live long and are in no reference cycles: a collection that scans all of them frees nothing and
+costs 0.5 s at 10,000 steps. What is left after a collection is therefore frozen (`gc.freeze`), so that the next one
+scans only newer objects. Frozen objects are still freed when nothing refers to them.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from __future__ import annotations
 import gc
 
 EVERY = 500
-"""Steps between two looks; one takes about 5 ms."""
+"""Steps between two collections; one takes about 5 ms."""
 
 
 class GCPolicy:
-    """Counts steps, and tidies up now and then."""
+    """Counts steps, and collects and freezes after every `EVERY` of them."""
 
     def __init__(self) -> None:
         self._steps = 0
 
-    def stepped(self) -> None:
-        """Note a step."""
+    def count_step(self) -> None:
+        """Count a step."""
         self._steps += 1
         if self._steps % EVERY == 0:
-            tidy()
+            collect_and_freeze()
 
 
-def free() -> None:
-    """Free what nothing refers to, also of what was set aside: a model that was let go of may be in cycles."""
+def collect_all() -> None:
+    """Collect all garbage, frozen objects included: a model that was dropped may be in cycles."""
     gc.unfreeze()
     gc.collect()
 
 
-def tidy() -> None:
-    """Free the cycles that came since the last time, and set the rest aside."""
+def collect_and_freeze() -> None:
+    """Collect the cycles made since the last time, and freeze the rest."""
     gc.collect()
     gc.freeze()

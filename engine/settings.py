@@ -1,4 +1,4 @@
-"""What a person can set, with the names and defaults of `mlx_lm.generate` where it has them.
+"""The settings, with the names and defaults of `mlx_lm.generate` where it has them.
 
 One table (`FIELDS`) names every setting once: flags, the settings screen and the checks are made from it.
 """
@@ -25,8 +25,8 @@ ORDERS: Mapping[str, tuple[str, ...]] = {
     "transformers": (*_TRANSFORMERS, "temperature", "top-k", "top-p", "min-p", "xtc"),
     "llama.cpp": (*_SHAPES, "top-k", "top-p", "min-p", "xtc", "temperature"),
 }
-"""Orders by name, each as its program has it: mlx_lm.sample_utils, `GenerationMixin._get_logits_processor` of
-transformers (which has no presence and frequency penalties and no XTC), and llama.cpp's default chain."""
+"""Stage orders by program: mlx_lm.sample_utils, `GenerationMixin._get_logits_processor` of transformers (which has
+no presence and frequency penalties and no XTC), and llama.cpp's default chain."""
 STAGES = MLX_LM
 """Every stage by name."""
 
@@ -46,9 +46,9 @@ class Settings:
     seed: int = 0
     """Seed of the draws: the draw is a function of seed, position and re-roll count."""
     max_tokens: int = 100
-    """A run ends with `length` after so many tokens of completion (and again after so many more)."""
+    """A run ends with `length` after this many tokens of completion (and at every multiple of it)."""
     min_tokens: int = 0
-    """End-of-sequence is barred before so many tokens of completion."""
+    """End-of-sequence is barred before this many tokens of completion."""
     stop: tuple[str, ...] = ()
     """Texts that end the generation, wherever tokens cut them."""
     candidates: int = 20
@@ -64,10 +64,10 @@ class Settings:
     repetition_context_size: int = 20
     """How many tokens back the repetition penalty looks, prompt included."""
     presence_penalty: float = 0.0
-    """Taken off the logit of each recent token, once; 0 is off."""
+    """Subtracted from the logit of each recent token, once; 0 is off."""
     presence_context_size: int = 20
     frequency_penalty: float = 0.0
-    """Taken off the logit of each recent token for every time that it occurred; 0 is off."""
+    """Subtracted from the logit of each recent token for every time that it occurred; 0 is off."""
     frequency_context_size: int = 20
     sampler_order: tuple[str, ...] = MLX_LM
     """The stages in the order in which they run; the draw comes last."""
@@ -75,16 +75,16 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """Which model, and what is fixed once it is loaded."""
+    """The model, and the settings that are fixed once it is loaded."""
 
     model: str = "pocket"
     """`pocket`, a directory, or a hub id."""
     adapter_path: str | None = None
     trust_remote_code: bool = False
     max_kv_size: int | None = None
-    """Rotating cache of so many tokens, where the model doesn't build its own caches."""
+    """Rotating cache of this many tokens, where the model doesn't build its own caches."""
     no_kv_cache: bool = False
-    """Every step runs all tokens before it again; no keys and values are kept."""
+    """Every step runs all tokens of its path again; no keys and values are kept."""
     kv_bits: int | None = None
     kv_group_size: int = 64
     quantized_kv_start: int = 5000
@@ -95,7 +95,7 @@ class LoadSettings:
     kept_logits_mib: int = 64
     """Memory for rows of logits, so that going back and what-if need no forward."""
     kept_kv_mib: int = 256
-    """Memory for the KV of branches that were left, so that going back to them needs no forward."""
+    """Memory for the KV of branches that the session left, so that going back to them needs no forward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,18 +186,18 @@ def _read_number(field: Field, text: str) -> float | int:
 
 
 def _read_biases(field: Field, text: str) -> tuple[tuple[int, float], ...]:
-    found: list[tuple[int, float]] = []
+    biases: list[tuple[int, float]] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         token, equals, value = part.partition("=")
         try:
             if not equals:
                 raise ValueError
-            found.append((int(token), float(value)))
+            biases.append((int(token), float(value)))
         except ValueError:
             raise SettingsError(
                 field.name, f"{field.label} must be ID=VALUE, such as 451=-5, not {part!r}."
             ) from None
-    return tuple(found)
+    return tuple(biases)
 
 
 def _read_order(_: Field, text: str) -> tuple[str, ...]:
@@ -317,7 +317,7 @@ TURNED_ON: Mapping[str, Callable[[Settings], bool]] = {
 
 
 def check(settings: Settings, vocabulary: int | None = None) -> Settings:
-    """Return the settings when each is in its range and every stage that is turned on has a place in the order.
+    """Return the settings if all are in range and every stage that is turned on has a place in the order.
 
     Args:
         settings: What to check.
@@ -357,7 +357,7 @@ def differences(old: Settings, new: Settings) -> dict[str, tuple[Any, Any]]:
 
 
 def check_load(settings: LoadSettings) -> LoadSettings:
-    """Return the load settings when each is in its range.
+    """Return the load settings if all are in range.
 
     Raises:
         SettingsError: For the first that is not.
@@ -382,9 +382,9 @@ def check_load(settings: LoadSettings) -> LoadSettings:
 def _need(
     settings: LoadSettings, field: str, allowed: tuple[int | None, ...], words: str, *, listed: bool = False
 ) -> None:
-    """Refuse a load setting that is none of the listed values, or is below the least (None is always allowed)."""
+    """Refuse a load setting that is not among the listed values, or below the least (None is always allowed)."""
     value = getattr(settings, field)
-    least = min(each for each in allowed if each is not None)
+    least = min(value_allowed for value_allowed in allowed if value_allowed is not None)
     if value in allowed or (value is not None and not listed and value >= least):
         return
     raise SettingsError(field, f"{field.replace('_', ' ').replace('kv', 'KV')} must be {words}, not {value}.")

@@ -1,6 +1,6 @@
-"""What holds a step up and is no part of it: garbage collection, and the screen that is drawn in another thread.
+"""What delays a step and is no part of it: garbage collection, and drawing the screen in another thread.
 
-Standard library alone, since the screen imports it. Both are added up for the process as a whole; a step takes the
+Standard library alone, since the screen imports it. Both times are sums for the process as a whole; a step takes the
 difference between its end and its begin.
 """
 
@@ -16,28 +16,28 @@ class StallTimes(NamedTuple):
     """Milliseconds so far in this process, since this module was imported."""
 
     collecting: float
-    """In Python's garbage collector, which holds up all threads alike, whichever it was that it came in."""
+    """In Python's garbage collector, which delays all threads, in whichever thread it runs."""
     drawing: float
-    """In drawing the screen, without collections in it. It shares the interpreter, and where they are few the cores."""
+    """In drawing the screen, without collections in it. It shares the interpreter and, if few, the cores."""
 
     def since(self, before: StallTimes) -> StallTimes:
-        """What was added after another reading."""
+        """The difference to an earlier reading."""
         return StallTimes(self.collecting - before.collecting, self.drawing - before.drawing)
 
 
 class _Clock:
-    """Adds up spans, the one that is under way included. Read in another thread at any moment."""
+    """Adds up spans, a current one included. Another thread may read it at any moment."""
 
     def __init__(self) -> None:
         self._now: tuple[float, float | None] = (0.0, None)
-        """Seconds until the last span's end, and when the one under way began; replaced as one."""
+        """Seconds of all ended spans, and when the current one began; replaced together, for other threads."""
 
     def begin(self) -> None:
-        """A span begins."""
+        """Begin a span."""
         self._now = (self._now[0], time.perf_counter())
 
     def end(self) -> None:
-        """It ends; without a begin nothing does."""
+        """End the span; without a begin nothing happens."""
         self._now = (self.ms / 1000, None)
 
     @property
@@ -53,7 +53,7 @@ class _Clock:
 
 
 class _DrawingClock:
-    """Says that the screen is drawn inside a `with` block; blocks inside it are part of it."""
+    """Measures drawing as a context manager; nested blocks are part of the outer one."""
 
     def __init__(self) -> None:
         self.clock = _Clock()
@@ -73,25 +73,25 @@ class _DrawingClock:
 
 
 drawing = _DrawingClock()
-"""To be entered in the screen's thread alone."""
-_collecting, _both = _Clock(), _Clock()
-"""`_both`: collections while the screen was being drawn, whichever thread they came in."""
+"""Entered in the screen's thread alone."""
+_collecting, _collecting_while_drawing = _Clock(), _Clock()
+"""`_collecting_while_drawing`: collections during a drawing, in whichever thread they ran."""
 
 
-def _collected(phase: str, info: dict[str, int]) -> None:
-    """Called by Python itself before and after each collection, 0.2 us."""
+def _on_collection(phase: str, info: dict[str, int]) -> None:
+    """Called by Python itself before and after each collection; takes 0.2 us."""
     if phase == "start":
         _collecting.begin()
         if drawing.clock.under_way:
-            _both.begin()
+            _collecting_while_drawing.begin()
     else:
         _collecting.end()
-        _both.end()
+        _collecting_while_drawing.end()
 
 
-gc.callbacks.append(_collected)
+gc.callbacks.append(_on_collection)
 
 
 def stall_times() -> StallTimes:
     """What garbage collection and drawing took so far."""
-    return StallTimes(_collecting.ms, drawing.clock.ms - _both.ms)
+    return StallTimes(_collecting.ms, drawing.clock.ms - _collecting_while_drawing.ms)

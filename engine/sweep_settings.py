@@ -1,4 +1,4 @@
-"""What a benchmark measures. Standard library alone."""
+"""The settings of a benchmark. Standard library alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SweepSettings:
 
     sweeps: tuple[str, ...] = SWEEPS
     rounds: int = 5
-    """Counted measurements of every point; one more goes before them as a warm-up."""
+    """Counted measurements of every point; one more before them is the warm-up."""
     steps: int = 16
     """Tokens that are decoded for a figure."""
     longest: int = 2048

@@ -14,4 +14,4 @@ class Task:
 
     command: Command
     cancel: Event = field(default_factory=Event, repr=False, compare=False)
-    """Set to stop the command at its next chunk or step; a queued one is then not begun."""
+    """Set to stop the command at its next chunk or step; a queued one then never begins."""

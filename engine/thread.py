@@ -1,8 +1,8 @@
 """The one thread that owns MLX: commands in, records out.
 
 MLX's streams, random state and unevaluated arrays belong to the thread that made them, so import, load, prefill and
-decode all happen here. This module itself imports the standard library alone: MLX comes with the first command, so
-that a screen can paint before.
+decode all happen here. This module itself imports the standard library alone: the thread imports MLX once it is
+started, so that a screen can paint before.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from engine.commands import Cancel, Command
 from engine.records import Ended, Failure, Loading, Record
 from engine.task import Task
 
-QUIET = {
+QUIET_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TRANSFORMERS_VERBOSITY": "error",
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
 }
-"""What keeps the libraries from writing over the screen; set where the person has not set it."""
-SWITCH = 1e-4
-"""Seconds for which one thread may keep the interpreter while the other wants it. A step asks for it several times;
-with Python's own 5 ms a step beside a frame waits the whole frame out: the slowest 5 % of a run took 27 to 32 ms on the
-bundled model, with this 21."""
+"""Variables that keep the libraries from writing over the screen; set unless the person has set them."""
+SWITCH_INTERVAL = 1e-4
+"""Seconds for which one thread may keep the interpreter while another waits for it. A step acquires it several times;
+with Python's own 5 ms a step during a frame waits until the frame ends: the slowest 5 % of a run took 27 to 32 ms on
+the bundled model, with this 21."""
 
 
 class Inbox:
-    """Tasks in order; the next one can be looked at without taking it. None means the end."""
+    """A queue of tasks, whose first can be inspected without taking it. None means the end."""
 
     def __init__(self) -> None:
         self._waiting: deque[Task | None] = deque()
@@ -50,37 +50,37 @@ class Inbox:
             return self._waiting.popleft()
 
     def aside(self) -> Task | None:
-        """The next task, where it is there and can be answered between two steps; else None."""
+        """Take the first task if there is one and it can be answered between two steps; else None."""
         with self._arrived:
             first = self._waiting[0] if self._waiting else None
             return self._waiting.popleft() if first is not None and first.command.aside else None
 
 
 class EngineThread:
-    """Runs commands one after another in a thread of its own.
+    """Runs commands one after another in a separate thread.
 
     Args:
         emit: Receives each record, in the engine's thread; it must be quick and must not raise.
     """
 
     def __init__(self, emit: Callable[[Record], None]) -> None:
-        self._hand_out = emit
+        self._receive = emit
         self._inbox = Inbox()
         self._closing = threading.Event()
         self._tasks: dict[int, Task] = {}
-        """The queued and the running ones by their commands' ids. Threads share it: every access is one atomic call."""
+        """Queued and running tasks by their commands' ids. Threads share it: every access is one atomic call."""
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
 
     def start(self) -> None:
-        """Begin to import MLX and to wait for commands; from now on the threads take turns more often."""
-        sys.setswitchinterval(SWITCH)
+        """Begin to import MLX and to wait for commands; from now on threads switch more often."""
+        sys.setswitchinterval(SWITCH_INTERVAL)
         self._thread.start()
 
     def send(self, command: Command) -> None:
-        """Queue a command, or honour a `Cancel` at once: it overtakes the queue, and its target may still be in it.
+        """Queue a command, or execute a `Cancel` at once: it overtakes the queue, and its target may still be in it.
 
         Args:
-            command: Its records follow in order, closed by `Ended`; none follow a `Cancel`.
+            command: Its records follow in order, with `Ended` as the last; none follow a `Cancel`.
 
         Raises:
             ValueError: A command of the same id has not ended yet.
@@ -95,7 +95,7 @@ class EngineThread:
         self._inbox.put(task)
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Cancel what runs and what waits, and join the thread.
+        """Cancel the running and the queued commands, and join the thread.
 
         Args:
             timeout: Seconds to wait; the longest wait is for one forward or one import.
@@ -114,37 +114,37 @@ class EngineThread:
         return not self._thread.is_alive()
 
     def _emit(self, record: Record) -> None:
-        """Hand out a record. A task is dropped before its `Ended` is seen: no later `Cancel` finds it."""
+        """Emit a record. A task is removed before its `Ended` is emitted: no later `Cancel` finds it."""
         if isinstance(record, Ended):
             self._tasks.pop(record.id, None)
-        self._hand_out(record)
+        self._receive(record)
 
     def _work(self) -> None:
-        for name, value in QUIET.items():
+        for name, value in QUIET_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         self._emit(Loading("import", 0, 0, "mlx"))
         try:
             self._serve()
-        except Exception as error:  # the import itself failed: say so to every command
-            self._refuse(error)
+        except Exception as error:  # the import itself failed: answer every command with a failure
+            self._fail_commands(error)
 
     def _serve(self) -> None:
         import mlx.core as mx
 
         try:
-            self._obey()
+            self._run_commands()
         finally:
-            # Upstream requires it of every thread that used MLX: without it the interpreter's exit aborts.
+            # MLX requires it of every thread that used it: without it the interpreter's exit aborts.
             mx.clear_streams()
 
-    def _obey(self) -> None:
+    def _run_commands(self) -> None:
         from engine.worker import Worker
 
         worker = Worker(self._emit, self._closing.is_set, self._inbox.aside)
         while not self._closing.is_set() and (task := self._inbox.get()) is not None:
             worker.carry_out(task)
 
-    def _refuse(self, error: Exception) -> None:
+    def _fail_commands(self, error: Exception) -> None:
         while not self._closing.is_set() and (task := self._inbox.get()) is not None:
             kind, id = task.command.kind, task.command.id
             hint = "On Linux install mlx[cpu]; then try again."

@@ -18,7 +18,7 @@ class Tpot:
 
     @property
     def tps(self) -> float:
-        """Tokens a second that the mean means; 0 where there is no step."""
+        """Tokens a second, from the mean; 0 where there is no step."""
         return 1000 / self.mean if self.mean else 0.0
 
 
@@ -42,7 +42,7 @@ def tpot(ms: Sequence[float]) -> Tpot | None:
 
 
 def summary(ordered: Sequence[float], total: float) -> Tpot:
-    """The same of milliseconds that are ordered and added up already.
+    """As `tpot`, from milliseconds that are ordered and added up already.
 
     Args:
         ordered: In rising order, at least one.

@@ -1,4 +1,4 @@
-"""What a search of the vocabulary asks for: a part of a token's text, an id, or bytes. Standard library alone."""
+"""The query of a vocabulary search: a part of a token's text, an id, or bytes. Standard library alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ESCAPED = {r"\n": "\n", r"\t": "\t"}
 
 @dataclass(frozen=True, slots=True)
 class TokenQuery:
-    """A query that was read."""
+    """A parsed query."""
 
     kind: Literal["text", "id", "bytes"]
     texts: tuple[str, ...] = ()
@@ -33,10 +33,10 @@ def read(query: str) -> TokenQuery:
             without its second one is left out; all else is a text, spaces at its edges included. In it `␣`, `↵`, `⇥`,
             `\\n` and `\\t` stand for themselves and for what they show.
     """
-    if (found := _ID.fullmatch(query)) is not None:
-        return TokenQuery("id", id=int(found[1]))
-    if (found := _BYTES.fullmatch(query)) is not None:
-        digits = "".join(found[1].split())
+    if (match := _ID.fullmatch(query)) is not None:
+        return TokenQuery("id", id=int(match[1]))
+    if (match := _BYTES.fullmatch(query)) is not None:
+        digits = "".join(match[1].split())
         return TokenQuery("bytes", raw=bytes.fromhex(digits[: len(digits) // 2 * 2]))
     cased = query != query.lower()
     texts = [query, _replaced(query, _SHOWN), _replaced(query, _ESCAPED)]

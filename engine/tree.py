@@ -17,7 +17,7 @@ ROOT = 0
 
 @dataclass(slots=True)
 class Node:
-    """One token in its place."""
+    """One token after one path."""
 
     token: int
     parent: int
@@ -27,19 +27,19 @@ class Node:
     start: int
     """Tokens of the path that belong to the prompt: the completion begins after them."""
     children: dict[int, int] = field(default_factory=dict)
-    """Child node by token id, in the order in which they were made."""
+    """Child node by token id, in the order of their creation."""
     latest: int | None = None
-    """The child that was last stood on: where `forward` goes."""
+    """The child on the path that was visited last: `Session.forward` moves there."""
     reroll: int = 0
-    """How often the draw of the token after this one was made again."""
-    drawn: int = 0
-    """The parent's re-roll count when this token was last taken: the draw that it fell to."""
+    """How often the draw of the token after this one was repeated."""
+    drawn_reroll: int = 0
+    """The parent's re-roll count when this token was last taken: that of its draw."""
     has_step: bool = False
-    """Whether its step was told: the nodes of a beam search are there before anybody stood on them."""
+    """Whether it has a `Step` record: a beam search adds nodes that the session has not stepped yet."""
 
 
 class TokenTree:
-    """Nodes by number, the root first. Nodes are never removed, so a number stays good."""
+    """Nodes by number, the root first. Nodes are never removed, so a number stays valid."""
 
     def __init__(self) -> None:
         self._nodes = [Node(token=-1, parent=-1, depth=0, origin="prompt", start=0)]
@@ -54,15 +54,15 @@ class TokenTree:
         return self._nodes[node]
 
     def add(self, parent: int, token: int, origin: Origin) -> int:
-        """Return the child of `parent` that stands for `token`, made if there is none.
+        """Return the child of `parent` with `token`, which is added if there is none.
 
         Args:
-            parent: Node after which the token stands.
+            parent: Node before the token.
             token: Token id.
-            origin: How it came here; a node that is there already keeps its first origin.
+            origin: Of the token; a node that exists already keeps its first origin.
 
         Returns:
-            Node number. It becomes its parent's latest child.
+            Node number. The node becomes its parent's latest child.
         """
         above = self._nodes[parent]
         node = above.children.get(token)
@@ -74,20 +74,20 @@ class TokenTree:
             )
             above.children[token] = node
         above.latest = node
-        self._nodes[node].drawn = above.reroll
+        self._nodes[node].drawn_reroll = above.reroll
         return node
 
-    def skip(self) -> None:
-        """Let the next number stand for no token: one that was given in a session which is built anew, and not told."""
+    def add_gap(self) -> None:
+        """Leave the next number without a token: in a rebuilt session, a node that the record doesn't have."""
         self._nodes.append(Node(token=-1, parent=-1, depth=0, origin="prompt", start=0))
 
     def extend(self, parent: int, tokens: Iterable[int], origin: Origin) -> int:
-        """Add a run of tokens, each the child of the one before; returns the last node."""
+        """Add tokens, each the child of the one before; returns the last node."""
         for token in tokens:
             parent = self.add(parent, token, origin)
         return parent
 
-    def up(self, node: int) -> Iterator[int]:
+    def ancestors(self, node: int) -> Iterator[int]:
         """The nodes from `node` to the first token, without the root."""
         while node != ROOT:
             yield node
@@ -95,22 +95,22 @@ class TokenTree:
 
     def nodes(self, node: int) -> list[int]:
         """The path's nodes from the first token to `node`."""
-        return list(self.up(node))[::-1]
+        return list(self.ancestors(node))[::-1]
 
     def tokens(self, node: int) -> list[int]:
         """The path's token ids from the first token to `node`."""
-        return [self._nodes[each].token for each in self.up(node)][::-1]
+        return [self._nodes[ancestor].token for ancestor in self.ancestors(node)][::-1]
 
     def tail(self, node: int, count: int) -> list[int]:
         """The last `count` token ids of the path, fewer where it is shorter; costs `count`, not the path."""
-        found: list[int] = []
-        for each in self.up(node):
-            if len(found) == count:
+        tail: list[int] = []
+        for ancestor in self.ancestors(node):
+            if len(tail) == count:
                 break
-            found.append(self._nodes[each].token)
-        return found[::-1]
+            tail.append(self._nodes[ancestor].token)
+        return tail[::-1]
 
-    def common(self, one: int, other: int) -> int:
+    def common_ancestor(self, one: int, other: int) -> int:
         """The last node that two paths share."""
         while one != other:
             if self._nodes[one].depth >= self._nodes[other].depth:
@@ -120,15 +120,15 @@ class TokenTree:
         return one
 
     def without_step(self, node: int) -> list[int]:
-        """The path's last nodes whose steps were not told, in its order; none of them is a prompt's."""
-        found: list[int] = []
-        for each in self.up(node):
-            if self._nodes[each].has_step or self._nodes[each].origin == "prompt":
+        """The path's last nodes without a `Step` record, in its order; none of them is a prompt's."""
+        unstepped: list[int] = []
+        for ancestor in self.ancestors(node):
+            if self._nodes[ancestor].has_step or self._nodes[ancestor].origin == "prompt":
                 break
-            found.append(each)
-        return found[::-1]
+            unstepped.append(ancestor)
+        return unstepped[::-1]
 
     def visit(self, node: int) -> None:
-        """Note that the path to a node is the one stood on, for `forward`."""
-        for each in self.up(node):
-            self._nodes[self._nodes[each].parent].latest = each
+        """Make the path to a node the one that `Session.forward` follows."""
+        for ancestor in self.ancestors(node):
+            self._nodes[self._nodes[ancestor].parent].latest = ancestor

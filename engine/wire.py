@@ -5,11 +5,11 @@ A message is one JSON object in ASCII, without a line break:
     {"wire": 1, "command": "Choose", "fields": {"id": 7, "node": 3, "token": 421}}
     {"wire": 1, "record": "Ended", "fields": {"command": "Choose", "cancelled": false, "id": 7}}
 
-A command goes by its `kind`, a record by the name of its class. All fields are there by name, those that a trace leaves
-out too; dataclasses inside them are objects of their fields, and candidates are columns as in a trace. Single values
+A command is named by its `kind`, a record by its class. All fields are present by name, also those that a trace leaves
+out; dataclasses inside them are objects of their fields, and candidates are columns as in a trace. Single values
 are written and read as in a trace: where its numbers may be infinite, or none, they are named `inf`, `-inf`, `nan`.
-Where one message ends and the next begins, and in what order they come, is the transport's to say. `decode` checks
-each value's type, not whether the engine can do what it asks for: the engine itself refuses settings out of range.
+The transport delimits and orders messages. `decode` checks the types of the values, not whether the engine can execute
+the command: the engine itself refuses settings out of range.
 
 Standard library alone.
 """
@@ -34,9 +34,9 @@ from engine.trace.shapes import Misfit, columns
 from engine.trace.values import brief
 
 VERSION = 1
-"""Of the envelope and of the forms of values. Fields need none: one that is missing or unknown is refused by name."""
+"""Of the envelope and of the forms of values. Fields need none: a missing or unknown one is refused by name."""
 LIMIT = LINE_LIMIT
-"""Bytes of a message at most. What is nested deeper than the fields of any class is refused too."""
+"""Bytes of a message at most. Values nested deeper than the fields of any class are refused, too."""
 KINDS: Mapping[str, Mapping[str, type]] = {
     "command": commands.KINDS,
     "record": {cls.__name__: cls for cls in get_args(Record)},
@@ -48,7 +48,7 @@ _dump = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=
 
 
 def encode(message: Command | Record) -> bytes:
-    """A command or a record as bytes, which `decode` takes.
+    """Encode a command or a record as bytes.
 
     Args:
         message: Its fields hold what their types say; of a record that is not checked, since the engine made it.
@@ -69,7 +69,7 @@ def encode(message: Command | Record) -> bytes:
         data = _dump(content).encode()
         if too_much := excess(data, LIMIT):
             raise Misfit(too_much)
-        if role == "command":  # a person's input may be in it: refuse here what the other end would
+        if role == "command":  # it may hold a person's input: refuse here what the other end would refuse
             _message(data)
     except (AttributeError, TypeError, ValueError, Misfit) as error:
         raise WireError(f"{name} can't be sent: {error}.") from error
@@ -77,7 +77,7 @@ def encode(message: Command | Record) -> bytes:
 
 
 def decode(data: bytes) -> Command | Record:
-    """The command or record that `encode` made bytes of.
+    """Decode the bytes of `encode`.
 
     Args:
         data: One message, from anyone.
@@ -86,7 +86,7 @@ def decode(data: bytes) -> Command | Record:
         An equal value, with the same id.
 
     Raises:
-        WireError: It is no such message; says what is wrong with it.
+        WireError: It is no such message; the error says what is wrong with it.
     """
     try:
         return _message(data)
@@ -97,13 +97,13 @@ def decode(data: bytes) -> Command | Record:
 def _message(data: bytes) -> Command | Record:
     if too_much := excess(data, LIMIT):
         raise Misfit(too_much)
-    found = _object(parse(data))
-    if (version := found.pop("wire", None)) != VERSION or type(version) is not int:
+    envelope = _object(parse(data))
+    if (version := envelope.pop("wire", None)) != VERSION or type(version) is not int:
         raise Misfit(f"is of version {brief(version)}, where this program has {VERSION}")
-    fields = found.pop("fields", None)
-    role, name = next(iter(found.items()), ("", None))
-    if len(found) != 1 or role not in KINDS:
-        names = ", ".join(brief(each) for each in list(found)[:4])
+    fields = envelope.pop("fields", None)
+    role, name = next(iter(envelope.items()), ("", None))
+    if len(envelope) != 1 or role not in KINDS:
+        names = ", ".join(brief(key) for key in list(envelope)[:4])
         raise Misfit(f"must name one command or one record, not {names or 'none'}")
     cls = KINDS[role].get(name) if type(name) is str else None
     if cls is None:
@@ -123,36 +123,36 @@ def _object(value: Any) -> dict[str, Any]:
 
 @cache
 def _writes(cls: type) -> Write:
-    """What makes an object of an instance's fields."""
-    found = [
-        (each.name, writer(each.hint, each.endless, _own_write)) for each in columns(cls, transient=True)
+    """The function from an instance to an object of its fields."""
+    writers = [
+        (field.name, writer(field.hint, field.endless, _own_write)) for field in columns(cls, transient=True)
     ]
 
     def write(value: Any) -> dict[str, Any]:
-        fields = ((name, each, getattr(value, name)) for name, each in found)
-        return {name: each(field) if each else field for name, each, field in fields}
+        fields = ((name, write_field, getattr(value, name)) for name, write_field in writers)
+        return {name: write_field(field) if write_field else field for name, write_field, field in fields}
 
     return write
 
 
 def _own_write(hint: Any) -> Write | None:
     if hint == _CANDIDATES:
-        return lambda found: candidates.write(found) if found else {}
+        return lambda value: candidates.write(value) if value else {}
     return _writes(cast(type, hint)) if is_dataclass(hint) else None
 
 
 @cache
 def _reads(cls: type) -> Read:
-    """What makes an instance from an object of its fields."""
-    found = {each.name: reader(each.hint, each.endless, _own_read) for each in columns(cls, transient=True)}
+    """The function from an object of its fields to an instance."""
+    readers = {each.name: reader(each.hint, each.endless, _own_read) for each in columns(cls, transient=True)}
 
     def read(value: Any) -> Any:
         fields = _object(value)
-        if missing := found.keys() - fields:
+        if missing := readers.keys() - fields:
             raise Misfit(f"has no {cls.__name__}.{min(missing)}")
-        if unknown := fields.keys() - found:
+        if unknown := fields.keys() - readers:
             raise Misfit(f"has {brief(min(unknown))}, which is no field of {cls.__name__}")
-        return cls(**{name: _field(cls, name, each, fields[name]) for name, each in found.items()})
+        return cls(**{name: _field(cls, name, read, fields[name]) for name, read in readers.items()})
 
     return read
 
@@ -173,7 +173,7 @@ def _own_read(hint: Any) -> Read | None:
 def _candidates(value: Any) -> tuple[Candidate, ...]:
     if value == {}:
         return ()
-    found, more = candidates.read(value)
+    decoded, more = candidates.read(value)
     if more:
         raise Misfit(f"must not have the column {brief(min(more))}")
-    return found
+    return decoded

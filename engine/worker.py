@@ -17,7 +17,7 @@ from engine.session.handlers import SessionCommands
 from engine.task import Task
 
 CAPABILITIES = (SessionCommands, DecodingCommands, InspectionCommands, MeasuringCommands)
-"""What brings handlers; each is made once for each worker."""
+"""The classes that provide handlers; each worker makes one instance of each."""
 
 
 class Worker:
@@ -50,7 +50,7 @@ class Worker:
         return self._handlers.keys()
 
     def carry_out(self, task: Task) -> None:
-        """Do what a command asks; its `Failure`, if it fails, and its `Ended` carry its id."""
+        """Execute a command; its `Failure`, if it fails, and its `Ended` carry its id."""
         command, cancelled = task.command, False
         try:
             self._dispatch(task)
@@ -58,7 +58,7 @@ class Worker:
             cancelled = True
         except EngineError as error:
             self._emit(records.Failure(command.kind, error.message, error.hint, id=command.id))
-        except (Exception, SystemExit) as error:  # neither a fault nor a model's own code may end the thread
+        except (Exception, SystemExit) as error:  # neither a bug nor a model's own code may end the thread
             self._emit(unexpected(command, error))
         self._emit(records.Ended(command.kind, cancelled, command.id))
 
@@ -79,7 +79,7 @@ class Worker:
 
 
 def unexpected(command: Command, error: BaseException) -> records.Failure:
-    """A fault of the program itself, with the traceback that a report of it needs."""
+    """The failure of a command through a bug of the program, with the traceback for a report."""
     text = str(error).strip().splitlines()
     return records.Failure(
         command.kind,

@@ -1,4 +1,4 @@
-"""Into which groups the heads of a model can be cut, so that their keys and values can be quantized."""
+"""Group sizes that divide a model's head sizes, so that its keys and values can be quantized."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Collection
 from engine.settings import KV_GROUP_SIZES
 
 
-def fitting(sizes: Collection[int]) -> list[int]:
+def valid_group_sizes(sizes: Collection[int]) -> list[int]:
     """The group sizes of mlx-lm that divide all of some head sizes."""
     return [group for group in KV_GROUP_SIZES if all(size % group == 0 for size in sizes)]
 
 
-def misfit(sizes: Collection[int], wanted: int) -> str:
-    """Why heads can't be cut into groups of a size, and what would do; empty where they can.
+def group_size_problem(sizes: Collection[int], wanted: int) -> str:
+    """Why heads can't be cut into groups of a size, and which size to use instead; empty where they can.
 
     Args:
         sizes: Head sizes of the keys and values.
         wanted: Numbers that share a scale.
     """
-    found = sorted(set(sizes))
-    groups = fitting(found)
-    if wanted in groups:
+    head_sizes = sorted(set(sizes))
+    group_sizes = valid_group_sizes(head_sizes)
+    if wanted in group_sizes:
         return ""
-    heads = f"The heads of this model have {' and '.join(map(str, found))} numbers"
-    if groups:
-        return f"{heads}, which can't be cut into groups of {wanted}. Use --kv-group-size {groups[-1]}."
+    heads = f"The heads of this model have {' and '.join(map(str, head_sizes))} numbers"
+    if group_sizes:
+        return f"{heads}, which can't be cut into groups of {wanted}. Use --kv-group-size {group_sizes[-1]}."
     names = ", ".join(map(str, KV_GROUP_SIZES))
     return f"{heads}, which can't be cut into groups of {names}: mlx-lm can't quantize them."

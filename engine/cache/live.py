@@ -1,8 +1,8 @@
 """The KV cache of one model: made, read, rewound and, where mlx_lm would, quantized.
 
 `used` counts the bytes that hold tokens, `allocated` what the arrays take: a cache grows by blocks of 256 tokens,
-and trimming moves its end without giving anything back. mlx_lm's own `size()` and `nbytes` tell neither for every
-kind (a quantized cache says 0 tokens, and fails while it is empty), so both are read off the arrays here.
+and trimming moves its end without freeing memory. mlx_lm's own `size()` and `nbytes` report neither for every
+kind (a quantized cache reports 0 tokens, and fails while it is empty), so both are read off the arrays here.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class KV:
     def clear(self) -> None:
         """Start over with empty caches."""
         self.caches: list[Any] = make_prompt_cache(self._model, self._settings.max_kv_size)
-        """mlx_lm's objects, one a layer as a rule; their `kind_of` knows what is in them."""
+        """mlx_lm's objects, usually one a layer; their `kind_of` knows what is in them."""
         self.offset = 0
         self.chunked_until = 0
-        """Tokens at the beginning that went through in chunks; the rest came one by one."""
+        """Tokens at the beginning that the model ran in chunks; it ran the rest one by one."""
         self.layout = self._new_layout()
         self.last_pass = (0, 0)
-        """Tokens and bytes of what was dropped last."""
+        """Tokens and bytes of the last pass that `drop` discarded."""
         self._layers: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def drop(self) -> None:
-        """Start over after a pass that keeps nothing, and remember what it took."""
+        """Start over after a pass that keeps nothing, and record its size in `last_pass`."""
         last_pass = self.offset, sum(kind_of(cache).used(cache) for cache in self.caches)
         self.clear()
         self.last_pass = last_pass
@@ -62,18 +62,18 @@ class KV:
                 self.caches[index] = kind_of(cache).quantize(cache, self._settings)
 
     def _new_layout(self) -> int:
-        """A number for how tokens lie in the rings: a chunk or a new beginning lays them out in another order."""
+        """A number for the order of tokens in the rings: a chunk or a new beginning changes that order."""
         self._layouts += 1
         return self._layouts
 
     def set_offset(self, offset: int, *, chunked_until: int | None = None, layout: int | None = None) -> None:
-        """Account for tokens that were put back or taken off cache by cache."""
+        """Account for tokens that were restored or removed cache by cache."""
         self.offset = offset
         self.chunked_until = min(self.chunked_until if chunked_until is None else chunked_until, offset)
         self.layout = self.layout if layout is None else layout
 
     def pending(self) -> list[mx.array]:
-        """Arrays that the logits don't depend on and that would stay a lazy graph if nobody evaluated them."""
+        """Arrays that the logits don't depend on, so that they stay a lazy graph until they are evaluated."""
         lazy = [(kind, cache) for cache in self.caches if (kind := kind_of(cache)).lazy]
         return [array for kind, cache in lazy for array in kind.buffers(cache)]
 
@@ -114,7 +114,7 @@ class KV:
         return ""
 
     def recover(self, offset: int) -> None:
-        """Hold `offset` tokens again after a forward that failed half-way and left the layers apart, or start over."""
+        """Hold `offset` tokens again after a forward that failed half-way and left layers unequal, or start over."""
         self.set_offset(offset)
         if not all(kind_of(cache).recover(cache, offset) for cache in self.caches):
             self.clear()
@@ -126,21 +126,21 @@ class KV:
         return all(kind_of(cache).trims_at(cache, offset) for cache in self.caches)
 
     def can_step_back(self) -> bool:
-        """Whether one more token could be taken off again by trimming."""
+        """Whether trimming could remove one more token after it is added."""
         following = self.offset + 1
         return all(kind_of(cache).trims_at(cache, following) for cache in self.caches)
 
     def record_undo(self) -> tuple[Snapshot, ...] | None:
-        """What takes the next single token off again, for each cache; None where trimming will do or nothing will."""
+        """One record a cache to undo the next single token; None where trimming does it or nothing can."""
         if self.can_step_back():
             return None
-        asked = [kind_of(cache).record_undo(cache) for cache in self.caches]
-        records = tuple(record for record in asked if record is not None)
+        undo_records = [kind_of(cache).record_undo(cache) for cache in self.caches]
+        records = tuple(record for record in undo_records if record is not None)
         mx.eval([array for record in records for array in record.copies])
-        return records if len(records) == len(asked) else None
+        return records if len(records) == len(undo_records) else None
 
     def undo(self, steps: Sequence[Sequence[Snapshot]]) -> None:
-        """Take single tokens off.
+        """Remove single tokens from the end.
 
         Args:
             steps: Their records from `record_undo`, the last token's first.
@@ -153,26 +153,26 @@ class KV:
 
     # ---- segments -----------------------------------------------------------------------------
 
-    def unkeepable(self) -> Any | None:
-        """The first cache of which no segments can be kept and no rows be made, None where there is none."""
-        return next((cache for cache in self.caches if not kind_of(cache).keepable(cache)), None)
+    def without_snapshots(self) -> Any | None:
+        """The first cache without support for snapshots and several rows, None where all have it."""
+        return next((cache for cache in self.caches if not kind_of(cache).can_snapshot(cache)), None)
 
-    def in_part(self) -> bool:
-        """Whether a part of a snapshot can be put back; else it comes back whole."""
-        return all(kind_of(cache).in_part for cache in self.caches)
+    def partial_restore(self) -> bool:
+        """Whether a part of a snapshot can be restored; otherwise only all of it."""
+        return all(kind_of(cache).partial_restore for cache in self.caches)
 
     def snapshot(self, start: int) -> tuple[Snapshot, ...]:
         """Save the tokens from `start` on, cache by cache; the copies are not evaluated."""
         return tuple(kind_of(cache).snapshot(cache, start, self.offset) for cache in self.caches)
 
     def restore(self, saved: Sequence[Snapshot], at: int, end: int) -> int:
-        """Put a snapshot back over the first `at` tokens, up to `end`; the caller sets the offset.
+        """Restore a snapshot behind the first `at` tokens, up to `end`; the caller sets the offset.
 
         Returns:
-            Bytes that were put back.
+            Bytes that were restored.
         """
         pairs = zip(self.caches, saved, strict=True)
-        nbytes = sum(kind_of(cache).restore(cache, one, at, end) for cache, one in pairs)
+        nbytes = sum(kind_of(cache).restore(cache, snapshot, at, end) for cache, snapshot in pairs)
         mx.eval(self.state())
         return nbytes
 
@@ -183,7 +183,7 @@ class KV:
 
         Args:
             kept: Bytes of branches that are kept outside the caches.
-            budget: What those may take.
+            budget: Bytes that those may take.
         """
         groups: dict[Reading, list[int]] = {}
         for index, cache in enumerate(self.caches):
@@ -195,8 +195,8 @@ class KV:
 
     def _shared(self, layers: list[int]) -> tuple[int, ...]:
         """One tuple for equal lists: a long session has a reading for every step."""
-        found = tuple(layers)
-        return self._layers.setdefault(found, found)
+        indices = tuple(layers)
+        return self._layers.setdefault(indices, indices)
 
     def kinds(self) -> tuple[CacheKind, ...]:
         """The kind of each cache."""
@@ -211,11 +211,11 @@ class KV:
         return self._settings.kv_bits is not None and offset >= self._settings.quantized_kv_start
 
     @property
-    def chunked_matters(self) -> bool:
+    def chunks_matter(self) -> bool:
         """Whether the numbers depend on how the tokens were cut into chunks.
 
         mlx_lm quantizes after a chunk, so its tokens saw each other unquantized; and some kinds treat a chunk
-        otherwise than single tokens. Everywhere else chunks only change the order of sums.
+        differently from single tokens. Everywhere else chunks only change the order of sums.
         """
         matters = any(kind_of(cache).chunks_matter(cache) for cache in self.caches)
         return matters or self._settings.kv_bits is not None

@@ -1,7 +1,7 @@
-"""From one node of the tree to another at the least cost: trim or undo, put back what was kept, recompute the rest.
+"""From one node of the tree to another at the least cost: trim or undo, restore kept KV, recompute the rest.
 
-Every way leaves the same numbers. What was kept goes back bit for bit; what is recomputed goes through the model the
-way it first did.
+Every way gives the same numbers. Kept KV is restored bit for bit; recomputed tokens go through the model in the same
+chunks as the first time.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from engine.tree import TokenTree
 
 @dataclass(frozen=True, slots=True)
 class MoveCost:
-    """What a move got without a forward."""
+    """The tokens that a move got without a forward."""
 
     kept: int
     """Tokens that stayed in the cache."""
     restored: int
-    """Tokens put back from memory."""
+    """Tokens restored from memory."""
     note: str
     """Why tokens that were in the cache could not stay, if so."""
     nbytes: int = 0
-    """Of the KV that was put back."""
+    """Of the KV that was restored."""
 
 
 class Mover:
@@ -41,98 +41,98 @@ class Mover:
     def __init__(self, kv: KV, tree: TokenTree, budget: int) -> None:
         self._kv = kv
         self._tree = tree
-        self.kept = KVStore(budget)
+        self.store = KVStore(budget)
         self._bytes = 0
-        """Put back in the move under way."""
+        """Restored so far in the current move."""
 
     def record_step(self, node: int, undo: tuple[Snapshot, ...] | None) -> None:
-        """Keep what takes a node's token off again, where trimming won't."""
-        if undo is not None and self.kept.budget:
-            self.kept.keep_undo(node, UndoRecord(undo, self._kv.layout))
+        """Keep the record that removes a node's token from the cache, where trimming can't."""
+        if undo is not None and self.store.budget:
+            self.store.keep_undo(node, UndoRecord(undo, self._kv.layout))
 
     def keep_branch(self, node: int, shared: int) -> None:
-        """Keep the part of the path to `node` that a move to another branch takes out of the cache.
+        """Keep the part of the path to `node` that a move to another branch removes from the cache.
 
         Args:
             node: The node whose path the cache holds.
             shared: Tokens that both paths share.
         """
         kv, end = self._kv, self._tree[node].depth
-        if not self.kept.budget or kv.offset != end or shared >= end or kv.unkeepable() is not None:
+        if not self.store.budget or kv.offset != end or shared >= end or kv.without_snapshots() is not None:
             return
-        old = self.kept.segment(node)
+        old = self.store.segment(node)
         if old is not None and old.base <= shared and old.layout == kv.layout:
-            self.kept.touch(old)
+            self.store.touch(old)
             return
         saved = kv.snapshot(shared)
         segment = Segment(node, shared, end, kv.chunked_until, kv.layout, kv.quantized(), saved)
-        self.kept.keep_segment(segment)
+        self.store.keep_segment(segment)
 
-    def move(self, here: int, node: int, want: int) -> MoveCost:
+    def move(self, current: int, node: int, want: int) -> MoveCost:
         """Make the cache hold as much as it can of the first `want` tokens of the path to `node`.
 
         Args:
-            here: The node whose path the cache holds, or a beginning of it after a failure.
-            node: Where to go.
+            current: The node whose path the cache holds, or a beginning of it after a failure.
+            node: The node to move to.
             want: Tokens to hold: all of the path, or all but the last where its logits are wanted.
         """
         kv = self._kv
-        shared = min(self._tree[self._tree.common(here, node)].depth, want, kv.offset)
+        shared = min(self._tree[self._tree.common_ancestor(current, node)].depth, want, kv.offset)
         if not self._same_chunks(node, kv.chunked_until, shared):
             kv.clear()
             return MoveCost(0, 0, "the prompt was cut into other chunks, and they change the numbers")
         self._bytes = 0
-        why = self._shorten(here, shared)
-        at = self._extend(node, shared, want)
-        if not why and kv.chunked_matters and at < min(want, self._tree[node].start - 1):
-            why, shared = "half a prompt can't be gone on from: its cut into chunks changes the numbers", at
-        if why and at == shared:  # nothing could be put over what can't be taken off
+        why = self._shorten(current, shared)
+        held = self._extend(node, shared, want)
+        if not why and kv.chunks_matter and held < min(want, self._tree[node].start - 1):
+            shared, why = held, "half a prompt can't be gone on from: its cut into chunks changes the numbers"
+        if why and held == shared:  # nothing was restored over tokens that can't be removed
             kv.clear()
             return MoveCost(0, 0, why)
-        return MoveCost(shared, at - shared, why or self._why_missing(want - at), self._bytes)
+        return MoveCost(shared, held - shared, why or self._why_missing(want - held), self._bytes)
 
     def _why_missing(self, count: int) -> str:
         """Why tokens that were computed before are computed again."""
         if not count:
             return ""
-        if not self.kept.budget:
+        if not self.store.budget:
             return "no KV of branches is kept: the budget is 0"
-        if (cache := self._kv.unkeepable()) is not None:
+        if (cache := self._kv.without_snapshots()) is not None:
             return f"the branches of a {kind_of(cache).name} cache can't be kept"
-        return f"its KV is not kept any more: the budget is {self.kept.budget / 2**20:g} MiB"
+        return f"its KV is not kept any more: the budget is {self.store.budget / 2**20:g} MiB"
 
     def _same_chunks(self, node: int, chunked_until: int, depth: int) -> bool:
         """Whether tokens cut into chunks so far are those of the path to a node; matters for few kinds of cache."""
         wanted = self._tree[node].start - 1  # the prompt goes in chunks but for its last token
-        return not self._kv.chunked_matters or min(chunked_until, depth) == min(wanted, depth)
+        return not self._kv.chunks_matter or min(chunked_until, depth) == min(wanted, depth)
 
     # ---- back -------------------------------------------------------------------------------
 
-    def _shorten(self, here: int, depth: int) -> str:
-        """Hold `depth` tokens of the present path; where that can't be, touch nothing and say why."""
+    def _shorten(self, current: int, depth: int) -> str:
+        """Hold `depth` tokens of the current path; where that can't be, change nothing and return why."""
         kv = self._kv
         if kv.offset == depth:
             return ""
-        why = kv.trim_refusal(depth)
-        if not why:
+        refusal = kv.trim_refusal(depth)
+        if not refusal:
             kv.rewind(depth)
             return ""
-        return "" if kv.offset == self._tree[here].depth and self._undo(here, depth) else why
+        return "" if kv.offset == self._tree[current].depth and self._undo(current, depth) else refusal
 
-    def _undo(self, here: int, depth: int) -> bool:
-        """Take single tokens off until `depth`, and trim once that will do; where it can't be, touch nothing."""
-        kv, steps = self._kv, self._undo_steps(here, depth)
-        left = self._tree[here].depth - len(steps)
+    def _undo(self, current: int, depth: int) -> bool:
+        """Remove single tokens until `depth`, and trim once that is possible; where neither is, change nothing."""
+        kv, steps = self._kv, self._undo_steps(current, depth)
+        left = self._tree[current].depth - len(steps)
         if depth == 0 or (left > depth and not kv.could_trim(left, depth)):
             return False
         kv.undo(steps)
         return left == depth or not kv.rewind(depth)
 
-    def _undo_steps(self, here: int, depth: int) -> list[tuple[Snapshot, ...]]:
-        """Records for the tokens from `here` back to `depth`, as far as they go without a gap."""
+    def _undo_steps(self, current: int, depth: int) -> list[tuple[Snapshot, ...]]:
+        """Undo records for the tokens from `current` back to `depth`, up to the first that is missing."""
         steps = []
-        for each in self._tree.up(here):
-            records = self.kept.undo(each, self._kv.layout) if self._tree[each].depth > depth else None
+        for node in self._tree.ancestors(current):
+            records = self.store.undo(node, self._kv.layout) if self._tree[node].depth > depth else None
             if records is None:
                 break
             steps.append(records)
@@ -141,9 +141,9 @@ class Mover:
     # ---- forth ------------------------------------------------------------------------------
 
     def _extend(self, node: int, at: int, want: int) -> int:
-        """Put kept segments back, one after another, from `at` tokens on; returns how many tokens are held then."""
+        """Restore kept segments, one after another, from `at` tokens on; returns the tokens then held."""
         for segment in self._useful(node, at, want):
-            reach = min(self._tree[self._tree.common(segment.node, node)].depth, want)
+            reach = min(self._tree[self._tree.common_ancestor(segment.node, node)].depth, want)
             if at < reach and self._restore(segment, node, at, reach):
                 at = reach
         return at
@@ -151,13 +151,13 @@ class Mover:
     def _useful(self, node: int, at: int, want: int) -> list[Segment]:
         """Segments that end on the path to a node, in its order; then those that end beyond it or on other branches."""
         path = self._tree.nodes(node)[at:want]
-        on = [segment for each in path if (segment := self.kept.segment(each)) is not None]
+        on = [segment for ancestor in path if (segment := self.store.segment(ancestor)) is not None]
         if on and on[-1].end >= want and all(a.end >= b.base for a, b in pairwise(on)) and on[0].base <= at:
             return on
-        return [*on, *(segment for segment in self.kept.segments() if segment not in on)]
+        return [*on, *(segment for segment in self.store.segments() if segment not in on)]
 
     def _restore(self, segment: Segment, node: int, at: int, reach: int) -> bool:
-        """Put a segment back over `at` tokens, and hold `reach` then; where it doesn't fit, touch nothing."""
+        """Restore a segment behind `at` tokens, and hold `reach` then; where it doesn't fit, change nothing."""
         kv = self._kv
         fits = (
             segment.base <= at
@@ -166,20 +166,20 @@ class Mover:
         )
         if any(segment.quantized) and not kv.quantized_at(reach):
             return False  # a path that short was never quantized
-        whole = not kv.in_part()
+        whole = not kv.partial_restore()
         if not fits or (whole and not self._can_shorten(segment, reach)):
             return False
         end = segment.end if whole else reach
         self._bytes += kv.restore(segment.snapshots, at, end)
         kv.set_offset(end, chunked_until=segment.chunked_until, layout=segment.layout)
-        self.kept.touch(segment)
+        self.store.touch(segment)
         return end == reach or self._undo(segment.node, reach)
 
     def _can_shorten(self, segment: Segment, reach: int) -> bool:
-        """Whether a segment that only comes back whole can be taken off again down to `reach` tokens."""
+        """Whether a segment that can only be restored whole can then be undone down to `reach` tokens."""
         if segment.end == reach:
             return True
-        path = [each for each in self._tree.up(segment.node) if self._tree[each].depth > reach]
-        kept = [self.kept.undo(each, segment.layout) is not None for each in path]
-        left = segment.end - (kept.index(False) if False in kept else len(kept))
+        path = [node for node in self._tree.ancestors(segment.node) if self._tree[node].depth > reach]
+        undoable = [self.store.undo(node, segment.layout) is not None for node in path]
+        left = segment.end - (undoable.index(False) if False in undoable else len(undoable))
         return left == reach or (left > reach and self._kv.could_trim(left, reach))

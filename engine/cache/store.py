@@ -1,6 +1,6 @@
-"""KV that was left and is kept, within a budget: the ends of branches, and what takes single tokens off again.
+"""KV of branches that the session left, kept within a budget: ends of paths, and records that undo single tokens.
 
-The least recently used goes first. What was dropped is computed again when somebody goes there.
+The least recently used goes first. A move to a dropped branch recomputes its KV.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Segment:
     node: int
     """The last token held."""
     base: int
-    """Tokens of the path that are not part of it: a cache that holds these can take it back."""
+    """Tokens of the path before the segment: it can be restored into a cache that holds these."""
     end: int
     """Tokens of the path up to the node."""
     chunked_until: int
@@ -29,14 +29,14 @@ class Segment:
     layout: int
     """`KV.layout` when it was kept."""
     quantized: tuple[bool, ...]
-    """Which caches were quantized then: a snapshot goes back into the kind that it was taken from."""
+    """Which caches were quantized then: a snapshot can only be restored into the kind that it was taken from."""
     snapshots: tuple[Snapshot, ...]
     """One for each cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndoRecord:
-    """What takes one token off the cache again."""
+    """What removes one token from the end of the cache."""
 
     records: tuple[Snapshot, ...]
     """One for each cache."""
@@ -62,7 +62,7 @@ class KVStore:
         self._put(("segment", segment.node), segment, _nbytes(segment.snapshots))
 
     def keep_undo(self, node: int, undo: UndoRecord) -> None:
-        """Keep what takes a node's token off again."""
+        """Keep the record that undoes a node's token."""
         self._put(("undo", node), undo, _nbytes(undo.records))
 
     def segment(self, node: int) -> Segment | None:
@@ -75,7 +75,7 @@ class KVStore:
         return [entry for entry, _ in reversed(self._entries.values()) if isinstance(entry, Segment)]
 
     def undo(self, node: int, layout: int) -> tuple[Snapshot, ...] | None:
-        """What takes a node's token off a cache of that layout again, None where it isn't kept."""
+        """What removes a node's token from a cache of that layout, None where it isn't kept."""
         entry, _ = self._entries.get(("undo", node), (None, 0))
         return entry.records if isinstance(entry, UndoRecord) and entry.layout == layout else None
 

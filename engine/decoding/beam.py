@@ -1,4 +1,4 @@
-"""Beam search from the node where a session stands, in the session's own token tree.
+"""Beam search from the session's current node, in the session's own token tree.
 
 The algorithm is that of transformers 5 (`GenerationMixin._beam_search`), with the length penalty of its GNMT-like
 score. A hypothesis is the tokens after the node where the search began, its logprob the sum of theirs: the float32
@@ -17,8 +17,8 @@ log-softmax of the model's own logits, with no sampler. With W the width and E t
    logprob / t ** length_penalty above the worst of them. (For a penalty above 0 a longer one could still have got
    there: that is transformers' heuristic of `early_stopping=False`.)
 
-Greedy decoding (the most probable token, end-of-sequence barred alike) is followed beside, as a row more where it is no
-live beam, and goes on alone where the search is over before it.
+Greedy decoding (the most probable token, end-of-sequence barred alike) runs along, as one more row where it is no
+live beam, and continues alone where the search is over before it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from engine.errors import StepError
 from engine.model.batch import Rows, rows
 from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.sampling.ranking import Row, log_softmax, ranked
-from engine.session import stops as finish
+from engine.session import stops
 from engine.session.session import Session
 
 
 def search(
     session: Session, settings: BeamSettings, forwards: Rows | None = None
 ) -> Iterator[BeamOpened | BeamStep | BeamEnded]:
-    """Search, a step at a time; the session and its live cache stay as they are, but for the nodes in its tree.
+    """Search, a step at a time; the session and its live cache don't change, but for new nodes in its tree.
 
-    It can be left at any record, and gone on with while the tree is the same.
+    The caller may pause it at any record, and continue while the tree is the same.
 
     Args:
         session: Has read a prompt.
@@ -52,7 +52,7 @@ def search(
         forwards: What runs the beams; None for the model.
 
     Yields:
-        How it begins, a record for each step, and the ranking.
+        A record of the begin, one for each step, and the ranking.
 
     Raises:
         SettingsError: A setting is out of its range.
@@ -60,8 +60,8 @@ def search(
             numbers.
     """
     check_beams(settings)
-    session.make_ready()
-    run = BeamRun(session, settings, forwards or rows(session.holding()))
+    session.prepare_step()
+    run = BeamRun(session, settings, forwards or rows(session.prepared_runner()))
     yield run.opened()
     while not run.over:
         yield run.step()
@@ -70,7 +70,7 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class BeamCandidate:
-    """A live beam and a token that it could grow by."""
+    """A live beam and a token that could extend it."""
 
     place: int
     token: int
@@ -84,23 +84,23 @@ def candidates(totals: Sequence[float], logprobs: Sequence[Row], count: int) -> 
 
     Args:
         totals: Logprob of each beam, best first.
-        logprobs: Of what follows each; minus infinity is no extension.
+        logprobs: For each beam those of the next token, float32, shape (vocabulary,); minus infinity is no extension.
         count: How many to return, fewer where there are no more.
     """
-    found = [
+    extensions = [
         BeamCandidate(place, int(token), float(row[token]), total + float(row[token]))
         for place, (total, row) in enumerate(zip(totals, logprobs, strict=True))
         for token in ranked(row, min(count, row.size))
         if row[token] > -np.inf
     ]
-    return sorted(found, key=lambda each: (-each.total, each.place, each.token))[:count]
+    return sorted(extensions, key=lambda grown: (-grown.total, grown.place, grown.token))[:count]
 
 
 class BeamRun:
-    """One beam search on its way; see the module for the algorithm.
+    """One beam search; see the module for the algorithm.
 
     Args:
-        session: Stands where it begins.
+        session: It begins at the session's current node.
         settings: Checked.
         forwards: Runs the beams.
     """
@@ -131,15 +131,15 @@ class BeamRun:
         return self._steps is not None and self._greedy_ended is not None
 
     def opened(self) -> BeamOpened:
-        """How it begins."""
-        asked = self._settings
+        """The record of its begin."""
+        settings = self._settings
         return BeamOpened(
-            self._start, asked.width, asked.length_penalty, asked.early_stopping, self._limit,
+            self._start, settings.width, settings.length_penalty, settings.early_stopping, self._limit,
             self._forwards.note,
         )  # fmt: skip
 
     def step(self) -> BeamStep:
-        """Let every live beam grow by a token, and greedy decoding beside them."""
+        """Extend every live beam, and greedy decoding, by a token."""
         begun = time.perf_counter()
         self._step += 1
         live: tuple[Beam, ...] = ()
@@ -171,14 +171,14 @@ class BeamRun:
             max(2, 1 + len(eos)) * width,
         )
         last = self._step == self._limit
-        ending = [each for each in best[:width] if last or each.token in eos]
-        going = [] if last else [each for each in best if each.token not in eos][:width]
-        live = tuple(self._grow(before[each.place], each, place) for place, each in enumerate(going))
-        self._finish([self._grow(before[each.place], each, -1) for each in ending])
+        ending = [by for by in best[:width] if last or by.token in eos]
+        going = [] if last else [by for by in best if by.token not in eos][:width]
+        live = tuple(self._grow(before[by.place], by, place) for place, by in enumerate(going))
+        self._finish([self._grow(before[by.place], by, -1) for by in ending])
         self._live = list(live)
         if last or not live or self._enough():
             self._steps, self._left, self._live = self._step, live, []
-        grown = [*(beam.node for beam in live), *(each.node for each in self._finished)]
+        grown = [*(beam.node for beam in live), *(by.node for by in self._finished)]
         into = {self._tree[node].parent for node in grown}
         return live, tuple(beam for beam in before if beam.length and beam.node not in into)
 
@@ -189,9 +189,9 @@ class BeamRun:
         return self._settings.early_stopping or self._live[0].score <= self._finished[-1].score
 
     def _finish(self, ending: list[Beam]) -> None:
-        """Keep the best of the hypotheses there are and those that end now; of equals the earlier ones."""
-        found = [*self._finished, *map(self._hypothesis, ending)]
-        self._finished = sorted(found, key=lambda each: -each.score)[: self._settings.width]
+        """Keep the best of the present hypotheses and those that end now; of equals the earlier ones."""
+        hypotheses = [*self._finished, *map(self._hypothesis, ending)]
+        self._finished = sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[: self._settings.width]
 
     def _score(self, total: float, length: int) -> float:
         return float(total / length**self._settings.length_penalty)
@@ -199,7 +199,7 @@ class BeamRun:
     # ---- greedy decoding --------------------------------------------------------------------
 
     def _grow_greedy(self) -> Beam | None:
-        """Let greedy decoding take the most probable token; None where it ended before."""
+        """Extend greedy decoding by the most probable token; None where it ended before."""
         if self._greedy_ended is not None:
             return None
         row = self._logprobs[self._greedy.node]
@@ -213,10 +213,10 @@ class BeamRun:
     # ---- tokens and forwards ----------------------------------------------------------------
 
     def _grow(self, beam: Beam, by: BeamCandidate, place: int) -> Beam:
-        """A beam that is longer by a token, and its node."""
+        """The beam extended by a token, with its node in the tree."""
         session, latest = self._session, self._tree[beam.node].latest
-        node = session.looker.grow(beam.node, by.token, "beam")
-        if latest is not None:  # `forward` goes where the person was last, not where a beam went
+        node = session.node_reader.add_token(beam.node, by.token, "beam")
+        if latest is not None:  # `Session.forward` follows the person's last path, not a beam's
             self._tree[beam.node].latest = latest
         text = session.tokens.text(by.token, session.pending.get(beam.node, b""))[0]
         length = beam.length + 1
@@ -231,19 +231,19 @@ class BeamRun:
         text = (self._session.pending.get(self._start, b"") + raw).decode("utf-8", "replace")
         return Hypothesis(
             beam.node, tuple(ids), text, beam.total_logprob, beam.score, beam.length,
-            "eos" if ends else "length", finish.eos_name(self._session, beam.id) if ends else "",
+            "eos" if ends else "length", stops.eos_name(self._session, beam.id) if ends else "",
         )  # fmt: skip
 
     def _forward(self) -> int:
-        """Run the last token of all that goes on; returns how many sequences that are."""
+        """Run the last token of all continuing sequences; returns their number."""
         nodes = [beam.node for beam in self._live]
         if self._greedy_ended is None and self._greedy.node not in nodes:
             nodes.append(self._greedy.node)
         if nodes:
             parents = [self._places[self._tree[node].parent] for node in nodes]
-            found = self._run(parents, [self._tree[node].token for node in nodes])
+            rows = self._run(parents, [self._tree[node].token for node in nodes])
             self._places = {node: place for place, node in enumerate(nodes)}
-            self._logprobs = {node: self._read(row) for node, row in zip(nodes, found, strict=True)}
+            self._logprobs = {node: self._read(row) for node, row in zip(nodes, rows, strict=True)}
         return len(nodes)
 
     def _run(self, parents: Sequence[int], tokens: Sequence[int]) -> Sequence[Row]:
@@ -257,7 +257,7 @@ class BeamRun:
             raise
 
     def _read(self, row: Row) -> Row:
-        """The logprobs of a row of logits, with end-of-sequence taken out while it is barred."""
+        """The logprobs of a row of logits, without end-of-sequence while it is barred."""
         if np.isnan(row).any():
             raise StepError(
                 "The model's logits are not numbers here.", "Its weights or precision don't hold."
@@ -268,6 +268,6 @@ class BeamRun:
         return logprobs
 
     def _within_window(self, count: int, held: int) -> int:
-        """How many tokens there may be: the context window ends them, where it is not passed already."""
+        """The limit of tokens: `count`, or what the context window leaves, unless it is exceeded already."""
         window = self._session.facts.context_window
         return min(count, window - held) if window is not None and held < window else count

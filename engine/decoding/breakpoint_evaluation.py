@@ -1,7 +1,7 @@
 """Whether a run stops: its breakpoints, evaluated after each of its steps.
 
-What is asked of the distribution is read off the row that the step brought, only where a condition wants it. Text is
-looked at as it comes: a step costs the end of the text, not all of it.
+Figures of the distribution are computed from the step's logits, only where a condition needs them. Text is searched
+as it grows: a step costs the end of the text, not all of it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from engine.session.readings import entropy_bits
 from engine.session.session import Session
 
 PATIENCE_MS = 50
-"""A regular expression that takes longer over one step stops the run: some would take for ever."""
+"""A regular expression that takes longer over one step stops the run: some would never end."""
 
 
 class BreakpointEvaluator:
     """Evaluates sets of breakpoints over one run.
 
     Args:
-        session: Stands where the run begins.
+        session: The run begins at its current node.
         sets: Any of them stops the run.
 
     Raises:
@@ -39,94 +39,94 @@ class BreakpointEvaluator:
     def __init__(self, session: Session, sets: Iterable[Breakpoints] = ()) -> None:
         self._session = session
         self._sets = [check_breakpoints(points) for points in sets if points.active]
-        self._newest = Newest(session) if any(points.text or points.regex for points in self._sets) else None
+        self._tail = TextTail(session) if any(points.text or points.regex for points in self._sets) else None
         self._patterns = {points.regex: _compiled(points.regex) for points in self._sets if points.regex}
-        self._came: dict[str, str] = {}
-        """What of texts and patterns came true in this run, as sentences."""
-        self.taken = 0
+        self._matched: dict[str, str] = {}
+        """Texts and patterns that matched in this run, each with its sentence."""
+        self.steps_taken = 0
         """Steps of the run so far."""
         self._node = session.node
-        self.held: tuple[str, ...] = ()
-        """The conditions that held after the last step, as sentences with their figures; empty where it goes on."""
+        self.hits: tuple[str, ...] = ()
+        """Conditions that held after the last step, as sentences with their figures; empty where the run continues."""
 
-    def stands_in(self, session: Session) -> bool:
-        """Whether a session stands where these were evaluated last, so that its run goes on from there."""
+    def is_at(self, session: Session) -> bool:
+        """Whether the last evaluation was at the session's current node, so that its run continues from there."""
         return session is self._session and session.node == self._node
 
-    def after(self, look: NodeLogits) -> bool:
-        """Take in one step.
+    def evaluate(self, logits: NodeLogits) -> bool:
+        """Evaluate all conditions after one step.
 
         Args:
-            look: What the step brought.
+            logits: Those after the step's node.
 
         Returns:
             Whether the run stops there.
         """
         if not self._sets:
             return False
-        self._node, self.taken = look.node, self.taken + 1
-        if self._newest is not None:
-            self._newest.add(self._session.tree[look.node].token)
-        found: list[str] = []
+        self._node, self.steps_taken = logits.node, self.steps_taken + 1
+        if self._tail is not None:
+            self._tail.add(self._session.tree[logits.node].token)
+        sentences: list[str] = []
         for points in self._sets:
-            found += self._held(points, look)
-        self.held = tuple(dict.fromkeys(found))
-        return bool(found)
+            sentences += self._hits(points, logits)
+        self.hits = tuple(dict.fromkeys(sentences))
+        return bool(sentences)
 
-    def _held(self, points: Breakpoints, look: NodeLogits) -> list[str]:
-        """Sentences of the conditions that hold; none where all must and one doesn't."""
-        told = [_EVALUATED[each.name](self, getattr(points, each.name), look) for each in points.active]
-        return [] if points.all_of and not all(told) else [each for each in told if each]
+    def _hits(self, points: Breakpoints, logits: NodeLogits) -> list[str]:
+        """Sentences of the conditions that hold; none where all must hold and one doesn't."""
+        held = [_EVALUATED[each.name](self, getattr(points, each.name), logits) for each in points.active]
+        return [] if points.all_of and not all(held) else [sentence for sentence in held if sentence]
 
-    # ---- the token to come ------------------------------------------------------------------
+    # ---- the next token ---------------------------------------------------------------------
 
-    def _entropy(self, limit: float, look: NodeLogits) -> str:
-        bits = entropy_bits(look.logprobs)
-        return f"entropy {_beside(bits, limit)} bits is above {limit:g}" if bits > limit else ""
+    def _entropy(self, limit: float, logits: NodeLogits) -> str:
+        bits = entropy_bits(logits.logprobs)
+        return f"entropy {_against(bits, limit)} bits is above {limit:g}" if bits > limit else ""
 
-    def _prob(self, limit: float, look: NodeLogits) -> str:
-        prob = math.exp(float(look.logprobs[look.sampled.picked]))
-        return f"probability {_share_beside(prob, limit)} is below {percent(limit)}" if prob < limit else ""
+    def _prob(self, limit: float, logits: NodeLogits) -> str:
+        prob = math.exp(float(logits.logprobs[logits.sampled.picked]))
+        return f"probability {_share_against(prob, limit)} is below {percent(limit)}" if prob < limit else ""
 
-    def _rank(self, limit: int, look: NodeLogits) -> str:
-        rank = rank_of(look.logprobs, look.sampled.picked)
+    def _rank(self, limit: int, logits: NodeLogits) -> str:
+        rank = rank_of(logits.logprobs, logits.sampled.picked)
         return f"rank {rank:,} is above {limit:,}" if rank > limit else ""
 
-    def _margin(self, limit: float, look: NodeLogits) -> str:
-        lead = margin(look.logprobs)
+    def _margin(self, limit: float, logits: NodeLogits) -> str:
+        lead = margin(logits.logprobs)
         if lead >= limit:
             return ""
-        return f"margin {_share_beside(lead, limit)} between first and second is below {percent(limit)}"
+        return f"margin {_share_against(lead, limit)} between first and second is below {percent(limit)}"
 
-    def _eos(self, _: bool, look: NodeLogits) -> str:
-        tokens, picked = self._session.tokens, look.sampled.picked
+    def _eos(self, _: bool, logits: NodeLogits) -> str:
+        tokens, picked = self._session.tokens, logits.sampled.picked
         return f"end of sequence comes next: {tokens.text(picked)[0]}" if picked in tokens.eos_ids else ""
 
     # ---- the run so far ---------------------------------------------------------------------
 
     def _tokens(self, limit: int, _: NodeLogits) -> str:
-        if self.taken < limit:
+        if self.steps_taken < limit:
             return ""
-        return "1 token was taken" if self.taken == 1 else f"{self.taken:,} tokens were taken"
+        return "1 token was taken" if self.steps_taken == 1 else f"{self.steps_taken:,} tokens were taken"
 
     def _text(self, wanted: str, _: NodeLogits) -> str:
-        assert self._newest is not None
-        if wanted not in self._came and self._newest.contains(wanted):
-            self._came[wanted] = f"the text came to contain “{wanted}”"
-        return self._came.get(wanted, "")
+        assert self._tail is not None
+        if wanted not in self._matched and self._tail.contains(wanted):
+            self._matched[wanted] = f"the text came to contain “{wanted}”"
+        return self._matched.get(wanted, "")
 
     def _regex(self, pattern: str, _: NodeLogits) -> str:
-        assert self._newest is not None
+        assert self._tail is not None
         key = f"/{pattern}/"
-        if key in self._came:
-            return self._came[key]
+        if key in self._matched:
+            return self._matched[key]
         try:
-            match = self._newest.match(self._patterns[pattern])
+            match = self._tail.match(self._patterns[pattern])
         except TimeoutError:
             return f"/{pattern}/ took more than {PATIENCE_MS} ms at this text: make it simpler"
         if match:
-            self._came[key] = f"the text came to match /{pattern}/ with “{match}”"
-        return self._came.get(key, "")
+            self._matched[key] = f"the text came to match /{pattern}/ with “{match}”"
+        return self._matched.get(key, "")
 
 
 _EVALUATED: dict[str, Callable[[BreakpointEvaluator, Any, NodeLogits], str]] = {
@@ -139,14 +139,14 @@ _EVALUATED: dict[str, Callable[[BreakpointEvaluator, Any, NodeLogits], str]] = {
     "text": BreakpointEvaluator._text,
     "regex": BreakpointEvaluator._regex,
 }
-"""By the condition's name: a sentence where it holds, else nothing."""
+"""By the condition's name: what returns a sentence where it holds, else an empty text."""
 
 
-class Newest:
+class TextTail:
     """The end of a completion's text, and what the newest token added to it.
 
     Args:
-        session: Stands at a token of the path.
+        session: Its current node is a token of the path.
     """
 
     def __init__(self, session: Session) -> None:
@@ -154,14 +154,14 @@ class Newest:
         length = at.depth - at.start
         self._raw = session.tokens.raw
         self._cut = length > REACH
-        """Whether the completion began before what is held."""
+        """Whether the completion began before `_text`."""
         before = b"".join(map(self._raw, session.tree.tail(session.node, min(length, REACH))))
         self._text, self._pending = decode(b"", before)
         self._seen = len(self._text)
         """Characters before those of the newest token."""
 
     def add(self, token: int) -> None:
-        """Take in the next token; what it leaves unfinished counts when it is finished."""
+        """Append the next token; an unfinished character counts when it is finished."""
         text, self._pending = decode(self._pending, self._raw(token))
         if len(self._text) > 2 * REACH:
             self._text, self._cut = self._text[-REACH:], True
@@ -173,7 +173,7 @@ class Newest:
         return self._text.find(wanted, max(0, self._seen - len(wanted) + 1)) >= 0
 
     def match(self, pattern: Any) -> str:
-        """The first match that takes in something of the newest token; empty where there is none.
+        """The first match that includes a part of the newest token; empty where there is none.
 
         Args:
             pattern: Compiled by `regex`.
@@ -184,7 +184,7 @@ class Newest:
         return next(self._matches(pattern), "")
 
     def _matches(self, pattern: Any) -> Iterator[str]:
-        # The very beginning is the completion's where nothing was cut: `^` holds there and nowhere else.
+        # Where nothing was cut the text begins with the completion: `^` holds there and nowhere else.
         begin = max(int(self._cut), self._seen - REACH)
         for match in pattern.finditer(self._text, begin, overlapped=True, timeout=PATIENCE_MS / 1000):
             if match.end() > max(self._seen, match.start()):
@@ -192,9 +192,9 @@ class Newest:
 
 
 def margin(logprobs: Row) -> float:
-    """How much more probable the first token is than the second, 0 to 1."""
+    """The probability of the first token less that of the second, from logprobs (vocabulary,); 0 to 1."""
     best = int(logprobs.argmax())
-    # looking twice is thirty times faster than sorting out the two
+    # searching twice is thirty times faster than sorting
     second = max(part.max(initial=-np.inf) for part in (logprobs[:best], logprobs[best + 1 :]))
     return math.exp(float(logprobs[best])) - math.exp(float(second))
 
@@ -208,13 +208,13 @@ def _compiled(pattern: str) -> Any:
         ) from None
 
 
-def _beside(value: float, limit: float) -> str:
-    """A figure with as many decimals as it takes to tell it from a limit, two at least."""
+def _against(value: float, limit: float) -> str:
+    """A figure with as many decimals as distinguish it from a limit, two at least."""
     return next((text for n in range(2, 8) if float(text := f"{value:.{n}f}") != limit), f"{value:.8g}")
 
 
-def _share_beside(share: float, limit: float) -> str:
-    """A share of 1 as a percentage that can be told from a limit."""
+def _share_against(share: float, limit: float) -> str:
+    """A share of 1 as a percentage that can be distinguished from a limit."""
     figures = (f"{share * 100:.{n}g}" for n in range(3, 10))
     other = float(f"{limit * 100:.12g}")
     return next((text for text in figures if float(text) != other), f"{share * 100:.9g}") + " %"

@@ -1,4 +1,4 @@
-"""The commands that decode without being asked for each token: runs, beam searches, looks ahead."""
+"""The commands that decode several tokens: runs, beam searches, look-aheads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.commands import Command
 from engine.decoding.beam import search
 from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.decoding.lookahead import look_ahead
-from engine.decoding.run import steps
+from engine.decoding.run import run_steps
 from engine.desk import Call, Desk, Handler
 from engine.errors import Cancelled, StepError
 from engine.records import Record
@@ -18,18 +18,18 @@ from engine.session.stops import window_full
 
 
 class DecodingCommands:
-    """Carries out runs and searches.
+    """Handlers of runs and searches.
 
     Args:
-        desk: The session and the way out for records.
+        desk: The session, and where records are emitted.
     """
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._beams: Iterator[Record] | None = None
-        """A beam search that isn't over: its caches are kept until the next prompt, model or search."""
+        """A paused beam search: its caches are kept until the next prompt, model or search."""
         self._breakpoints: BreakpointEvaluator | None = None
-        """Those of the last run, with what they counted."""
+        """Those of the last run, with their counts."""
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
@@ -41,7 +41,7 @@ class DecodingCommands:
         }
 
     def forget(self, model: bool) -> None:
-        """The nodes of a waiting search and of counted breakpoints are of the tree that ends."""
+        """Drop the paused search and the breakpoints: their nodes belong to the tree that ends."""
         self._beams = self._breakpoints = None
 
     # ---- runs -------------------------------------------------------------------------------
@@ -53,18 +53,18 @@ class DecodingCommands:
             return
         evaluator = self._breakpoints = self._evaluator(command)
         ended = False
-        for step in steps(session, command.pace, call.cancel, call.stopped, evaluator):
-            ended = self._desk.hand_out(step)
+        for step in run_steps(session, command.pace, call.cancel, call.stopped, evaluator):
+            ended = self._desk.emit_step(step)
             self._desk.answer_asides()
-        if evaluator.held:
-            self._desk.emit(records.BreakpointHit(session.node, evaluator.held))
+        if evaluator.hits:
+            self._desk.emit(records.BreakpointHit(session.node, evaluator.hits))
         elif not ended:
             raise Cancelled
 
     def _evaluator(self, command: commands.Run) -> BreakpointEvaluator:
-        """What evaluates a run's breakpoints: that of the run before where it goes on."""
+        """The evaluator of a run's breakpoints: that of the run before where the command continues it."""
         session = self._desk.session
-        if command.goes_on and self._breakpoints is not None and self._breakpoints.stands_in(session):
+        if command.goes_on and self._breakpoints is not None and self._breakpoints.is_at(session):
             return self._breakpoints
         sets = (command.until or Breakpoints(), UNSURE if command.over_sure else Breakpoints())
         return BreakpointEvaluator(session, sets)
@@ -79,7 +79,7 @@ class DecodingCommands:
         self._advance(command.steps, call)
 
     def _advance(self, steps: int | None, call: Call) -> None:
-        """Go on with the beam search that waits; whatever fails in it ends it."""
+        """Continue the paused beam search; a failure in it ends it."""
         waiting, self._beams = self._beams, None
         if waiting is None:
             raise StepError("There is no beam search to go on with.", "Start one.")
@@ -95,7 +95,7 @@ class DecodingCommands:
                     raise Cancelled
                 return
 
-    # ---- looks ahead ------------------------------------------------------------------------
+    # ---- look-aheads ------------------------------------------------------------------------
 
     def _look_ahead(self, command: commands.LookAhead, call: Call) -> None:
         session = self._desk.session

@@ -1,12 +1,12 @@
-"""Look-ahead: what greedy decoding would bring after each of some candidates, in one batched run.
+"""Look-ahead: what greedy decoding would generate after each of some candidates, in one batched run.
 
-After each candidate come the tokens that have the largest of the model's own logits, of equals the lowest id: no
+After each candidate follow the tokens that have the largest of the model's own logits, of equals the lowest id: no
 sampler, no penalty, and end-of-sequence is never barred. The path that they share is not run again: its cache is copied
-for each candidate (`engine.model.batch`). Nothing is added to the tree, and the session stays as it is.
+for each candidate (`engine.model.batch`). Nothing is added to the tree, and the session doesn't change.
 
-A row of a batch may be rounded otherwise than a row alone. Where the two largest logits are nearer to each other than
-that, the token can be another than the one that stepping there takes: as far as the model's dtype tells, both are the
-most probable one. On the CPU backend no row was seen to differ.
+A row of a batch may be rounded differently from a row alone. Where the two largest logits are nearer to each other than
+that, the token can differ from the one that stepping there takes: within the precision of the model's dtype, both are
+the most probable one. On the CPU backend no row was seen to differ.
 """
 
 from __future__ import annotations
@@ -29,56 +29,56 @@ from engine.session.session import Session
 def look_ahead(
     session: Session, node: int, ids: Sequence[int], tokens: int = 8, stopped: Stopped = never
 ) -> Iterator[LookedAhead]:
-    """Follow greedy decoding after some candidates; the session stays as it is.
+    """Follow greedy decoding after some candidates; the session doesn't change.
 
     Args:
         session: Has read a prompt.
-        node: The candidates stand after it.
+        node: The node before the candidates.
         ids: The candidates.
-        tokens: How many to bring after each, at least 1; fewer where the context window ends before.
-        stopped: Asked before each forward.
+        tokens: How many to generate after each, at least 1; fewer where the context window ends before.
+        stopped: Polled before each forward.
 
     Yields:
-        How far it has come, after each token.
+        All lines so far, after each token.
 
     Raises:
         StepError: There is no such node, no candidate, no room in the context, too little memory, or the model's
             logits are not numbers.
         PromptError: The model has no embedding for one of the candidates.
-        Cancelled: `stopped` said so.
+        Cancelled: `stopped` returned True.
     """
     begun = time.perf_counter()
     if not ids or tokens < 1:
         raise StepError("There is nothing to look ahead to.", "Ask for a candidate, and for a token or more.")
     session.tokens.check(list(ids))
-    look = _begin(session, node, ids, tokens, stopped)
-    while not look.over:
+    run = _start(session, node, ids, tokens, stopped)
+    while not run.over:
         if stopped():
             raise Cancelled
-        look.step()
-        yield look.record(begun)
-    if not look.steps:  # every candidate is an end-of-sequence token, or the window ends with it
-        yield look.record(begun)
+        run.step()
+        yield run.record(begun)
+    if not run.steps:  # every candidate is an end-of-sequence token, or the window ends with it
+        yield run.record(begun)
 
 
-def _begin(session: Session, node: int, ids: Sequence[int], tokens: int, stopped: Stopped) -> LookAheadRun:
-    there = run_at(session, node, stopped)
+def _start(session: Session, node: int, ids: Sequence[int], tokens: int, stopped: Stopped) -> LookAheadRun:
+    detached = run_at(session, node, stopped)
     count, ends = _within_window(session, node, tokens)
-    forwards = rows(there.runner)
-    notes = (_again(there), forwards.note, ends)
-    logprobs, pending = _read(there.row), session.pending.get(node, b"")
-    lines = [GreedyLine(session.tokens, each, float(logprobs[each]), pending) for each in ids]
+    forwards = rows(detached.runner)
+    notes = (_recomputed_note(detached), forwards.note, ends)
+    logprobs, pending = _read(detached.row), session.pending.get(node, b"")
+    lines = [GreedyLine(session.tokens, token, float(logprobs[token]), pending) for token in ids]
     return LookAheadRun(node, lines, forwards, count, " ".join(filter(None, notes)))
 
 
 class LookAheadRun:
-    """One look ahead on its way.
+    """One look-ahead.
 
     Args:
-        node: Where it begins.
+        node: The node before the candidates.
         lines: The candidates.
         forwards: Runs them.
-        tokens: To bring after each.
+        tokens: Tokens to generate after each.
         note: For the records.
     """
 
@@ -86,7 +86,7 @@ class LookAheadRun:
         self._node, self._lines, self._forwards = node, lines, forwards
         self._tokens, self._note = tokens, note
         self.steps = 0
-        """Tokens that were brought so far, where a line hasn't ended before."""
+        """Tokens generated so far in every line that hasn't ended."""
 
     @property
     def over(self) -> bool:
@@ -94,7 +94,7 @@ class LookAheadRun:
         return self.steps == self._tokens or all(line.ended for line in self._lines)
 
     def step(self) -> None:
-        """Let every line that goes on grow by a token; those that ended leave the batch."""
+        """Extend every line that hasn't ended by a token; those that end leave the batch."""
         live = [line for line in self._lines if not line.ended]
         for place, (line, row) in enumerate(zip(live, self._forward(live), strict=True)):
             line.place = place
@@ -102,7 +102,7 @@ class LookAheadRun:
         self.steps += 1
 
     def record(self, begun: float) -> LookedAhead:
-        """How far it has come."""
+        """All lines so far."""
         lines = tuple(line.record() for line in self._lines)
         ms = (time.perf_counter() - begun) * 1000
         return LookedAhead(self._node, lines, self._tokens, self.over, ms, self._note)
@@ -120,10 +120,10 @@ class LookAheadRun:
 
 
 class GreedyLine:
-    """A candidate and what came after it so far.
+    """A candidate and the tokens generated after it so far.
 
     Args:
-        tokens: Their bytes.
+        tokens: The model's tokenizer.
         id: The candidate.
         logprob: Its own.
         pending: Bytes of an unfinished character before it.
@@ -135,16 +135,16 @@ class GreedyLine:
         self._text = ""
         self._pending = tokens.text(id, pending)[1]
         self.place = 0
-        """Of its row in the last forward."""
+        """Index of its row in the last forward."""
 
     @property
     def latest(self) -> int:
-        """The token that goes through the model next."""
+        """The token that the model runs next."""
         return self._ids[-1] if self._ids else self._id
 
     @property
     def ended(self) -> bool:
-        """Whether it came to an end-of-sequence token."""
+        """Whether it reached an end-of-sequence token."""
         return self.latest in self._tokens.eos_ids
 
     def grow(self, row: Row) -> None:
@@ -168,18 +168,18 @@ def _read(row: Row) -> Row:
     return log_softmax(row)
 
 
-def _again(there: DetachedPath) -> str:
-    """That a part of the path was computed again, if so."""
-    if not there.recomputed:
+def _recomputed_note(detached: DetachedPath) -> str:
+    """The note that a part of the path was recomputed, empty where none was."""
+    if not detached.recomputed:
         return ""
-    tokens = "1 token" if there.recomputed == 1 else f"{there.recomputed:,} tokens"
-    return f"{tokens} of the path went through the model again{f' ({there.why})' if there.why else ''}."
+    tokens = "1 token" if detached.recomputed == 1 else f"{detached.recomputed:,} tokens"
+    return f"{tokens} of the path went through the model again{f' ({detached.why})' if detached.why else ''}."
 
 
 def _within_window(session: Session, node: int, tokens: int) -> tuple[int, str]:
-    """How many tokens there can be after a candidate, and why they are fewer than asked for, if so.
+    """The limit of tokens after a candidate, and why it is less than `tokens`, if so.
 
-    The context window ends them, unless the text is beyond it already where the model can be.
+    The context window sets it, unless the text has passed a window that the model can pass.
     """
     window, held = session.facts.context_window, session.tree[node].depth
     if window is None or (held >= window and not session.facts.hard_window):

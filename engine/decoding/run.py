@@ -1,8 +1,8 @@
-"""Steps without end: at a pace, or back to back with the forward of one beside the inspection of the one before.
+"""Runs: steps at a pace, or back to back with the forward of one overlapping the inspection of the one before.
 
 Back to back, the graph of the next forward is built while this one is evaluated, before its token is known: the
-token's place in it is an array that is written once the token is. No token is guessed and the records are those of
-single steps; nothing is thrown away but one graph that was never evaluated, when the run is broken off.
+token's slot in it is an array that is written once the token is known. No token is guessed and the records are those
+of single steps; a run that ends early discards only one graph that was never evaluated.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from engine.session.stops import stop_reached
 from engine.stalls import StallTimes, stall_times
 
 
-def steps(
+def run_steps(
     session: Session, pace: float | None, cancel: Event, stopped: Stopped, breaking: BreakpointEvaluator
 ) -> Iterator[Step]:
-    """The steps of a run: at a pace where there is one, else back to back; none where a breakpoint holds already."""
-    if breaking.held:
+    """The steps of a run: at `pace` if given, else back to back; none where a breakpoint holds already."""
+    if breaking.hits:
         return iter(())
     return paced(session, pace, cancel, stopped, breaking) if pace else run(session, stopped, breaking)
 
@@ -37,19 +37,19 @@ def paced(
     stopped: Stopped,
     breaking: BreakpointEvaluator | None = None,
 ) -> Iterator[Step]:
-    """Single steps, at most `pace` a second, until a stop or a breakpoint is reached or `stopped` says so.
+    """Single steps, at most `pace` a second, until a stop or a breakpoint is reached or `stopped` returns True.
 
     Args:
-        session: Where the steps are taken.
+        session: It takes the steps.
         pace: Steps a second.
-        cancel: Cuts a wait short.
-        stopped: Asked before each step.
-        breaking: Where to stop besides.
+        cancel: Ends a wait early.
+        stopped: Polled before each step.
+        breaking: Breakpoints to stop at, too.
     """
     due, breaking = time.perf_counter(), breaking or BreakpointEvaluator(session)
     while not stopped():
         step = session.step()
-        broken = breaking.after(session.here.look)
+        broken = breaking.evaluate(session.position.node_logits)
         yield step
         if broken or stop_reached(session, step.node) is not None:
             return
@@ -58,27 +58,27 @@ def paced(
 
 
 def run(session: Session, stopped: Stopped, breaking: BreakpointEvaluator | None = None) -> Iterator[Step]:
-    """Steps back to back, until a stop or a breakpoint is reached or `stopped` says so.
+    """Steps back to back, until a stop or a breakpoint is reached or `stopped` returns True.
 
     Args:
-        session: Stands at a step's node when it is yielded; its cache may be one token ahead until the end.
-        stopped: Asked once a step; the step under way is still taken.
-        breaking: Where to stop besides.
+        session: Its current node is that of the yielded step; its cache may be one token ahead until the end.
+        stopped: Polled once a step; the step under way is still taken.
+        breaking: Breakpoints to stop at, too.
     """
     breaking = breaking or BreakpointEvaluator(session)
     while not stopped():
-        if session.overlaps:
+        if session.can_pipeline:
             yield from _back_to_back(session, stopped, breaking)
         else:
             step = session.step()
-            breaking.after(session.here.look)
+            breaking.evaluate(session.position.node_logits)
             yield step
-        if breaking.held or stop_reached(session, session.node) is not None:
+        if breaking.hits or stop_reached(session, session.node) is not None:
             return
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
+class _PendingStep:
     """A token whose forward is under way."""
 
     node: int
@@ -87,44 +87,44 @@ class _Flight:
     memory: Memory
     launched: float
     others: StallTimes
-    """What collecting and drawing had taken until then."""
+    """What garbage collection and drawing had taken until then."""
 
 
 def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvaluator) -> Iterator[Step]:
-    """Steps for as long as the caches could take a token that nobody wanted off again."""
-    session.make_ready()
-    ahead = PipelinedForward(session.runner)
-    before = session.here
+    """Steps for as long as the caches can undo a token that turns out to be unwanted."""
+    session.prepare_step()
+    pipeline = PipelinedForward(session.runner)
+    before, reader = session.position, session.node_reader
     try:
-        ahead.prepare()
-        flight: _Flight | None = _launch(session, ahead, before.look)
-        while flight is not None:
-            more = not stopped() and stop_reached(session, flight.node) is None and session.overlaps
+        pipeline.prepare()
+        step: _PendingStep | None = _launch(session, pipeline, before.node_logits)
+        while step is not None:
+            more = not stopped() and stop_reached(session, step.node) is None and session.can_pipeline
             if more:
-                ahead.prepare()
-            row = ahead.collect()
-            forward_ms = (time.perf_counter() - flight.launched) * 1000
-            look = session.looker.look(flight.node, row, session.settings)
-            total_ms = (time.perf_counter() - flight.launched) * 1000
-            others = stall_times().since(flight.others)
-            broken = breaking.after(look)  # before the launch: a token that isn't wanted is never grown
-            following = _launch(session, ahead, look) if more and not broken else None
+                pipeline.prepare()
+            row = pipeline.collect()
+            forward_ms = (time.perf_counter() - step.launched) * 1000
+            node_logits = reader.sample(step.node, row, session.settings)
+            total_ms = (time.perf_counter() - step.launched) * 1000
+            stalls = stall_times().since(step.others)
+            hit = breaking.evaluate(node_logits)  # before the launch: no unwanted token enters the tree
+            following = _launch(session, pipeline, node_logits) if more and not hit else None
             begun = time.perf_counter()
-            here = session.looker.show(look, session.settings.candidates)
-            session.stand(here)
+            position = reader.position(node_logits, session.settings.candidates)
+            session.set_position(position)
             inspect_ms = (time.perf_counter() - begun) * 1000
-            ms = StepTimes(total_ms, forward_ms, look.sample_ms, inspect_ms, True, *others)
-            yield session.looker.tell(before, here, flight.origin, flight.kv, ms, flight.memory)
-            before, flight = here, following
+            ms = StepTimes(total_ms, forward_ms, node_logits.sample_ms, inspect_ms, True, *stalls)
+            yield reader.step_record(before, position, step.origin, step.kv, ms, step.memory)
+            before, step = position, following
     finally:
-        ahead.drop(session.tree[session.node].depth)
+        pipeline.drop(session.tree[session.node].depth)
 
 
-def _launch(session: Session, ahead: PipelinedForward, look: NodeLogits) -> _Flight:
-    """Begin the forward of the token that was picked after a node."""
-    others = stall_times()
+def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogits) -> _PendingStep:
+    """Begin the forward of the token that the sampler picked after a node."""
+    stalls = stall_times()
     launched = time.perf_counter()  # before: on the CPU backend the call itself waits for most of the forward
-    ahead.launch(look.sampled.picked)
-    origin: Origin = "greedy" if look.sampled.draw is None else "sampled"
-    node = session.looker.grow(look.node, look.sampled.picked, origin)
-    return _Flight(node, origin, session.reading(), memory(), launched, others)
+    pipeline.launch(node_logits.sampled.picked)
+    origin: Origin = "greedy" if node_logits.sampled.draw is None else "sampled"
+    node = session.node_reader.add_token(node_logits.node, node_logits.sampled.picked, origin)
+    return _PendingStep(node, origin, session.kv_reading(), memory(), launched, stalls)

@@ -1,4 +1,4 @@
-"""Why a token was chosen, and what would have been: from kept logits, with the same draw and no forward."""
+"""Why a token was chosen, and which one other settings would choose: from kept logits, same draw, no forward."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from engine.tree import ROOT
 
 
 def explain(session: Session, node: int, settings: Settings | None = None) -> Explained:
-    """Tell the sampler's work after a node, stage by stage.
+    """Explain the sampler's result after a node, stage by stage.
 
     Args:
-        session: Whose tree and kept logits are used; it does not move.
-        node: The node whose distribution is told.
-        settings: To try, with the draw of that place; None for those that were used there.
+        session: Provides tree and kept logits; not changed.
+        node: The node whose distribution is explained.
+        settings: To try, with the same draw; None for those that were used there.
 
     Raises:
         StepError: There is no such node, or its logits were dropped to hold the memory bound.
     """
     row = kept_row(session, node)
-    used = session.used.get(node, session.settings)
+    used = session.settings_at.get(node, session.settings)
     settings = settings or used
-    turn = turn_of(session, node)
-    seen: list[tuple[Stage, Row]] = []
-    look = session.looker.look(
-        node, row, settings, lambda stage, passage: seen.append((stage, passage.row)), turn
+    reroll = draw_reroll(session, node)
+    stage_rows: list[tuple[Stage, Row]] = []
+    node_logits = session.node_reader.sample(
+        node, row, settings, lambda stage, run: stage_rows.append((stage, run.row)), reroll
     )
-    here = session.looker.show(look, settings.candidates)
-    ids = np.array([candidate.id for candidate in here.next.candidates])
-    context = session.looker.context(node, settings, turn)
+    position = session.node_reader.position(node_logits, settings.candidates)
+    ids = np.array([candidate.id for candidate in position.next.candidates])
+    context = session.node_reader.context(node, settings, reroll)
     return Explained(
         node=node,
         logits=tuple(row[ids].tolist()),
         columns=tuple(
             _column(stage, left, reading, ids)
-            for (stage, left), reading in zip(seen, here.next.stages, strict=False)
+            for (stage, left), reading in zip(stage_rows, position.next.stages, strict=False)
         ),
-        earlier=_earlier(here.next.candidates, context.path, session.tree[node].depth),
-        next=here.next,
+        earlier=_earlier(position.next.candidates, context.path, session.tree[node].depth),
+        next=position.next,
         used=settings == used,
     )
 
 
-def turn_of(session: Session, node: int) -> int:
-    """The re-roll count of the draw in question: of the token that stands there, or at the tip of the one to come."""
+def draw_reroll(session: Session, node: int) -> int:
+    """The re-roll count of the draw after a node: of the token taken there, or at the current node of the next one."""
     at = session.tree[node]
-    return at.reroll if node == session.node or at.latest is None else session.tree[at.latest].drawn
+    return at.reroll if node == session.node or at.latest is None else session.tree[at.latest].drawn_reroll
 
 
 def kept_row(session: Session, node: int) -> Row:
-    """The kept logits after a node; where the session stands there are always some.
+    """The kept logits after a node, float32, shape (vocabulary,); the current node always has some.
 
     Raises:
         StepError: There is no such node, it is the root, or its logits aren't kept: dropped to hold the memory bound,
@@ -71,8 +71,8 @@ def kept_row(session: Session, node: int) -> Row:
         raise StepError(
             "Nothing is expected of the first token: there is no text before it.", "Go to a later one."
         )
-    row = session.logits if node == session.node else session.kept.get(node)
-    if row is None and node not in session.used:
+    row = session.logits if node == session.node else session.kept_logits.get(node)
+    if row is None and node not in session.settings_at:
         raise StepError("The logits here were not kept.", f"{COMPUTE_AGAIN}.")
     if row is None:
         raise StepError(
@@ -83,9 +83,9 @@ def kept_row(session: Session, node: int) -> Row:
 
 
 def _column(stage: Stage, row: Row, reading: StageReading, ids: npt.NDArray[np.intp]) -> StageColumn:
-    """How a stage left some tokens: their logits, or their share of what is left."""
+    """The values of some tokens after a stage: their logits, or their share of what is left."""
     left = row[ids].astype(np.float64)
-    if not stage.shapes:
+    if not stage.changes_logits:
         top = row.max()
         left = np.exp(left - float(top)) / float(np.exp(row - top).sum(dtype=np.float64))
     values = tuple(
@@ -93,14 +93,14 @@ def _column(stage: Stage, row: Row, reading: StageReading, ids: npt.NDArray[np.i
         for value, gone in zip(left.tolist(), np.isneginf(row[ids]).tolist(), strict=True)
     )
     return StageColumn(
-        reading.name, reading.kept, reading.removed_mass, "logit" if stage.shapes else "prob", values
+        reading.name, reading.kept, reading.removed_mass, "logit" if stage.changes_logits else "prob", values
     )
 
 
 def _earlier(
     candidates: tuple[Candidate, ...], path: tuple[int, ...], depth: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Positions at which each candidate stood in the last tokens of the path."""
+    """Positions of each candidate among the last tokens of the path."""
     first = depth - len(path)
     return tuple(
         tuple(first + place for place, token in enumerate(path) if token == candidate.id)
@@ -109,32 +109,32 @@ def _earlier(
 
 
 def what_if(session: Session, settings: Settings, tip: int, stopped: Stopped = never) -> WhatIfAnswered:
-    """What the same draws would have picked under other settings, at each step of a path as it stands.
+    """What the same draws would have picked under other settings, at each step of a path, with the path unchanged.
 
     Args:
-        session: Whose tree and kept logits are used; it does not move.
+        session: Provides tree and kept logits; not changed.
         settings: To try.
         tip: The last node of the path.
-        stopped: Asked before each step.
+        stopped: Polled before each step.
 
     Raises:
         StepError: There is no such node.
-        Cancelled: `stopped` said so.
+        Cancelled: `stopped` returned True.
     """
     if tip not in session.tree:
         raise StepError(f"There is no token number {tip}.", "Begin with a prompt.")
     begun = time.perf_counter()
-    found: list[WhatIfStep] = []
+    answers: list[WhatIfStep] = []
     dropped: list[int] = []
     for node in session.tree.nodes(tip)[session.tree[tip].start :]:
         if stopped():
             raise Cancelled
         at = session.tree[node]
-        row = session.kept.get(at.parent)
+        row = session.kept_logits.get(at.parent)
         if row is None:
             dropped.append(node)
             continue
-        picked = session.looker.look(at.parent, row, settings, reroll=at.drawn).sampled.picked
+        picked = session.node_reader.sample(at.parent, row, settings, reroll=at.drawn_reroll).sampled.picked
         text = session.tokens.text(picked, session.pending.get(at.parent, b""))[0]
-        found.append(WhatIfStep(node, picked, text, picked == at.token))
-    return WhatIfAnswered(tip, tuple(found), tuple(dropped), (time.perf_counter() - begun) * 1000)
+        answers.append(WhatIfStep(node, picked, text, picked == at.token))
+    return WhatIfAnswered(tip, tuple(answers), tuple(dropped), (time.perf_counter() - begun) * 1000)

@@ -1,4 +1,4 @@
-"""The commands that look: at a distribution, at the vocabulary, and at typed text before it is taken."""
+"""The commands that inspect: a distribution, the vocabulary, and typed text before it is taken."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from engine.inspection.vocabulary import Vocabulary, find
 
 
 class InspectionCommands:
-    """Answers questions from what was computed already, and puts typed text into the path.
+    """Handlers that compute no forward, and the one that takes typed text into the path.
 
     Args:
-        desk: The session and the way out for records.
+        desk: The session, and where records are emitted.
     """
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._vocabulary: Vocabulary | None = None
-        """The model's, for searches: made at the first one."""
+        """The model's, made at the first search."""
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
@@ -35,7 +35,7 @@ class InspectionCommands:
         }
 
     def forget(self, model: bool) -> None:
-        """The vocabulary is the model's."""
+        """Drop the vocabulary with its model."""
         if model:
             self._vocabulary = None
 
@@ -60,4 +60,4 @@ class InspectionCommands:
         session = self._desk.session
         ids = cut(session.tokens, command.text)
         check_room(session, command.node, ids)
-        self._desk.put(command.node, ids, "inserted", call)
+        self._desk.take_tokens(command.node, ids, "inserted", call)

@@ -1,4 +1,4 @@
-"""Typed text: how the tokenizer cuts it, and whether there is room for it."""
+"""Typed text: its tokens, and whether the context has room for them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from engine.session.session import Session
 from engine.tree import ROOT
 
 ANCHOR = "\n"
-"""What a text is cut after, where the tokenizer would begin it with a space of its own."""
+"""Prefix for tokenizers that would begin a text with an additional space."""
 
 
 def tokenize(tokens: Tokens, text: str) -> Tokenized:
-    """Tell how a text would be cut where it is inserted.
+    """Show the tokens of a text that is to be inserted.
 
     Args:
         tokens: The model's tokenizer.
@@ -32,10 +32,10 @@ def tokenize(tokens: Tokens, text: str) -> Tokenized:
 
 
 def cut(tokens: Tokens, text: str) -> list[int]:
-    """Token ids of a text that goes on from another; special tokens written out in it become these tokens.
+    """Token ids of a text that continues another; special tokens written out in it become these tokens.
 
-    Some tokenizers put a space before whatever they are given. In the middle of a text that would be a space which
-    nobody typed, so there the text is cut after a newline, and the newline is left out again.
+    Some tokenizers put a space before any text. In the middle of a text that would add a space that was not typed, so
+    the text is encoded behind a newline, whose tokens are then left out.
 
     Raises:
         PromptError: The text is empty, isn't Unicode, or gives an id beyond the model's embedding.
@@ -52,7 +52,7 @@ def cut(tokens: Tokens, text: str) -> list[int]:
 
 
 def check_room(session: Session, node: int, ids: Sequence[int]) -> None:
-    """Refuse tokens that can't be put after a node, before any of them is.
+    """Refuse tokens that can't all be taken after a node, before the first is.
 
     Raises:
         StepError: There is no such node, it is the root, or the context window has no room for all of them.
@@ -65,9 +65,9 @@ def check_room(session: Session, node: int, ids: Sequence[int]) -> None:
     session.tokens.check(ids)
     window, depth = session.facts.context_window, session.tree[node].depth
     if window is not None and depth + len(ids) > window:
-        many = f"{len(ids):,} tokens don't fit" if len(ids) > 1 else "Another token doesn't fit"
+        refusal = f"{len(ids):,} tokens don't fit" if len(ids) > 1 else "Another token doesn't fit"
         raise StepError(
-            f"{many}: {depth:,} of the context window's {window:,} are taken there.",
+            f"{refusal}: {depth:,} of the context window's {window:,} are taken there.",
             "Type less, or go further back.",
         )
 

@@ -1,4 +1,4 @@
-"""Search the vocabulary at a node of the tree: which tokens match, and what model and sampler make of them there.
+"""Search the vocabulary at a node of the tree: the tokens that match, with their probability there.
 
 No forward is needed: the logits are those that were kept. A search of 150,000 tokens takes about 30 ms; the first
 one reads every token's bytes, which takes about half a second and is done in batches that can be stopped.
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import Cancelled
-from engine.inspection.explain import kept_row, turn_of
+from engine.inspection.explain import draw_reroll, kept_row
 from engine.model.forward import Stopped, never
 from engine.model.tokens import Tokens
 from engine.records import TokensFound
@@ -22,11 +22,11 @@ from engine.token_query import TokenQuery, read
 
 Ids = npt.NDArray[np.intp]
 BATCH = 4096
-"""Tokens that are read at once: about 15 ms."""
+"""Tokens that are read between two polls of `stopped`: about 15 ms."""
 
 
 class Vocabulary:
-    """The bytes and texts of a model's tokens, as searches want them; read when the first search comes.
+    """The bytes and texts of a model's tokens, in the form that searches need; read at the first search.
 
     Args:
         tokens: The model's tokenizer.
@@ -37,25 +37,25 @@ class Vocabulary:
         self._raws: list[bytes] = []
         self._texts: list[str] = []
         self._lowered: list[str] = []
-        """The same objects as in `_texts` where nothing had to be lowered."""
+        """The same objects as in `_texts` where the text is in lower case already."""
         self._continuing: list[int] = []
-        """Ids that may finish a character: what they read as depends on the bytes before them."""
+        """Ids that may finish a character: their text depends on the bytes before them."""
 
     def read(self, stopped: Stopped = never) -> None:
-        """Read every token, unless it was done.
+        """Read every token that was not read before.
 
         Raises:
-            Cancelled: `stopped` said so; what was read stays.
+            Cancelled: `stopped` returned True; the tokens read so far stay.
         """
         while (done := len(self._raws)) < self._tokens.vocabulary:
             if stopped():
                 raise Cancelled
             ids = range(done, min(done + BATCH, self._tokens.vocabulary))
             raws, texts = (
-                [self._tokens.raw(each) for each in ids],
-                [self._tokens.text(each)[0] for each in ids],
+                [self._tokens.raw(token) for token in ids],
+                [self._tokens.text(token)[0] for token in ids],
             )
-            self._continuing += [each for each in ids if 0x80 <= (raws[each - done] or b"\0")[0] < 0xC0]
+            self._continuing += [token for token in ids if 0x80 <= (raws[token - done] or b"\0")[0] < 0xC0]
             self._texts += texts
             self._lowered += [lower if (lower := text.lower()) != text else text for text in texts]
             self._raws += raws
@@ -64,15 +64,15 @@ class Vocabulary:
         """Ids of the tokens that match, in rising order.
 
         Args:
-            query: What is asked for.
-            pending: Bytes that the text before left unfinished: tokens that finish them are found by the character.
+            query: The search.
+            pending: Bytes that the text before left unfinished: tokens that finish them match by the character.
         """
         match query.kind:
             case "id":
                 return [query.id] if query.id < self._tokens.vocabulary else []
             case "bytes":
                 wanted = query.raw
-                return [each for each, raw in enumerate(self._raws) if wanted in raw]
+                return [token for token, raw in enumerate(self._raws) if wanted in raw]
             case "text":
                 return self._containing(query, pending)
 
@@ -80,43 +80,43 @@ class Vocabulary:
         texts: Sequence[str] = self._texts if query.cased else self._lowered
         if pending:
             texts = list(texts)
-            for each in self._continuing:
-                text = self._tokens.text(each, pending)[0]
-                texts[each] = text if query.cased else text.lower()
-        found: set[int] = set()
+            for token in self._continuing:
+                text = self._tokens.text(token, pending)[0]
+                texts[token] = text if query.cased else text.lower()
+        ids: set[int] = set()
         for part in query.texts:
-            found.update([each for each, text in enumerate(texts) if part in text])
-        return sorted(found)
+            ids.update([token for token, text in enumerate(texts) if part in text])
+        return sorted(ids)
 
 
 def find(
     session: Session, vocabulary: Vocabulary, node: int, query: str, limit: int, stopped: Stopped = never
 ) -> TokensFound:
-    """Find tokens, with what the model expected of them after a node and what the sampler made of that.
+    """Find tokens, with their probability after a node by the model and by the sampler.
 
     Args:
-        session: Whose tree and kept logits are used; it does not move.
+        session: Provides tree and kept logits; not changed.
         vocabulary: Of its model.
-        node: The tokens would stand after it.
+        node: The node before the tokens.
         query: See `engine.token_query.read`; an empty one matches all tokens.
-        limit: How many matches to tell of, the most probable first.
-        stopped: Asked while the vocabulary is read for the first time.
+        limit: How many matches to return, the most probable first.
+        stopped: Polled while the vocabulary is read for the first time.
 
     Raises:
         StepError: There is no such node, or its logits aren't kept.
-        Cancelled: `stopped` said so.
+        Cancelled: `stopped` returned True.
     """
     row = kept_row(session, node)
     vocabulary.read(stopped)
-    look = session.looker.look(
-        node, row, session.used.get(node, session.settings), reroll=turn_of(session, node)
+    node_logits = session.node_reader.sample(
+        node, row, session.settings_at.get(node, session.settings), reroll=draw_reroll(session, node)
     )
     pending = session.pending.get(node, b"")
     ids = np.array(vocabulary.matching(read(query), pending), np.intp)
     ids = ids[ids < row.size]
-    best = _best(look.logprobs, ids, limit)
-    matches = session.looker.reader.chosen(look.logprobs, best, pending, look.sampled)
-    mass = float(np.exp(look.logprobs[ids], dtype=np.float64).sum())
+    best = _best(node_logits.logprobs, ids, limit)
+    matches = session.node_reader.row_reader.chosen(node_logits.logprobs, best, pending, node_logits.sampled)
+    mass = float(np.exp(node_logits.logprobs[ids], dtype=np.float64).sum())
     return TokensFound(node, query, matches, int(ids.size), min(1.0, mass))
 
 
@@ -127,5 +127,5 @@ def _best(logprobs: Row, ids: Ids, limit: int) -> Ids:
         edge = np.partition(values, ids.size - limit)[ids.size - limit]
         near = values >= edge
         ids, values = ids[near], values[near]
-    found: Ids = ids[np.lexsort((ids, -values))][:limit]
-    return found
+    best: Ids = ids[np.lexsort((ids, -values))][:limit]
+    return best

@@ -4,7 +4,7 @@
     python -m engine.measuring.bench --model 100m    a llama of 103 million random weights, made for it
     python -m engine.measuring.bench --model DIR     any model
 
-The loops take turns, so that a machine that slows down slows all of them; the ratio of a run is printed last.
+The loops alternate, so that a machine that slows down slows all of them; the ratio of a run is printed last.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from engine.settings import LoadSettings, Settings
 PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
 
 
-def peer(loaded: Loaded, ids: list[int], steps: int) -> float:
+def mlx_lm_seconds(loaded: Loaded, ids: list[int], steps: int) -> float:
     """Seconds that mlx_lm's generate_step takes for `steps` tokens after the first."""
     tokens = generate_step(mx.array(ids), loaded.model, max_tokens=steps + 1)
     next(tokens)
@@ -44,39 +44,39 @@ def peer(loaded: Loaded, ids: list[int], steps: int) -> float:
     return elapsed
 
 
-def ours(loaded: Loaded, ids: list[int], steps: int, candidates: int, *, pipelined: bool) -> float:
-    """Seconds that as many inspected steps take: candidates, entropy, ranks, KV readings, times."""
+def our_seconds(loaded: Loaded, ids: list[int], steps: int, candidates: int, *, pipelined: bool) -> float:
+    """Seconds that `steps` inspected steps take: candidates, entropy, ranks, KV readings, times."""
     session = Session(loaded, Settings(candidates=candidates, max_tokens=10**9))
     for _ in session.prefill("", ids, echo=False):
         pass
-    taken = without_end(session) if pipelined else iter(session.step, None)
-    next(taken)  # like mlx_lm's, a run has one forward under way when it hands out a step
+    taken = endless_run(session) if pipelined else iter(session.step, None)
+    next(taken)  # like mlx_lm's, a run has one forward under way when it yields a step
     begun = time.perf_counter()
     for _ in islice(taken, steps):
         pass
     return time.perf_counter() - begun
 
 
-def without_end(session: Session) -> Iterator[Step]:
-    """Runs one after another: a run ends at end-of-sequence, mlx_lm's loop doesn't."""
+def endless_run(session: Session) -> Iterator[Step]:
+    """Steps of one run after another: a run ends at end-of-sequence, mlx_lm's loop doesn't."""
     while True:
         yield from run(session, never)
 
 
 def alternate(loops: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
-    """Time some loops in turn, after one uncounted round; the order turns every round.
+    """Time some loops in turn, after one uncounted round; the order rotates every round.
 
     Returns:
         Seconds of each round, for each loop.
     """
-    found: list[list[float]] = [[] for _ in loops]
+    seconds: list[list[float]] = [[] for _ in loops]
     for loop in loops:
         loop()
     for turn in range(rounds):
         for place in range(len(loops)):
             which = (turn + place) % len(loops)
-            found[which].append(loops[which]())
-    return found
+            seconds[which].append(loops[which]())
+    return seconds
 
 
 def report(loaded: Loaded, rounds: int, steps: int, candidates: int) -> tuple[float, float]:
@@ -86,20 +86,20 @@ def report(loaded: Loaded, rounds: int, steps: int, candidates: int) -> tuple[fl
     """
     ids = loaded.tokens.encode(PROMPT)
     loops = {
-        "mlx_lm generate_step": lambda: peer(loaded, ids, steps),
-        "inspected, a run": lambda: ours(loaded, ids, steps, candidates, pipelined=True),
-        "inspected, single steps": lambda: ours(loaded, ids, steps, candidates, pipelined=False),
+        "mlx_lm generate_step": lambda: mlx_lm_seconds(loaded, ids, steps),
+        "inspected, a run": lambda: our_seconds(loaded, ids, steps, candidates, pipelined=True),
+        "inspected, single steps": lambda: our_seconds(loaded, ids, steps, candidates, pipelined=False),
     }
-    found = alternate(list(loops.values()), rounds)
+    seconds = alternate(list(loops.values()), rounds)
     facts = loaded.facts
     print(
         f"{facts.name}: {facts.family}, {facts.parameters / 1e6:.1f} M parameters, {facts.dtype}, {facts.backend}"
     )
     print(f"{rounds} rounds of {steps} steps, prompt of {len(ids)} tokens, greedy, {candidates} candidates")
-    for name, times in zip(loops, found, strict=True):
-        rates = sorted(steps / each for each in times)
+    for name, times in zip(loops, seconds, strict=True):
+        rates = sorted(steps / elapsed for elapsed in times)
         print(f"  {name:24} {statistics.median(rates):8.1f} steps/s   ({rates[0]:.1f} to {rates[-1]:.1f})")
-    theirs, of_run, of_steps = found
+    theirs, of_run, of_steps = seconds
     return _ratio(theirs, of_run), _ratio(theirs, of_steps)
 
 

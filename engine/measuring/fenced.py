@@ -1,7 +1,7 @@
-"""The fenced profile of one step: what each part of it costs when nothing overlaps, beside the step as it is.
+"""The fenced profile of one step: the cost of its parts when nothing overlaps, and of the step without fences.
 
-A fence costs time itself, and keeps MLX from doing one part's work beside another's: so the parts are set against
-their own total, and that total against the step without fences, both measured in turn in the same call.
+A fence itself costs time, and keeps MLX from overlapping the work of two parts: so the parts are compared with their
+own total, and that total with the step without fences, both measured in turn in the same call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.records import Measuring, Profiled, ProfilePart
 from engine.session.session import Session
 
 WARM_UP = 2
-"""Rounds that are not counted: the first one copies the cache and may grow it."""
+"""Rounds that are not counted: the first copies the cache and may grow it."""
 HOW = (
     "Fenced: before each part what it is given is evaluated, and what it gives is evaluated in it; mean of the {}"
     " middle ones of {} repeats after {} rounds of warm-up. The unfenced step took turns with it. Both are the"
@@ -33,7 +33,7 @@ UNCACHED = " There is no KV cache: the step runs the whole path."
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """One step, taken apart."""
+    """One measured step, in milliseconds."""
 
     parts: dict[FencedPlace, float]
     total: float
@@ -42,21 +42,21 @@ class _Round:
 def profile(
     model: Any, session: Session, repeats: int = 5, stopped: Stopped = never
 ) -> Iterator[Measuring | Profiled]:
-    """Measure the step that would be taken next; the session and its cache stay as they are.
+    """Measure the step that would be taken next; the session and its cache don't change.
 
     Args:
         model: The session's.
         session: Has read a prompt.
         repeats: Counted rounds, at least 1.
-        stopped: Asked before each step.
+        stopped: Polled before each step.
 
     Yields:
-        How far it is, before each round, and the profile.
+        The progress, before each round, and the profile.
 
     Raises:
-        SettingsError: There would be no repeat.
+        SettingsError: `repeats` is below 1.
         StepError: There is no prompt, or no room for one more token.
-        Cancelled: `stopped` said so.
+        Cancelled: `stopped` returned True.
     """
     if repeats < 1:
         raise SettingsError("repeats", f"The repeats must be a whole number from 1 up, not {repeats}.")
@@ -69,9 +69,9 @@ def profile(
         for with_fences in ((True, False), (False, True))[turn % 2]:
             if stopped():
                 raise Cancelled
-            with fences.up(model) if with_fences else nullcontext():
-                found = _round(session, trial, fences)
-            (fenced if with_fences else plain).append(found)
+            with fences.installed(model) if with_fences else nullcontext():
+                measured = _round(session, trial, fences)
+            (fenced if with_fences else plain).append(measured)
     yield _profiled(session, trial, fenced[WARM_UP:], plain[WARM_UP:])
 
 
@@ -81,14 +81,14 @@ def _round(session: Session, trial: RepeatedStep, fences: Fences) -> _Round:
     begun = time.perf_counter()
     row = trial.forward()
     ran = time.perf_counter()
-    look = session.looker.look(session.node, row, session.settings)
+    node_logits = session.node_reader.sample(session.node, row, session.settings)
     drawn = time.perf_counter()
-    session.tokens.text(look.sampled.picked, session.pending.get(session.node, b""))
+    session.tokens.text(node_logits.sampled.picked, session.pending.get(session.node, b""))
     ended = time.perf_counter()
     parts = fences.take()
     parts[FencedPlace("sampling", "sampling", None)] = (drawn - ran) * 1000
     parts[FencedPlace("detokenizing", "detokenizing", None)] = (ended - drawn) * 1000
-    trial.back()
+    trial.undo()
     return _Round(parts, (ended - begun) * 1000)
 
 
@@ -101,7 +101,7 @@ def _profiled(
             place.name,
             place.role,
             place.layer,
-            statistics.fmean(each.parts.get(place, 0.0) for each in middle),
+            statistics.fmean(measured.parts.get(place, 0.0) for measured in middle),
         )
         for place in fenced[0].parts
     ]
@@ -111,13 +111,13 @@ def _profiled(
         tokens=session.tree[session.node].depth,
         repeats=repeats,
         parts=tuple(parts),
-        fenced_ms=statistics.fmean(each.total for each in middle),
-        unfenced_ms=statistics.fmean(each.total for each in _middle(plain)),
+        fenced_ms=statistics.fmean(measured.total for measured in middle),
+        unfenced_ms=statistics.fmean(measured.total for measured in _middle(plain)),
         how=how + ("" if session.cached else UNCACHED),
     )
 
 
 def _middle(rounds: Sequence[_Round]) -> Sequence[_Round]:
-    """The middle half by total, at least one: as steady as a median, and its parts still belong together."""
-    ordered, cut = sorted(rounds, key=lambda each: each.total), len(rounds) // 4
+    """The middle half by total, at least one: as steady as a median, with all parts from the same rounds."""
+    ordered, cut = sorted(rounds, key=lambda measured: measured.total), len(rounds) // 4
     return ordered[cut : len(ordered) - cut]

@@ -1,10 +1,10 @@
-"""Times the parts of a model: evaluates what each is given before it, and what it gives within it.
+"""Times the parts of a model: evaluates a part's inputs before its time begins, and its outputs before it ends.
 
-mlx_lm's models are found by what they are made of, not by family: the decoder layers are the model's list of modules,
-a layer's parts are its direct children, and outside the layers every module without modules of its own is a part. What
-a part does is guessed from the names of its class and attribute; where those tell nothing its path stands for it.
+Parts are identified by the structure of the model, not by its family: the decoder layers are the model's list of
+modules, a layer's parts are its direct children, and outside the layers every module without submodules is a part. The
+names of its class and attribute indicate what a part does; where they don't, only its path is known.
 
-The call of a module is looked up on its class, so the classes are patched for as long as the fences stand.
+Python looks up a module's call on its class, so the classes are patched while the fences are installed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ NAMES: tuple[tuple[Role, tuple[str, ...]], ...] = (
     ("mlp", ("mlp", "moe", "feed_forward", "feedforward", "ffn", "expert", "channel_mix", "channelmix")),
     ("recurrence", ("mixer",)),
 )
-"""What class and attribute say, `Class attribute` in lower case; the first that fits holds."""
+"""Roles by parts of `Class attribute` in lower case; the first that matches applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class FencedPlace:
-    """Where a part is and what it does."""
+    """A part's place in the model, and its role."""
 
     name: str
     role: Role
@@ -49,26 +49,26 @@ def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
 
     Args:
         model: As mlx_lm loads it.
-        vocabulary: Rows of its embedding: a projection to so many numbers is the head.
+        vocabulary: Rows of its embedding: a projection to that many numbers is the head.
     """
     names = {id(module): name for name, module in model.named_modules()}
-    found: dict[int, FencedPlace] = {}
+    parts: dict[int, FencedPlace] = {}
     inside: set[int] = set()
     for index, layer in enumerate(layers(model)):
         inside |= {id(module) for _, module in layer.named_modules()}
         path = names.get(id(layer), f"layers.{index}")
-        found[id(layer)] = FencedPlace(path, "residual", index)
+        parts[id(layer)] = FencedPlace(path, "residual", index)
         for attribute, child in layer.children().items():
             if isinstance(child, nn.Module):
-                found[id(child)] = FencedPlace(f"{path}.{attribute}", _role(child, attribute), index)
+                parts[id(child)] = FencedPlace(f"{path}.{attribute}", _role(child, attribute), index)
     for name, module in model.named_modules():
         if name and id(module) not in inside and not _has_modules(module):
-            found[id(module)] = FencedPlace(name, _outer_role(module, name.split(".")[-1], vocabulary), None)
-    return found
+            parts[id(module)] = FencedPlace(name, _outer_role(module, name.split(".")[-1], vocabulary), None)
+    return parts
 
 
 def layers(model: Any) -> list[Any]:
-    """The decoder layers: what the model calls so, else its longest list of modules."""
+    """The decoder layers: the model's `layers`, else its longest list of modules."""
     named = getattr(model, "layers", None)
     stacks: list[list[Any]] = [
         value for _, module in model.named_modules() for value in module.values() if _is_stack(value)
@@ -79,11 +79,11 @@ def layers(model: Any) -> list[Any]:
 
 
 def _is_stack(value: Any) -> bool:
-    return isinstance(value, list) and any(isinstance(each, nn.Module) for each in value)
+    return isinstance(value, list) and any(isinstance(item, nn.Module) for item in value)
 
 
 def _has_modules(module: Any) -> bool:
-    return any(isinstance(each, nn.Module) or _is_stack(each) for each in module.children().values())
+    return any(isinstance(child, nn.Module) or _is_stack(child) for child in module.children().values())
 
 
 def _role(module: Any, attribute: str) -> Role:
@@ -121,41 +121,39 @@ class Fences:
 
     places: Mapping[int, FencedPlace]
     pending: Callable[[], list[mx.array]]
-    found: dict[FencedPlace, float] = field(default_factory=dict)
+    times: dict[FencedPlace, float] = field(default_factory=dict)
     """Milliseconds of each part without the parts inside it, in the order in which they ended."""
     _open: list[_Open] = field(default_factory=list)
 
     def take(self) -> dict[FencedPlace, float]:
-        """What was measured since the last time."""
-        found, self.found = self.found, {}
-        return found
+        """Return the times since the last call, and reset them."""
+        times, self.times = self.times, {}
+        return times
 
     @contextmanager
-    def up(self, model: Any) -> Iterator[None]:
-        """Let the fences stand; the classes are what they were when this ends, however it ends."""
+    def installed(self, model: Any) -> Iterator[None]:
+        """Patch the classes with fences; on leaving, even by an exception, they are restored."""
         classes = {type(module) for _, module in model.named_modules() if id(module) in self.places}
         patched = []
         try:
-            for each in classes:
+            for cls in classes:
                 for method in ("__call__", "as_linear"):
-                    if hasattr(each, method):
-                        patched.append((each, method, each.__dict__.get(method)))
-                        setattr(each, method, self._fenced(getattr(each, method), method))
+                    if hasattr(cls, method):
+                        patched.append((cls, method, cls.__dict__.get(method)))
+                        setattr(cls, method, self._fenced(getattr(cls, method), method))
             yield
         finally:
             self._open.clear()
-            for each, method, own in reversed(patched):
+            for cls, method, own in reversed(patched):
                 if own is None:
-                    delattr(each, method)
+                    delattr(cls, method)
                 else:
-                    setattr(each, method, own)
+                    setattr(cls, method, own)
 
     def _fenced(self, original: Callable[..., Any], method: str) -> Callable[..., Any]:
         def call(module: Any, *given: Any, **named: Any) -> Any:
             place = self.places.get(id(module))
-            if place is None or (
-                self._open and self._open[-1].module is module
-            ):  # a call of the class above it
+            if place is None or (self._open and self._open[-1].module is module):  # or a super() call
                 return original(module, *given, **named)
             if method == "as_linear":  # tied weights: the embedding is the head too
                 place = FencedPlace(f"{place.name}.as_linear", "head", None)
@@ -172,16 +170,16 @@ class Fences:
         ms = (time.perf_counter() - this.begun) * 1000
         if self._open:
             self._open[-1].inner += ms
-        self.found[place] = self.found.get(place, 0.0) + ms - this.inner
+        self.times[place] = self.times.get(place, 0.0) + ms - this.inner
         return result
 
 
 def _arrays(value: Any) -> Iterator[mx.array]:
-    """The arrays in what a module is given or gives."""
+    """The arrays in a module's inputs or outputs."""
     if isinstance(value, dict) and not isinstance(value, nn.Module):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        for each in value:
-            yield from _arrays(each)
+        for item in value:
+            yield from _arrays(item)
     else:
         yield from arrays(value)

@@ -1,4 +1,4 @@
-"""The commands that measure: each on caches of its own, so that the session stays as it is."""
+"""The commands that measure, on separate caches, so that the session doesn't change."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from engine.records import Record
 
 
 class MeasuringCommands:
-    """Carries out measurements.
+    """Handlers of measurements.
 
     Args:
-        desk: The model, the session and the way out for records.
+        desk: The model, the session, and where records are emitted.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -35,10 +35,10 @@ class MeasuringCommands:
         }
 
     def forget(self, model: bool) -> None:
-        """Nothing is kept between two measurements."""
+        """Do nothing: no state is kept between two measurements."""
 
-    def _emit(self, found: Iterable[Record]) -> None:
-        for record in found:
+    def _emit(self, measured: Iterable[Record]) -> None:
+        for record in measured:
             self._desk.emit(record)
 
     def _race(self, command: commands.Race, call: Call) -> None:

@@ -1,7 +1,7 @@
-"""What a quantized KV cache saves, and what it does to the logits: the session's path, computed again with each.
+"""What a quantized KV cache saves, and how it changes the logits: the session's path, recomputed at each precision.
 
-Every precision sees the path the way mlx_lm would run it: the prompt in chunks but for its last token, quantized after
-each chunk, then token by token. The model's own type goes the same way, so that nothing but the precision differs.
+Every precision runs the path as mlx_lm would: the prompt in chunks but for its last token, quantized after each chunk,
+then token by token. The model's own type runs the same way, so that only the precision differs.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 import numpy as np
 
-from engine.cache.head_groups import fitting, misfit
+from engine.cache.head_groups import group_size_problem, valid_group_sizes
 from engine.cache.kinds import Kind, kind_of
 from engine.errors import Cancelled, SettingsError
 from engine.model.forward import FIXED_CHUNK, Runner, Stopped, never
 from engine.model.load import Loaded
 from engine.records import KVCompared, KVCost, Measuring
-from engine.sampling.ranking import Row
-from engine.sampling.ranking import change as apart
+from engine.sampling.ranking import Row, absolute_difference
 from engine.session.session import Session
 from engine.settings import KV_BITS, KV_GROUP_SIZES, LoadSettings
 
-TELL_SECONDS = 0.2
+REPORT_SECONDS = 0.2
 GROUPS_TRIED = (64, 32)
-"""mlx_lm's default, then what fits smaller heads."""
+"""mlx_lm's default, then the size for smaller heads."""
 FORMULA = (
     "tokens held x KV heads x (head size x bits / 8), for keys and for values of each layer; quantized also a scale"
     " and a bias in the model's own type for each group: tokens held x KV heads x (head size / group) x 2 x bytes"
@@ -40,37 +39,37 @@ def compare(
     group_size: int | None = None,
     stopped: Stopped = never,
 ) -> Iterator[Measuring | KVCompared]:
-    """Compute the path in caches of several precisions; the session and its cache stay as they are.
+    """Compute the path in caches of several precisions; the session and its cache don't change.
 
     Args:
         loaded: The session's model.
         session: Has read a prompt.
-        bits: Of the quantized caches, beside the model's own type.
+        bits: Of the quantized caches, in addition to the model's own type.
         group_size: Numbers that share a scale; None for the first of 64 and 32 that divides the heads.
-        stopped: Asked before each chunk and token.
+        stopped: Polled before each chunk and token.
 
     Yields:
-        How far it is, and after each precision all that is known.
+        The progress, and after each precision all results so far.
 
     Raises:
-        SettingsError: There are no such bits or groups.
+        SettingsError: `bits` or `group_size` is out of its range.
         StepError: There is no prompt.
-        Cancelled: `stopped` said so.
+        Cancelled: `stopped` returned True.
     """
     _check(bits, group_size)
-    session.here  # noqa: B018 - raises where there is no prompt
+    session.position  # noqa: B018 - raises where there is no prompt
     run = PrecisionComparison(loaded, session, stopped)
     yield from run.own()
     yield run.record(last=not bits)
-    for each in bits:
-        yield from run.quantized(each, group_size)
-        yield run.record(last=each == bits[-1])
+    for precision in bits:
+        yield from run.quantized(precision, group_size)
+        yield run.record(last=precision == bits[-1])
 
 
 def _check(bits: Sequence[int], group_size: int | None) -> None:
-    for each in bits:
-        if each not in KV_BITS:
-            raise SettingsError("kv_bits", f"KV bits must be one of {_list(KV_BITS)}, not {each}.")
+    for precision in bits:
+        if precision not in KV_BITS:
+            raise SettingsError("kv_bits", f"KV bits must be one of {_list(KV_BITS)}, not {precision}.")
     if group_size is not None and group_size not in KV_GROUP_SIZES:
         raise SettingsError(
             "kv_group_size", f"KV group size must be one of {_list(KV_GROUP_SIZES)}, not {group_size}."
@@ -107,11 +106,11 @@ class PrecisionComparison:
         self._base: _Base | None = None
 
     def record(self, last: bool) -> KVCompared:
-        """What is known so far."""
+        """All results so far."""
         return KVCompared(self._node, len(self._ids), tuple(self._costs), FORMULA, last)
 
     def own(self) -> Iterator[Measuring]:
-        """The path in the model's own type, which the others are set against."""
+        """The path in the model's own type, which the others are compared with."""
         run = self._run(self._settings, "the model's own type")
         yield from run.go()
         base = self._base = _base(run, getattr(mx, self._loaded.facts.dtype).size)
@@ -137,10 +136,10 @@ class PrecisionComparison:
         try:
             yield from run.go()
         except (ValueError, NotImplementedError, TypeError, AttributeError) as error:
-            told = str(error).strip().splitlines()
-            said = told[0].rstrip(".") if told else type(error).__name__
-            why = f"This model's attention can't use a quantized KV cache ({said})."
-            self._costs.append(_refused(bits, group, why))
+            lines = str(error).strip().splitlines()
+            reason = lines[0].rstrip(".") if lines else type(error).__name__
+            refusal = f"This model's attention can't use a quantized KV cache ({reason})."
+            self._costs.append(_refused(bits, group, refusal))
             return
         self._costs.append(_cost(run, base, bits, group, kinds))
 
@@ -153,14 +152,14 @@ class PrecisionComparison:
 
 
 class _Path:
-    """A path on its way through a cache.
+    """One run of a path over a cache.
 
     Args:
         runner: With an empty cache.
         ids: The path.
-        start: How many of them are the prompt.
+        start: Number of them that belong to the prompt.
         detail: What is computed, for the progress.
-        stopped: Asked before each chunk and token.
+        stopped: Polled before each chunk and token.
     """
 
     def __init__(self, runner: Runner, ids: Sequence[int], start: int, detail: str, stopped: Stopped) -> None:
@@ -173,13 +172,13 @@ class _Path:
         self._stopped = stopped
 
     def go(self) -> Iterator[Measuring]:
-        """Run it, telling how far it is now and then."""
-        begun, told, kv = time.perf_counter(), 0.0, self.runner.kv
+        """Run it, with a progress record every `REPORT_SECONDS`."""
+        begun, reported, kv = time.perf_counter(), 0.0, self.runner.kv
         while kv.offset < len(self.ids):
             if self._stopped():
                 raise Cancelled
-            if time.perf_counter() - told > TELL_SECONDS:
-                told = time.perf_counter()
+            if time.perf_counter() - reported > REPORT_SECONDS:
+                reported = time.perf_counter()
                 yield Measuring("CompareKV", kv.offset, len(self.ids), self._detail)
             self._on()
         self.ms = (time.perf_counter() - begun) * 1000
@@ -187,18 +186,18 @@ class _Path:
     def _on(self) -> None:
         offset = self.runner.kv.offset
         if offset < self._together:
-            self.runner.feed(self.ids[offset : min(offset + FIXED_CHUNK, self._together)])
+            self.runner.forward_chunk(self.ids[offset : min(offset + FIXED_CHUNK, self._together)])
             mx.clear_cache()
         else:
             self.row = self.runner.forward(self.ids[offset])
 
 
 def _base(run: _Path, itemsize: int) -> _Base:
-    made = [(kind_of(cache), cache) for cache in run.runner.kv.caches]
-    arrays = [array for kind, cache in made if kind.quantizable for array in kind.buffers(cache)]
+    layers = [(kind_of(cache), cache) for cache in run.runner.kv.caches]
+    arrays = [array for kind, cache in layers if kind.quantizable for array in kind.buffers(cache)]
     held = len(run.ids)
     shapes = tuple((held, array.shape[1], array.shape[3], array.itemsize) for array in arrays)
-    rest = sum(kind.used(cache) for kind, cache in made if not kind.quantizable)
+    rest = sum(kind.used(cache) for kind, cache in layers if not kind.quantizable)
     return _Base(run.row, 8 * (shapes[0][3] if shapes else itemsize), shapes, rest)
 
 
@@ -212,14 +211,14 @@ def _formula(base: _Base, bits: int, group: int | None) -> int:
 
 
 def _group(base: _Base, kinds: Sequence[Kind], wanted: int | None) -> tuple[int, str]:
-    """The group size, or why there is no quantized cache and what would do."""
+    """The group size, and why there is no quantized cache and what to use instead, empty if there is one."""
     if not base.shapes:
         names = ", ".join(sorted({kind.name for kind in kinds}))
         return 0, f"Caches of kind {names} can't be quantized in mlx-lm: only plain ones can."
     sizes = {size for _, _, size, _ in base.shapes}
     tried = GROUPS_TRIED if wanted is None else (wanted,)
-    chosen = next((each for each in tried if each in fitting(sizes)), 0)
-    return chosen, "" if chosen else misfit(sizes, tried[0])
+    chosen = next((size for size in tried if size in valid_group_sizes(sizes)), 0)
+    return chosen, "" if chosen else group_size_problem(sizes, tried[0])
 
 
 def _refused(bits: int, group: int | None, why: str) -> KVCost:
@@ -230,7 +229,7 @@ def _refused(bits: int, group: int | None, why: str) -> KVCost:
 
 
 def _cost(run: _Path, base: _Base, bits: int, group: int, kinds: Sequence[Kind]) -> KVCost:
-    reading, change = run.runner.kv.reading(), apart(run.row, base.row)
+    reading, change = run.runner.kv.reading(), absolute_difference(run.row, base.row)
     others = sorted({kind.name for kind in kinds if not kind.quantizable})
     return KVCost(
         bits=bits,

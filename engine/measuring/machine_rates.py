@@ -1,6 +1,6 @@
-"""What this machine reaches through MLX: bytes a second through memory, and operations a second of a matrix product.
+"""What this machine reaches through MLX: memory bandwidth, and operations a second of a matrix product.
 
-Measured, not looked up: on the CPU backend MLX is far from what the processor could do, and it is MLX that runs the
+Measured, not looked up: on the CPU backend MLX is far from the processor's peak, and it is MLX that runs the
 model.
 """
 
@@ -19,18 +19,18 @@ from engine.model.forward import Stopped
 from engine.records import ModelFacts
 
 ARRAY_BYTES = 128 * 2**20
-"""Larger than the caches of most processors."""
+"""Larger than most processors' caches."""
 BANDWIDTH_SECONDS = 0.4
 MATMUL_SECONDS = 0.5
 LONG_ENOUGH = 0.04
-"""Seconds of a matrix product from which on a larger one tells no more."""
+"""Seconds of a matrix product from which on a larger one gives no higher rate."""
 SMALLEST, LARGEST = 256, 8192
 """Rows of the matrices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The best of some measurements, and of what."""
+    """The best of some measurements, and how it was taken."""
 
     value: float
     """In 10^9 a second."""
@@ -41,7 +41,7 @@ def bandwidth(stopped: Stopped) -> Rate:
     """Bytes read and written a second, the best of several ways to go through an array of 128 MiB.
 
     Raises:
-        Cancelled: `stopped` said so.
+        Cancelled: `stopped` returned True.
     """
     array = mx.ones((ARRAY_BYTES // 4,), dtype=mx.float32)
     mx.eval(array)
@@ -54,7 +54,7 @@ def bandwidth(stopped: Stopped) -> Rate:
     for name in _in_turn(list(ways), BANDWIDTH_SECONDS, stopped):
         factor, run = ways[name]
         best[name] = max(best[name], factor * ARRAY_BYTES / _seconds(run))
-    name = max(best, key=lambda each: best[each])
+    name = max(best, key=lambda way: best[way])
     mx.clear_cache()
     return Rate(
         best[name] / 1e9,
@@ -66,13 +66,13 @@ def matmul(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
     """Operations a second of a square matrix product in the weights' own type, the best of growing sizes.
 
     Raises:
-        Cancelled: `stopped` said so.
+        Cancelled: `stopped` returned True.
     """
     quantized = next((m for _, m in model.named_modules() if isinstance(m, nn.QuantizedLinear)), None)
     dtype = getattr(mx, facts.dtype)
     ends = time.perf_counter() + MATMUL_SECONDS
     rows, best, at, run, took = SMALLEST, 0.0, SMALLEST, None, 0.0
-    # the next product takes eight times as long: it has to fit into the time that is left
+    # the next product takes eight times as long: it has to fit into the remaining time
     while run is None or (rows < LARGEST and took < LONG_ENOUGH and time.perf_counter() + 8 * took < ends):
         if stopped():
             raise Cancelled
@@ -91,7 +91,7 @@ def matmul(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
 
 
 def _product(rows: int, dtype: mx.Dtype, like: Any) -> Callable[[], mx.array]:
-    """A product of two square matrices, the second of them quantized as a model's weights are."""
+    """A product of two square matrices, the second quantized like the layer `like`, if given."""
     x, w = (mx.random.normal((rows, rows), key=mx.random.key(n)).astype(dtype) for n in (0, 1))
     if like is None:
         mx.eval(x, w)
@@ -103,7 +103,7 @@ def _product(rows: int, dtype: mx.Dtype, like: Any) -> Callable[[], mx.array]:
 
 
 def _in_turn(names: list[str], seconds: float, stopped: Stopped) -> Iterator[str]:
-    """Names in turn, each at least once, until the time is up."""
+    """Names in turn, all at least once, until the time is up."""
     ends, turn = time.perf_counter() + seconds, 0
     while turn < len(names) or time.perf_counter() < ends:
         if stopped():

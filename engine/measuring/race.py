@@ -1,8 +1,8 @@
 """The race: the same tokens with a KV cache and without one, step by step in turn, both measured.
 
-Both lanes have caches of their own beside the session's. They follow the session's path as far as it reaches; beyond it
-the lane with the cache decides, with the session's settings and draws, and the other is asked whether it agrees.
-End-of-sequence is a token like others here: a race goes on to its length.
+Both lanes have their own caches, separate from the session's. They follow the session's path as far as it reaches; then
+the lane with the cache decides, with the session's settings and draws, and the other's choice is compared with it.
+End-of-sequence is a token like others here: a race continues to its length.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.errors import Cancelled, StepError
 from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
 from engine.records import Measuring, RaceEnded, RaceOpened, RaceStep
-from engine.sampling.ranking import Row, change
+from engine.sampling.ranking import Row, absolute_difference
 from engine.session.node_logits import NodeReader
 from engine.session.session import Session
 from engine.tree import ROOT, TokenTree
@@ -32,34 +32,34 @@ HOW = (
 def race(
     loaded: Loaded, session: Session, first: int, last: int, stopped: Stopped = never
 ) -> Iterator[Measuring | RaceOpened | RaceStep | RaceEnded]:
-    """Race from one length to another; the session and its cache stay as they are.
+    """Race from one length to another; the session and its cache don't change.
 
     Args:
         loaded: The session's model.
         session: Has read a prompt.
         first: Tokens of the sequence before the first step, at least 1. Where the path is shorter the lane with the
-            cache goes on to there unmeasured.
+            cache continues to there unmeasured.
         last: Tokens after the last step, more than `first` and within the context window.
-        stopped: Asked before each step.
+        stopped: Polled before each step.
 
     Yields:
-        How it begins, a record for each step, and its end.
+        A record of the begin, one for each step, and one of the end.
 
     Raises:
-        StepError: There is no prompt, or the lengths don't hold.
-        Cancelled: `stopped` said so.
+        StepError: There is no prompt, or the lengths are out of range.
+        Cancelled: `stopped` returned True.
     """
     _check(session, first, last)
     run = RaceRun(loaded, session, first, last, stopped)
     yield run.opened()
-    yield from run.get_there()
+    yield from run.advance_to_first()
     while run.tokens < last:
         yield run.step()
     yield run.ended()
 
 
 def _check(session: Session, first: int, last: int) -> None:
-    session.here  # noqa: B018 - raises where there is no prompt
+    session.position  # noqa: B018 - raises where there is no prompt
     if not 1 <= first < last:
         raise StepError(
             f"A race can't go from {first} to {last} tokens.",
@@ -75,7 +75,7 @@ def _check(session: Session, first: int, last: int) -> None:
 
 @dataclass(slots=True)
 class _Sums:
-    """What the steps so far come to."""
+    """Sums over the steps so far."""
 
     steps: int = 0
     cached_ms: float = 0.0
@@ -84,7 +84,7 @@ class _Sums:
 
 
 class RaceRun:
-    """One race on its way; see `race`."""
+    """One race; see `race`."""
 
     def __init__(self, loaded: Loaded, session: Session, first: int, last: int, stopped: Stopped) -> None:
         self._session = session
@@ -96,7 +96,7 @@ class RaceRun:
         self._uncached = Runner(loaded.model, plain)
         self._tree = TokenTree()
         self._pending: dict[int, bytes] = {}
-        self._looker = NodeReader(session.tokens, self._tree, self._pending)
+        self._node_reader = NodeReader(session.tokens, self._tree, self._pending)
         self._sums = _Sums()
         self._differences: list[int] = []
         self._next = -1
@@ -105,23 +105,23 @@ class RaceRun:
         """Of the sequence so far."""
 
     def opened(self) -> RaceOpened:
-        """How it begins."""
+        """The record of its begin."""
         return RaceOpened(self._session.node, self._first, self._last, len(self._path), HOW)
 
     def ended(self) -> RaceEnded:
-        """What it came to."""
+        """The record of its end."""
         sums = self._sums
         return RaceEnded(sums.steps, sums.cached_ms, sums.uncached_ms, tuple(self._differences), sums.largest)
 
     # ---- to the start -----------------------------------------------------------------------
 
-    def get_there(self) -> Iterator[Measuring]:
-        """Warm up, read the path, and go on to the first length."""
+    def advance_to_first(self) -> Iterator[Measuring]:
+        """Warm up, run the path, and continue to the first length."""
         yield Measuring("Race", 0, self._first, "warm-up")
         self._warm_up()
         ids = self._path[: self._first]
         start = min(self._session.tree[self._session.node].start, len(ids))
-        row = self._cached.path(ids, start, self._stopped)
+        row = self._cached.forward_path(ids, start, self._stopped)
         self._node = self._tree.extend(ROOT, ids, "prompt")
         self._next = self._pick(row)
         while (self._tree[self._node].depth) < self._first:
@@ -136,32 +136,32 @@ class RaceRun:
     def _warm_up(self) -> None:
         ids = self._path[:WARM_UP_TOKENS]
         runner = self._cached.fresh()
-        runner.path(ids, len(ids), self._stopped)
+        runner.forward_path(ids, len(ids), self._stopped)
         for _ in range(WARM_UP_ROUNDS):
             self._check()
             runner.forward(ids[-1])
-            self._uncached.whole(ids, self._stopped)
+            self._uncached.forward_uncached(ids, self._stopped)
 
     # ---- a step -----------------------------------------------------------------------------
 
     def step(self) -> RaceStep:
-        """Let both lanes take the next token."""
+        """Run the next token in both lanes."""
         self._check()
         token = self._token()
         ids = [*self._tree.tokens(self._node), token]
         lanes: list[Callable[[], Row]] = [
-            lambda: self._cached.forward(token), lambda: self._uncached.whole(ids, self._stopped),
+            lambda: self._cached.forward(token), lambda: self._uncached.forward_uncached(ids, self._stopped),
         ]  # fmt: skip
         order = (0, 1) if len(ids) % 2 else (1, 0)
         taken = {lane: _timed(lanes[lane]) for lane in order}
         text = self._grow(token)
         self.tokens += 1
-        return self._told(token, text, *taken[0], *taken[1])
+        return self._record(token, text, *taken[0], *taken[1])
 
-    def _told(
+    def _record(
         self, token: int, text: str, row: Row, cached_ms: float, other: Row, uncached_ms: float
     ) -> RaceStep:
-        sums, difference = self._sums, float(change(row, other).max())
+        sums, difference = self._sums, float(absolute_difference(row, other).max())
         sums.steps += 1
         sums.cached_ms += cached_ms
         sums.uncached_ms += uncached_ms
@@ -177,17 +177,17 @@ class RaceRun:
         )  # fmt: skip
 
     def _token(self) -> int:
-        """The token to come: the path's, or what the lane with the cache picked beyond its end."""
+        """The next token: the path's, or beyond its end the one that the lane with the cache picked."""
         depth = self._tree[self._node].depth
         return self._path[depth] if depth < len(self._path) else self._next
 
     def _pick(self, row: Row) -> int:
-        return self._looker.look(self._node, row, self._session.settings).sampled.picked
+        return self._node_reader.sample(self._node, row, self._session.settings).sampled.picked
 
     def _grow(self, token: int) -> str:
         """Add a token to the race's own tree; returns the characters that it finishes."""
         text = self._session.tokens.text(token, self._pending.get(self._node, b""))[0]
-        self._node = self._looker.grow(self._node, token, "sampled")
+        self._node = self._node_reader.add_token(self._node, token, "sampled")
         return text
 
     def _check(self) -> None:

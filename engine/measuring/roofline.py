@@ -1,4 +1,4 @@
-"""The roofline: where prefill and decode of this model stand under the limits of this machine."""
+"""The roofline: prefill and decode of this model against the limits of this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPEATS = 7
 LEAST_TOKENS, MOST_TOKENS = 16, 256
 """Of the prefill."""
 PREFILL_MS = 1000.0
-"""What one prefill may take, if its tokens took as long as decode steps: it is faster."""
+"""Estimated time of one prefill at most, as if its tokens took as long as decode steps: it is faster."""
 NO_HEADS = "The attention heads aren't known: the operations of attention are not counted."
 HOW = "Decode: the forward of the next step on a copy of the cache, fenced, median of {} after a warm-up. "
 HOW_PREFILL = (
@@ -32,25 +32,25 @@ HOW_PREFILL = (
 def roofline(
     loaded: Loaded, session: Session, stopped: Stopped = never
 ) -> Iterator[Measuring | RooflineMeasured]:
-    """Measure decode, prefill and the machine; the session and its cache stay as they are.
+    """Measure decode, prefill and the machine; the session and its cache don't change.
 
     Args:
         loaded: The session's model.
         session: Has read a prompt.
-        stopped: Asked between two measurements.
+        stopped: Polled between two measurements.
 
     Raises:
         StepError: There is no prompt, or no room for one more token.
-        Cancelled: `stopped` said so.
+        Cancelled: `stopped` returned True.
     """
     begun, run = time.perf_counter(), Roofline(loaded, session, stopped)
-    yield _telling(0, "decode")
+    yield _progress(0, "decode")
     decode = run.decode()
-    yield _telling(1, "prefill")
+    yield _progress(1, "prefill")
     prefill, repeats = run.prefill(decode.ms)
-    yield _telling(2, "memory bandwidth")
+    yield _progress(2, "memory bandwidth")
     bandwidth = machine_rates.bandwidth(stopped)
-    yield _telling(3, "matrix product")
+    yield _progress(3, "matrix product")
     matmul = machine_rates.matmul(loaded.model, loaded.facts, stopped)
     yield RooflineMeasured(
         node=session.node,
@@ -69,7 +69,7 @@ def roofline(
     )
 
 
-def _telling(done: int, detail: str) -> Measuring:
+def _progress(done: int, detail: str) -> Measuring:
     return Measuring("MeasureRoofline", done, 4, detail)
 
 
@@ -83,7 +83,7 @@ class Roofline:
         self.weights = work.weights(loaded.model)
 
     def notes(self) -> tuple[str, ...]:
-        """What the formulas had to do without."""
+        """What the formulas leave out for this model."""
         facts = self._loaded.facts
         attends = any(kind_named(name).attended for name in facts.cache_kinds)
         unknown = attends and not (facts.heads and facts.head_size)
@@ -96,7 +96,7 @@ class Roofline:
         for _ in range(REPEATS + 1):
             times.append(self._ms(trial.forward))
             read = trial.bytes_read()
-            trial.back()
+            trial.undo()
         held = session.tree[session.node].depth
         return (
             self._work(1, held, read, times[1:])
@@ -105,7 +105,7 @@ class Roofline:
         )
 
     def prefill(self, decode_ms: float) -> tuple[Work | None, int]:
-        """A forward of the path's first tokens, as many as the time allows; returns it with its repeats."""
+        """A forward of the path's first tokens, as many as the time allows; returns it and the number of repeats."""
         affordable = int(PREFILL_MS / max(decode_ms, 0.01))
         path = self._session.tree.tokens(self._session.node)
         ids = path[: max(LEAST_TOKENS, min(MOST_TOKENS, affordable))]
@@ -113,9 +113,9 @@ class Roofline:
             return None, 0
         settings = replace(self._loaded.settings, kv_bits=None, max_kv_size=None, prefill_step_size=None)
         runner = Runner(self._loaded.model, settings)
-        times = [self._ms(lambda: runner.whole(ids))]
+        times = [self._ms(lambda: runner.forward_uncached(ids))]
         while len(times) < 2 or (len(times) < 4 and sum(times) < PREFILL_MS):
-            times.append(self._ms(lambda: runner.whole(ids)))
+            times.append(self._ms(lambda: runner.forward_uncached(ids)))
         return self._work(len(ids), 0, runner.kv.last_pass[1], times[1:]), len(times) - 1
 
     def _work(self, tokens: int, before: int, kv_bytes: int, times: Sequence[float]) -> Work:

@@ -1,7 +1,7 @@
 """Sweeps: TTFT over the prompt's length, TPOT over the context's, throughput over batch size, the cost of inspection.
 
-All points of a sweep are measured once in a round, one after another, and the rounds repeat: a machine that slows down
-slows all points alike. One round goes before them and isn't counted.
+A round measures all points of a sweep once, one after another, and the rounds repeat: a machine that slows down slows
+all points alike. The first round isn't counted.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ class _Place:
 
 
 def sweep(loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> Iterator[Measuring | Swept]:
-    """Measure, telling how far it is; sessions on the same model stay as they are.
+    """Measure all points, with progress records; sessions on the same model don't change.
 
     Args:
         loaded: The model.
         settings: What to measure.
-        stopped: Asked between two measurements, and in prefills between chunks.
+        stopped: Polled between two measurements, and in prefills between chunks.
 
     Raises:
         SettingsError: A setting is out of its range.
-        Cancelled: `stopped` said so.
+        Cancelled: `stopped` returned True.
     """
     check_sweeps(settings)
-    begun, taken = time.perf_counter(), _Taken()
-    at = _Bench(loaded, settings, stopped)
+    begun, taken = time.perf_counter(), _SweepResults()
+    at = _SweepPoints(loaded, settings, stopped)
     places = at.places()
     total = (settings.rounds + 1) * len(places)
     for turn in range(total):
@@ -81,8 +81,8 @@ def sweep(loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> Iterator
     )  # fmt: skip
 
 
-class _Taken:
-    """What was measured so far."""
+class _SweepResults:
+    """The figures so far."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -90,24 +90,24 @@ class _Taken:
         self._failed: set[SweepName] = set()
 
     def measure(self, place: _Place, counted: bool) -> None:
-        """Measure at a place; a sweep that this model can't do is left out from there on, and said."""
+        """Measure at a place; a sweep that fails with this model is skipped from there on, with a note."""
         if place.sweep in self._failed:
             return
         try:
-            found = place.measure(place.at)
+            figures = place.measure(place.at)
         except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
             self._failed.add(place.sweep)
             self.notes.append(f"{place.sweep} can't be measured with this model: {error}")
             return
         if counted:
             lists = self._values.setdefault(place, {})
-            for key, value in found.items():
+            for key, value in figures.items():
                 lists.setdefault(key, []).append(value)
 
     def points(self) -> tuple[SweepPoint, ...]:
         """The points in the order in which they were first measured."""
         return tuple(
-            SweepPoint(place.sweep, place.at, tuple(_figure(*key, found) for key, found in values.items()))
+            SweepPoint(place.sweep, place.at, tuple(_figure(*key, taken) for key, taken in values.items()))
             for place, values in self._values.items()
             if place.sweep not in self._failed
         )
@@ -117,7 +117,7 @@ def _figure(name: str, unit: str, values: list[float]) -> Figure:
     return Figure(name, unit, tuple(values))  # type: ignore[arg-type]  # the units below are Figure's
 
 
-class _Bench:
+class _SweepPoints:
     """Measures on one model."""
 
     def __init__(self, loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> None:
@@ -144,29 +144,29 @@ class _Bench:
         return [self._text[place % len(self._text)] for place in range(count)]
 
     def _read(self, count: int) -> tuple[Session, float]:
-        """A session that has read so many tokens, and its TTFT in milliseconds."""
+        """A session that has read `count` tokens, and its TTFT in milliseconds."""
         session = Session(self._loaded, Settings(max_tokens=10**9))
         *_, prefilled = session.prefill("", self._ids(count), echo=False, stopped=self._stopped)
         return session, prefilled.ttft_ms  # type: ignore[union-attr]  # the last record of a prefill
 
     def ttft(self, prompt: int) -> Values:
-        """Time to first token after a prompt of so many tokens."""
+        """Time to first token after a prompt of `prompt` tokens."""
         session, ms = self._read(prompt)
         return {
             ("TTFT", "ms"): ms,
             ("prefill", "tokens/s"): prompt / ms * 1000,
-            ("KV used", "bytes"): session.reading().used_bytes,
+            ("KV used", "bytes"): session.kv_reading().used_bytes,
         }
 
     def tpot(self, context: int) -> Values:
-        """Time per output token with so many in the context."""
+        """Time per output token with `context` tokens in the context."""
         session, _ = self._read(context)
-        times = sorted(step.ms.total for step in islice(bench.without_end(session), self._settings.steps))
+        times = sorted(step.ms.total for step in islice(bench.endless_run(session), self._settings.steps))
         middle = times[len(times) // 2]
         return {("TPOT", "ms"): middle, ("decode", "tokens/s"): 1000 / middle}
 
     def batch(self, size: int) -> Values:
-        """Throughput of so many sequences at once, by mlx_lm's own batch machinery."""
+        """Throughput of `size` sequences at once, by mlx_lm's own `BatchGenerator`."""
         steps, prompt = self._settings.steps, self._ids(_BATCH_PROMPT)
         generator = BatchGenerator(self._loaded.model, completion_batch_size=size, prefill_batch_size=size)
         try:
@@ -190,9 +190,9 @@ class _Bench:
     def inspection(self, steps: int) -> Values:
         """What inspection adds to mlx_lm's own loop."""
         ids, loaded = self._ids(_BATCH_PROMPT), self._loaded
-        theirs = bench.peer(loaded, ids, steps) / steps * 1000
-        run = bench.ours(loaded, ids, steps, 20, pipelined=True) / steps * 1000
-        single = bench.ours(loaded, ids, steps, 20, pipelined=False) / steps * 1000
+        theirs = bench.mlx_lm_seconds(loaded, ids, steps) / steps * 1000
+        run = bench.our_seconds(loaded, ids, steps, 20, pipelined=True) / steps * 1000
+        single = bench.our_seconds(loaded, ids, steps, 20, pipelined=False) / steps * 1000
         return {
             ("generate_step", "ms"): theirs,
             ("inspected run", "ms"): run,
@@ -203,12 +203,12 @@ class _Bench:
 
 
 def _doubling(first: int, last: int) -> list[int]:
-    """`first` and its doubles up to `last`, and `last` itself."""
-    found = []
+    """`first`, its doubles below `last`, and `last` itself."""
+    sizes = []
     while first < last:
-        found.append(first)
+        sizes.append(first)
         first *= 2
-    return [*found, last] if last > 0 else found
+    return [*sizes, last] if last > 0 else sizes
 
 
 def machine(facts: ModelFacts) -> Machine:

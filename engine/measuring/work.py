@@ -1,11 +1,11 @@
-"""What a forward must read and compute, by formula: the estimates behind the roofline, each labelled as one.
+"""What a forward must read and compute, by formula: the estimates of the roofline, which are labelled as such.
 
 - **Operations**: 2 for each parameter that takes part and each token, and for attention 4 x heads x head size for each
   layer, token and token attended to (queries by keys, weights by values; a multiplication and an addition each). This
   is the count of PaLM (Chowdhery et al. 2022, appendix B: 6 N + 12 L H Q T for forward and backward) without its
   backward two thirds. Softmax, norms and the arithmetic of recurrent states are left out: they are few.
 - **Bytes**: the weights that take part are read once a forward, and so are the keys, values and states held.
-  Activations are left out: they are small beside the weights and stay in the processor's caches.
+  Activations are left out: they are small against the weights and stay in the processor's caches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHOSEN = (
     "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k",
     "top_k_experts", "num_selected_experts", "top_k",
 )  # fmt: skip
-"""What the configs of different families call the experts that one token goes through."""
+"""Names, in the configs of different families, of the number of experts that one token goes through."""
 HOW = (
     "By formula: 2 operations for each parameter and token, 4 x heads x head size for each layer, token and token"
     " attended to; weights, keys, values and states are read once a forward, activations are not counted."
@@ -35,10 +35,10 @@ HOW = (
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights that one token needs, and those that many do."""
+    """The weights that one token needs, and those that several tokens do."""
 
     parameters: int
-    """That a token is multiplied with; the table of an embedding is only looked up."""
+    """Parameters that a token is multiplied with; the table of an embedding is only looked up."""
     read_bytes: int
     """For one token: of an embedding's table its row, of the experts those that are chosen."""
     expert_bytes: int
@@ -48,7 +48,7 @@ class Weights:
     notes: tuple[str, ...]
 
     def read(self, tokens: int) -> int:
-        """Bytes that a forward of some tokens reads, each token with experts of its own until all are read."""
+        """Bytes that a forward of some tokens reads; its tokens choose different experts until all are read."""
         share = min(1.0, self.chosen * tokens)
         return self.read_bytes + round(self.expert_bytes * (share - self.chosen))
 
@@ -90,7 +90,7 @@ def _own(module: Any) -> list[mx.array]:
 
 
 def _count(module: Any, own: Sequence[mx.array]) -> int:
-    """Parameters, a packed one of a quantized weight counted as what it stands for."""
+    """Number of parameters; of a quantized weight, that of its unpacked numbers."""
     if hasattr(module, "bits") and "weight" in module:
         return int(module.weight.size * 32 // module.bits)
     return sum(array.size for array in own)
@@ -105,7 +105,7 @@ def _share(model: Any, chosen: int | None) -> float:
 
 
 def _chosen(model: Any) -> int | None:
-    """Experts that one token goes through, None where the model's arguments don't tell."""
+    """Experts that one token goes through, None where the model's arguments don't have it."""
     for holder in (model, getattr(model, "language_model", None)):
         args = getattr(holder, "args", None)
         for name in CHOSEN:
@@ -116,17 +116,17 @@ def _chosen(model: Any) -> int | None:
 
 
 def _heads(model: Any) -> set[int]:
-    """Embeddings that are the head too, by `id()`: those that a forward asks for logits. Nothing is evaluated."""
-    asked: set[int] = set()
+    """Embeddings that are the head too, by `id()`: a forward computes its logits with them. Nothing is evaluated."""
+    heads: set[int] = set()
     patched = []
     for kind in (nn.Embedding, nn.QuantizedEmbedding):
         original = kind.as_linear
         patched.append((kind, original))
 
         def noted(module: Any, x: mx.array, _original: Any = original) -> mx.array:
-            asked.add(id(module))
-            found: mx.array = _original(module, x)
-            return found
+            heads.add(id(module))
+            logits: mx.array = _original(module, x)
+            return logits
 
         kind.as_linear = noted  # type: ignore[method-assign]
     try:
@@ -134,7 +134,7 @@ def _heads(model: Any) -> set[int]:
     finally:
         for kind, original in patched:
             kind.as_linear = original  # type: ignore[method-assign]
-    return asked
+    return heads
 
 
 # ---- one forward ------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def attention(facts: ModelFacts, groups: Sequence[KVGroup], before: int, tokens:
         facts: The model's heads and their size.
         groups: Its caches: a layer attends to no more than its cache can hold.
         before: Tokens held before it.
-        tokens: That go through at once.
+        tokens: Tokens of the forward.
     """
     attending = [group for group in groups if kind_named(group.kind).attended]
     attended = sum(len(group.layers) * _attended(before, tokens, group.limit) for group in attending)
@@ -155,7 +155,7 @@ def attention(facts: ModelFacts, groups: Sequence[KVGroup], before: int, tokens:
 
 
 def _attended(before: int, tokens: int, limit: int | None) -> int:
-    """Tokens attended to by each of some tokens together: all before it and itself, within the window."""
+    """Sum over the tokens of a forward of those that each attends to: all before it and itself, within the window."""
     top = before + tokens
     full = max(0, top - max(before, limit)) if limit is not None else 0
     growing = tokens - full

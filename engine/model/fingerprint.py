@@ -1,10 +1,10 @@
-"""Tell whether two model directories hold the same model, without reading gigabytes.
+"""Compare two model directories by a fingerprint, without reading gigabytes.
 
-A fingerprint is BLAKE2b over what makes the numbers: config.json (parsed, without notes on where it came from) and,
-for each weights file and the adapter's, its name, its size, its safetensors header (every tensor's name, type, shape
-and place), and its bytes: all of them in files of up to 32 MiB, else 256 blocks of 4 KiB spread evenly from the first
-to the last. A change of a few numbers in a large file can so go unseen; another training, quantization or version
-can't. What is verified after it, ids and logprobs against the record, sees the rest.
+A fingerprint is BLAKE2b over what determines the numbers: config.json (parsed, without notes on its origin) and,
+for the weights files and the adapter's, the name, the size, the safetensors header (every tensor's name, type, shape
+and place), and the bytes: all of them in files of up to 32 MiB, else 256 blocks of 4 KiB spread evenly from the first
+to the last. It can thus miss a change of a few numbers in a large file, but not another training, quantization or
+version. The later comparison of ids and logprobs with the record detects the rest.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 WHOLE_LIMIT = 32 * 2**20
 """Bytes of a file that are all read."""
 BLOCKS, BLOCK = 256, 4096
-"""How many blocks of a larger file are read, and the bytes of each."""
+"""Number of blocks that are read of a larger file, and bytes of a block."""
 HEADER_LIMIT = 100 * 2**20
-"""Bytes of a safetensors header at most, as its own library has it."""
+"""Bytes of a safetensors header at most: the limit of the safetensors library."""
 _NOTES = frozenset({"_name_or_path", "transformers_version"})
-"""Of config.json: what says where a model came from, and changes nothing."""
+"""Fields of config.json that name a model's origin and change no number."""
 
 
 def fingerprint(directory: Path | str, adapter: Path | str | None = None) -> str:
@@ -47,10 +47,10 @@ def fingerprint(directory: Path | str, adapter: Path | str | None = None) -> str
 
 
 def _add(digest: Any, directory: Path, patterns: Iterable[str], config: str) -> None:
-    found = json.loads((directory / config).read_text(encoding="utf-8"))
-    if isinstance(found, dict):
-        found = {name: value for name, value in found.items() if name not in _NOTES}
-    digest.update(json.dumps(found, sort_keys=True).encode())
+    parsed = json.loads((directory / config).read_text(encoding="utf-8"))
+    if isinstance(parsed, dict):
+        parsed = {name: value for name, value in parsed.items() if name not in _NOTES}
+    digest.update(json.dumps(parsed, sort_keys=True).encode())
     files = sorted({path for pattern in patterns for path in directory.glob(pattern)})
     if not files:
         raise ValueError("no weights")

@@ -1,4 +1,4 @@
-"""Load a model and its tokenizer through mlx_lm, and tell what is known of it."""
+"""Load a model and its tokenizer through mlx_lm, and collect the facts about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm import utils
 
-from engine.cache.head_groups import misfit
+from engine.cache.head_groups import group_size_problem
 from engine.cache.kinds import kind_of
 from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError
@@ -37,22 +37,22 @@ class Loaded:
     tokens: Tokens
     facts: ModelFacts
     settings: LoadSettings
-    """As asked for, less what this model can't do (each said in the facts' notes)."""
+    """Those requested, without what this model can't do (listed in the facts' notes)."""
 
 
 def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | None = None) -> Loaded:
     """Load a model through mlx_lm.
 
     Args:
-        settings: Which model, and how its cache is made.
+        settings: The model, and the settings of its cache.
         emit: Receives the progress.
         cancel: Stops the loading at its next file or tensor.
 
     Returns:
-        The model, its tokenizer and what is known of both.
+        The model, its tokenizer and the facts about both.
 
     Raises:
-        LoadError: It can't be loaded; says why and what to do.
+        LoadError: It can't be loaded; the message says why, the hint what to do.
         Cancelled: `cancel` was set.
     """
     cancel = cancel or Event()
@@ -70,26 +70,26 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
     emit(Loading("tokenizer", 0, 0, path.name))
     vocabulary = _embedding_rows(model, config)
     tokens = Tokens(_tokenizer(path, config, settings), vocabulary)
-    probed = _probe(model, settings)
-    known = fingerprint(path, settings.adapter_path)
-    facts = _facts(model, config, path, tokens, probed, (time.perf_counter() - started) * 1000)
-    facts = replace(facts, notes=notes + probed.notes, fingerprint=known)
-    return Loaded(model, tokens, facts, probed.settings)
+    probe = _probe_cache(model, settings)
+    digest = fingerprint(path, settings.adapter_path)
+    facts = _facts(model, config, path, tokens, probe, (time.perf_counter() - started) * 1000)
+    facts = replace(facts, notes=notes + probe.notes, fingerprint=digest)
+    return Loaded(model, tokens, facts, probe.settings)
 
 
-# ---- reading the files, each failure in words -------------------------------------------------
+# ---- reading the files, with failures in words ------------------------------------------------
 
 
 def _model(path: Path, settings: LoadSettings) -> tuple[Any, dict[str, Any]]:
     try:
         model, config = utils.load_model(path, lazy=True, trust_remote_code=settings.trust_remote_code)
-    except Exception as error:  # mlx_lm raises whatever the file at fault made it raise
+    except Exception as error:  # a broken file may make mlx_lm raise anything
         raise _explain(error, path) from error
     return model, config
 
 
 def _explain(error: Exception, path: Path) -> LoadError:
-    """Put what mlx_lm raised into words; the kinds are those measured for each broken file."""
+    """Put what mlx_lm raised into words; the cases are those observed with broken files."""
     text = str(error).strip().splitlines()[0].rstrip(" :") if str(error).strip() else type(error).__name__
     if "custom module" in text:
         return LoadError(
@@ -145,9 +145,9 @@ def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> An
 
 
 def _weights(model: Any, emit: Emit, cancel: Event) -> None:
-    """Bring the lazy weights into memory tensor by tensor: as fast as at once, and it can be watched and stopped."""
-    found = _parameters(model)
-    for done, (name, array) in enumerate(found):
+    """Evaluate the lazy weights tensor by tensor: as fast as at once, with progress, and it can be cancelled."""
+    parameters = _parameters(model)
+    for done, (name, array) in enumerate(parameters):
         if cancel.is_set():
             raise Cancelled
         try:
@@ -156,11 +156,11 @@ def _weights(model: Any, emit: Emit, cancel: Event) -> None:
             raise LoadError(
                 f"The weights are damaged at {name} ({error}).", "Download them again."
             ) from error
-        emit(Loading("weights", done + 1, len(found), name))
+        emit(Loading("weights", done + 1, len(parameters), name))
 
 
 def _float32_scales(model: Any, config: dict[str, Any], settings: LoadSettings) -> tuple[str, ...]:
-    """Compute a quantized model in float32 where that is asked for or, on the CPU backend, not refused."""
+    """Compute a quantized model in float32 where the settings say so or, on the CPU backend, don't forbid it."""
     quantized = config.get("quantization") is not None
     wanted = settings.float32_scales
     if wanted is None:
@@ -175,15 +175,15 @@ def _float32_scales(model: Any, config: dict[str, Any], settings: LoadSettings) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Probed:
+class _CacheProbe:
     settings: LoadSettings
     notes: tuple[str, ...]
     kinds: tuple[Any, ...]
     bytes_per_token: int | None
 
 
-def _probe(model: Any, settings: LoadSettings) -> _Probed:
-    """Run two tokens through throwaway caches to see which cache settings hold for this model."""
+def _probe_cache(model: Any, settings: LoadSettings) -> _CacheProbe:
+    """Run two tokens through throwaway caches to find which cache settings this model supports."""
     notes: list[str] = []
     if settings.no_kv_cache:
         settings = replace(settings, kept_kv_mib=0)
@@ -194,21 +194,21 @@ def _probe(model: Any, settings: LoadSettings) -> _Probed:
         settings = replace(settings, max_kv_size=None)
         notes.append("--max-kv-size is not used: this model builds its own caches.")
     if settings.kv_bits is not None:
-        settings, more = _probe_bits(model, settings, cache)
+        settings, more = _probe_kv_bits(model, settings, cache)
         notes += more
-    return _Probed(settings, tuple(notes), kinds, _tried(model, settings).bytes_per_token())
+    return _CacheProbe(settings, tuple(notes), kinds, _trial_cache(model, settings).bytes_per_token())
 
 
-def _probe_bits(model: Any, settings: LoadSettings, cache: KV) -> tuple[LoadSettings, list[str]]:
+def _probe_kv_bits(model: Any, settings: LoadSettings, cache: KV) -> tuple[LoadSettings, list[str]]:
     off = replace(settings, kv_bits=None)
-    kinds = [kind_of(each) for each in cache.caches]
+    kinds = [kind_of(layer) for layer in cache.caches]
     others = sorted({kind.name for kind in kinds if not kind.quantizable})
     if not any(kind.quantizable for kind in kinds):
         return off, [f"--kv-bits is not used: caches of kind {', '.join(others)} can't be quantized."]
     try:
-        _tried(model, settings, tokens=2)
+        _trial_cache(model, settings, tokens=2)
     except Exception as error:
-        why = misfit(_head_sizes(model, off), settings.kv_group_size)
+        why = group_size_problem(_head_sizes(model, off), settings.kv_group_size)
         why = why or f"This model can't run with a quantized cache ({error})."
         return off, [f"--kv-bits is not used. {why}"]
     if others:
@@ -220,12 +220,12 @@ def _probe_bits(model: Any, settings: LoadSettings, cache: KV) -> tuple[LoadSett
 
 def _head_sizes(model: Any, settings: LoadSettings) -> set[int]:
     """Of the keys and values that could be quantized."""
-    made = [(kind_of(cache), cache) for cache in _tried(model, settings).caches]
-    return {int(array.shape[-1]) for kind, each in made if kind.quantizable for array in kind.buffers(each)}
+    layers = [(kind_of(cache), cache) for cache in _trial_cache(model, settings).caches]
+    return {int(array.shape[-1]) for kind, kv in layers if kind.quantizable for array in kind.buffers(kv)}
 
 
-def _tried(model: Any, settings: LoadSettings, tokens: int = 1) -> KV:
-    """Throwaway caches that a token or more went through, quantized from the first on if they are at all."""
+def _trial_cache(model: Any, settings: LoadSettings, tokens: int = 1) -> KV:
+    """Throwaway caches after one or more tokens; with `kv_bits`, quantized from the first on."""
     trial = KV(model, replace(settings, quantized_kv_start=0))
     for _ in range(tokens):
         mx.eval(model(mx.array([[0]]), cache=trial.caches))
@@ -234,7 +234,7 @@ def _tried(model: Any, settings: LoadSettings, tokens: int = 1) -> KV:
 
 
 def _embedding_rows(model: Any, config: dict[str, Any]) -> int:
-    """Ids that may reach the model: an id beyond ends the process."""
+    """Number of ids that may reach the model: an id beyond ends the process."""
     rows = [
         int(module.weight.shape[0])
         for name, module in model.named_modules()
@@ -257,7 +257,7 @@ def _first(config: dict[str, Any], *names: str) -> Any:
 
 
 def _facts(
-    model: Any, config: dict[str, Any], path: Path, tokens: Tokens, probed: _Probed, load_ms: float
+    model: Any, config: dict[str, Any], path: Path, tokens: Tokens, probe: _CacheProbe, load_ms: float
 ) -> ModelFacts:
     hidden, heads = (
         _first(config, "hidden_size", "n_embd", "d_model"),
@@ -284,8 +284,8 @@ def _facts(
             config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"
         ),
         hard_window=any(name.split(".")[-1] in LEARNED_POSITIONS for name, _ in model.named_modules()),
-        cache_kinds=probed.kinds,
-        kv_bytes_per_token=probed.bytes_per_token,
+        cache_kinds=probe.kinds,
+        kv_bytes_per_token=probe.bytes_per_token,
         eos_ids=tokens.eos_ids,
         has_chat_template=tokens.has_chat_template,
         backend="cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu",
@@ -319,7 +319,7 @@ def _dtype(model: Any) -> str:
 
 
 def _quantization(config: dict[str, Any]) -> str | None:
-    found = config.get("quantization")
-    if not isinstance(found, dict):
+    scheme = config.get("quantization")
+    if not isinstance(scheme, dict):
         return None
-    return f"{found.get('bits')}-bit, group {found.get('group_size')}, {found.get('mode', 'affine')}"
+    return f"{scheme.get('bits')}-bit, group {scheme.get('group_size')}, {scheme.get('mode', 'affine')}"

@@ -1,7 +1,7 @@
-"""Where a model's files are: the bundled one, a directory, or a hub id, told apart before anything is loaded.
+"""Where a model's files are: the bundled one, a directory, or a hub id, distinguished before anything is loaded.
 
-A path with a typing error must not be called a bad hub id, nor a GGUF file a bad directory: so every guess is
-made here, and mlx_lm only ever sees a directory that has what it needs.
+A path with a typing error must not be reported as a bad hub id, nor a GGUF file as a bad directory: so this module
+makes every guess, and mlx_lm only receives a directory that has what it needs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def resolve(spec: str, emit: Emit, cancel: Event) -> Path:
         A directory with config.json, weights and a tokenizer.
 
     Raises:
-        LoadError: There is no such thing, or it isn't a model that can be read here.
+        LoadError: There is no such model, or it can't be read here.
         Cancelled: `cancel` was set.
     """
     if spec == "pocket":
@@ -64,7 +64,7 @@ def check(path: Path) -> None:
     """
     if path.is_file():
         raise _not_a_directory(path)
-    names = [each.name for each in path.iterdir()]
+    names = [entry.name for entry in path.iterdir()]
     if not any(path.glob(WEIGHTS)) and any(name.endswith(".gguf") for name in names):
         raise LoadError(
             f"{path} holds GGUF weights, which are not read here.",
@@ -102,7 +102,7 @@ def _check_config(path: Path) -> None:
 
 
 def _means_path(spec: str, path: Path) -> bool:
-    """Whether a name that doesn't exist was meant as a path: it looks like one, or its parent is there."""
+    """Whether a name that doesn't exist was meant as a path: it looks like one, or its parent exists."""
     looks = spec.startswith((".", "/", "~")) or spec.endswith(("/", ".gguf", ".safetensors"))
     return (
         looks
@@ -118,7 +118,7 @@ def _download(spec: str, emit: Emit, cancel: Event) -> Path:
 
     emit(Loading("download", 0, 0, spec))
     try:
-        found = snapshot_download(
+        directory = snapshot_download(
             spec, allow_patterns=DEFAULT_ALLOW_PATTERNS, tqdm_class=_reporter(spec, emit, cancel)
         )
     except (errors.GatedRepoError, errors.LocalTokenNotFoundError) as error:
@@ -139,7 +139,7 @@ def _download(spec: str, emit: Emit, cancel: Event) -> Path:
             f" ({_first_line(error)}).",
             "Check the spelling and the network.",
         ) from error
-    return Path(found)
+    return Path(directory)
 
 
 def _first_line(error: BaseException) -> str:

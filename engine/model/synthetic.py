@@ -1,4 +1,4 @@
-"""Models of random weights, for measuring and testing where no real model is at hand: mlx_lm builds and loads them."""
+"""Models of random weights, for measuring and testing without a real model: mlx_lm builds and loads them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Text to token ids, and the bytes and text of each token, with UTF-8 that spans tokens.
 
-The streaming detokenizers of mlx_lm drop a leading space and hold text back. A debugger may do neither, so each
-token's own bytes are known here, and the bytes of a path joined are its text.
+The streaming detokenizers of mlx_lm drop a leading space and hold text back. A debugger may do neither, so this
+module knows every token's own bytes; the bytes of a path, joined, are its text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def decode(pending: bytes, raw: bytes) -> tuple[str, bytes]:
         raw: Bytes of this token.
 
     Returns:
-        The characters that are finished now, and the bytes that wait for the next token. Bytes that can't become
+        The characters that are now complete, and the bytes that wait for the next token. Bytes that can't become
         a character give U+FFFD.
     """
     if not pending and raw.isascii():
@@ -38,11 +38,11 @@ def decode(pending: bytes, raw: bytes) -> tuple[str, bytes]:
 
 
 def alphabet() -> dict[str, int]:
-    """The byte for each character of GPT-2's byte-level alphabet (its `bytes_to_unicode`, Radford et al. 2019)."""
+    """The byte for every character of GPT-2's byte-level alphabet (its `bytes_to_unicode`, Radford et al. 2019)."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     shifted = [byte for byte in range(256) if byte not in plain]
-    found = {chr(byte): byte for byte in plain}
-    return found | {chr(256 + place): byte for place, byte in enumerate(shifted)}
+    unshifted = {chr(byte): byte for byte in plain}
+    return unshifted | {chr(256 + place): byte for place, byte in enumerate(shifted)}
 
 
 class Tokens:
@@ -70,7 +70,7 @@ class Tokens:
 
     @cached_property
     def spared(self) -> tuple[int, ...]:
-        """Ids that XTC never cuts, as mlx_lm.generate has it: end-of-sequence and newline."""
+        """Ids that XTC never cuts, as in mlx_lm.generate: end-of-sequence and newline."""
         newline = [int(i) for i in self._fast.encode("\n")]
         return tuple(sorted({*self.eos_ids, *(i for i in newline if 0 <= i < self.vocabulary)}))
 
@@ -80,19 +80,19 @@ class Tokens:
 
     def raw(self, token: int) -> bytes:
         """The bytes of a token; empty for an id that the tokenizer has no entry for."""
-        found = self._raw.get(token)
-        if found is None:
-            found = self._raw[token] = self._read(token)
-        return found
+        raw = self._raw.get(token)
+        if raw is None:
+            raw = self._raw[token] = self._read(token)
+        return raw
 
     def text(self, token: int, pending: bytes = b"") -> tuple[str, bytes]:
         """The characters that a token finishes after some pending bytes, and the bytes still pending."""
         if pending:
             return decode(pending, self.raw(token))
-        found = self._texts.get(token)
-        if found is None:
-            found = self._texts[token] = decode(b"", self.raw(token))
-        return found
+        decoded = self._texts.get(token)
+        if decoded is None:
+            decoded = self._texts[token] = decode(b"", self.raw(token))
+        return decoded
 
     def join(self, tokens: list[int]) -> str:
         """The text of a run of tokens; bytes left unfinished at its end give U+FFFD."""
@@ -102,11 +102,11 @@ class Tokens:
         """Token ids of a text.
 
         Args:
-            text: What to encode; special tokens in it are read as such, as mlx_lm reads them.
-            bare: Without the beginning-of-sequence token (a text that goes on from another, or a filled template).
+            text: What to encode; special tokens in it are encoded as such, as mlx_lm does.
+            bare: Without the beginning-of-sequence token (a text that continues another, or a filled template).
 
         Returns:
-            Ids, each below the vocabulary.
+            Ids below the vocabulary size.
 
         Raises:
             PromptError: The text is empty, isn't Unicode, or gives an id beyond the model's embedding.
@@ -133,7 +133,7 @@ class Tokens:
         messages.append({"role": "user", "content": text})
         try:
             filled = self._wrapper.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        except Exception as error:  # jinja2 raises whatever the template's author chose
+        except Exception as error:  # the template's author may make jinja2 raise anything
             raise PromptError(
                 f"The chat template refuses this prompt: {error}.", "Use it as raw text."
             ) from error
@@ -162,7 +162,7 @@ class Tokens:
         return piece if isinstance(piece, bytes) else self._bytes_of(token, str(piece))
 
     def _reader(self) -> Callable[[int, str], bytes]:
-        """How this tokenizer writes bytes into its pieces, told from its decoder."""
+        """The function from a piece to its bytes, chosen by the tokenizer's decoder."""
         kinds = self._decoders()
         if "ByteLevel" in kinds:
             byte = alphabet()
@@ -179,10 +179,10 @@ class Tokens:
         if decoder is None:
             return set()
         state = json.loads(decoder.__getstate__())
-        return {state["type"]} | {each["type"] for each in state.get("decoders", [])}
+        return {state["type"]} | {part["type"] for part in state.get("decoders", [])}
 
     def _by_difference(self, token: int) -> bytes:
-        """What a token adds to an anchor's decoded text: for tokenizers that tell their bytes in no other way."""
+        """What a token adds to an anchor's decoded text: for tokenizers that show their bytes in no other way."""
         anchor = self._fast.encode("a", add_special_tokens=False)
         before, after = self._fast.decode(anchor), self._fast.decode([*anchor, token])
         return str(after[len(before) :] if after.startswith(before) else self._fast.decode([token])).encode()

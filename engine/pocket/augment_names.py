@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 END_OF_TEXT = "<|endoftext|>"
-"""Stands between two stories of a file."""
+"""Separates two stories of a file."""
 
 GIRLS = (
     "Lily Sue Mia Lucy Sara Anna Amy Jane Emma Sally Jill Molly Mary Jenny Sarah Ella Kate Nina Rosie Lola "
@@ -34,8 +34,8 @@ def swap(story: str, rng: random.Random) -> str:
     used = list(dict.fromkeys(NAME.findall(story)))
     new: dict[str, str] = {}
     for pool in POOLS:
-        found = [name for name in used if name in pool]
-        new.update(zip(found, rng.sample(pool, len(found)), strict=True))
+        names = [name for name in used if name in pool]
+        new.update(zip(names, rng.sample(pool, len(names)), strict=True))
     return NAME.sub(lambda match: new[match.group(1)], story)
 
 

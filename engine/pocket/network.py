@@ -44,7 +44,7 @@ class RMSNorm(nn.Module):
 
 
 def rope_tables(shape: Shape) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines of the rotary positions, one row a position."""
+    """Cosines and sines of the rotary positions, float32, shape (context, head size) each."""
     exponents = torch.arange(0, shape.head_size, 2).float() / shape.head_size
     angles = torch.outer(torch.arange(shape.context).float(), 1 / shape.rope_base**exponents)
     return torch.cat([angles.cos(), angles.cos()], -1), torch.cat([angles.sin(), angles.sin()], -1)
@@ -74,7 +74,7 @@ class Attention(nn.Module):
         keys = rotate(self._split(self.k_proj(x), shape.kv_heads), cos, sin)
         values = self._split(self.v_proj(x), shape.kv_heads)
         group = shape.heads // shape.kv_heads
-        keys, values = (each.repeat_interleave(group, 1).to(queries.dtype) for each in (keys, values))
+        keys, values = (side.repeat_interleave(group, 1).to(queries.dtype) for side in (keys, values))
         mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         return self.o_proj(mixed.transpose(1, 2).reshape(x.shape))
 
@@ -136,11 +136,11 @@ class Llama(nn.Module):
                 nn.init.normal_(weight, std=shape.initial_deviation * scale)
 
     def forward(self, ids: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean loss in nats per token.
+        """The mean loss in nats per token, a float32 scalar.
 
         Args:
-            ids: Token ids, one row a text.
-            targets: The id that follows each.
+            ids: Token ids, int64, shape (texts, tokens).
+            targets: The id after each, same shape and dtype.
         """
         stream = self.embed_tokens(ids)
         length = ids.shape[1]

@@ -2,7 +2,7 @@
 
 Tokenizer: byte-level BPE, 4096 entries, three of them special. Training text: every story, and a second copy
 with first names swapped; about 45 % of the stories follow a ChatML turn whose request names words of the
-story, the rest stand alone. Run it as `python -m engine.pocket.prepare CORPUS TARGET`.
+story, the rest have no turn before them. Run it as `python -m engine.pocket.prepare CORPUS TARGET`.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def train_tokenizer(stories: Sequence[str]) -> Any:
 
 
 class Requests:
-    """Makes up the request that a story answers, from the words that tell it from the other stories.
+    """Makes up the request that a story answers, from the words that distinguish it from the other stories.
 
     Args:
-        stories: All training stories: a telling word occurs in few of them.
+        stories: All training stories: a distinctive word occurs in few of them.
     """
 
     def __init__(self, stories: Sequence[str]) -> None:
@@ -70,17 +70,17 @@ class Requests:
             self._occurs_in.update(set(re.findall(r"[a-z]{3,}", story)))
 
     def words(self, story: str, rng: random.Random) -> list[str]:
-        """One to three of the story's most telling words, by count times inverse document frequency."""
+        """One to three of the story's most distinctive words, by count times inverse document frequency."""
         count = Counter(re.findall(r"\b[a-z]{3,}\b", story))
         known = (word for word in count if 30 < self._occurs_in[word] < 0.06 * self._stories)
-        telling = sorted(
+        distinctive = sorted(
             known, key=lambda word: -count[word] * np.log(self._stories / self._occurs_in[word])
         )[:6]
-        rng.shuffle(telling)
-        return telling[: rng.choice((1, 2, 2, 3, 3))]
+        rng.shuffle(distinctive)
+        return distinctive[: rng.choice((1, 2, 2, 3, 3))]
 
     def request(self, story: str, share: float, rng: random.Random) -> str | None:
-        """A request for the story, or None for the share that stands alone and where no word is telling."""
+        """A request for the story; None for the share without one, and where no word is distinctive."""
         words = self.words(story, rng) if rng.random() < share else []
         if not words:
             # the choice is drawn only for a request, so that the order of draws stays what the model saw
@@ -105,16 +105,16 @@ def pack(
         Token ids as uint16.
     """
     rng = random.Random(seed)
-    asked = [requests.request(story, share, rng) for story in stories]
+    texts = [requests.request(story, share, rng) for story in stories]
     answers = [coded.ids for coded in tokenizer.encode_batch(list(stories))]
-    turns = [coded.ids for coded in tokenizer.encode_batch(["user\n" + (text or "") for text in asked])]
+    turns = [coded.ids for coded in tokenizer.encode_batch(["user\n" + (text or "") for text in texts])]
     order = list(range(len(stories)))
     rng.shuffle(order)
     end_of_text, start, end = (tokenizer.token_to_id(token) for token in SPECIAL)
     newline, assistant = tokenizer.encode("\n").ids, tokenizer.encode("assistant\n").ids
     ids: list[int] = []
     for index in order:
-        if asked[index]:
+        if texts[index]:
             turn = [start, *turns[index], end, *newline, start, *assistant]
             ids += [*turn, *answers[index], end, *newline, end_of_text]
         else:

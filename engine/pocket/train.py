@@ -153,7 +153,7 @@ class Trainer:
 
 
 def train(trainer: Trainer, minutes: float, target: Path) -> None:
-    """Train for so many minutes; weights and held-out figures are written every 150 steps and at the end."""
+    """Train for some minutes; weights and held-out figures are written every 150 steps and at the end."""
     weights = target / "model.safetensors"
     start = time.time()
     with open(target / "log.jsonl", "a", encoding="utf-8") as log:

@@ -1,4 +1,4 @@
-"""What may leave the engine: frozen dataclasses of plain values, made once and never changed.
+"""The output of the engine: frozen dataclasses of plain values, made once and never changed.
 
 Everything the screen shows, the headless command prints and a trace keeps is one of these. Units are in the
 names: `ms` milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logarithm, `tps` tokens a second.
@@ -144,4 +144,4 @@ Record = (
     | Ended
     | Failure
 )
-"""Whatever the engine thread hands out, and what a person writes onto the tree."""
+"""Everything that the engine thread emits, and a person's marks on the tree."""

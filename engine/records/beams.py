@@ -55,14 +55,14 @@ class BeamOpened:
     """A beam search began."""
 
     node: int
-    """Where the session stands, and went on standing."""
+    """The session's current node, before and after."""
     width: int
     length_penalty: float
     early_stopping: bool
     max_tokens: int
-    """As asked for, or fewer where the context window ends before."""
+    """The requested number, or fewer where the context window ends before."""
     note: str = ""
-    """Why the beams go through the model one after another, if they do."""
+    """Why the beams run through the model one after another, empty if they run at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,15 @@ class BeamStep:
     step: int
     """From 1."""
     live: tuple[Beam, ...]
-    """Best first. None once the search is over and only greedy decoding goes on."""
+    """Best first; empty once the search is over and only greedy decoding continues."""
     pruned: tuple[Beam, ...]
-    """Beams of the step before that nothing grew from: they fell out at this step."""
+    """Beams of the step before that no live beam or hypothesis extends."""
     finished: tuple[Hypothesis, ...]
     """The best so far, at most as many as the width, best first."""
     greedy: Beam | None
-    """Where greedy decoding stands; its place is -1 unless it is a live beam. None once it ended before."""
+    """The tip of greedy decoding; its place is -1 unless it is a live beam. None once it ended before."""
     rows: int
-    """Sequences that went through the model for the step to come."""
+    """Sequences that the model ran for the next step."""
     ms: float
     last: bool
     """Whether `BeamEnded` follows."""
@@ -93,11 +93,11 @@ class BeamEnded:
     ranking: tuple[Hypothesis, ...]
     """Best score first."""
     greedy: Hypothesis
-    """What greedy decoding says; of the same node where the ranking has it too."""
+    """The result of greedy decoding; with the same node where the ranking has it, too."""
     left: tuple[Beam, ...]
     """Beams that were live when the finished ones were good enough."""
     steps: int
-    """Of the search; greedy decoding may have gone on longer."""
+    """Of the search; greedy decoding may have continued longer."""
     reason: Literal["finished", "length"]
     """Whether enough hypotheses finished, or max tokens were reached."""
     ms: float

@@ -1,4 +1,4 @@
-"""What a step costs and why: the race with and without a KV cache, the fenced profile, the roofline, quantized KV."""
+"""The cost of a step: the race with and without a KV cache, the fenced profile, the roofline, quantized KV."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """How far a measurement is."""
+    """The progress of a measurement."""
 
     command: str
     """`Command.kind`."""
     done: int
     total: int
     detail: str
-    """What is measured next, in a few words."""
+    """The next thing to be measured, in a few words."""
 
 
 # ---- the race ---------------------------------------------------------------------------------
@@ -25,16 +25,16 @@ class Measuring:
 
 @dataclass(frozen=True, slots=True)
 class RaceOpened:
-    """A race begins: the same tokens with a KV cache and without one, both in caches of their own."""
+    """A race begins: the same tokens with a KV cache and without one, both in separate caches."""
 
     node: int
-    """Where the session stands, and goes on standing."""
+    """The session's current node, before and after."""
     first: int
     """Tokens of the sequence before the first step that is measured."""
     last: int
     """Tokens of the sequence after the last."""
     given: int
-    """Tokens of the path: up to there both lanes follow it, then they go on by themselves."""
+    """Tokens of the path: both lanes follow it to its end, then they continue by themselves."""
     how: str
     """How the milliseconds are taken, as sentences."""
 
@@ -46,7 +46,7 @@ class RaceStep:
     tokens: int
     """Of the sequence after it: the lane without a cache ran all of them, the other one the last alone."""
     id: int
-    """The token that went through."""
+    """The token that the step ran."""
     text: str
     """The characters that it finished."""
     cached_ms: float
@@ -55,9 +55,9 @@ class RaceStep:
     """Of all steps so far."""
     uncached_total_ms: float
     cached_pick: int
-    """What the sampler takes next in the lane with the cache; both lanes go on with it, beyond the path's end."""
+    """The sampler's next token in the lane with the cache; both lanes continue with it, beyond the path's end."""
     uncached_pick: int
-    """What it takes next in the other, with the same draw."""
+    """The sampler's next token in the other, with the same draw."""
     largest_difference: float
     """Of the two lanes' logits, absolute."""
     kv_bytes: int
@@ -99,12 +99,12 @@ Role = Literal[
     "other",
 ]
 """What a part does. `recurrence`: a state-space, linear-attention or convolution mixer. `residual`: what a layer does
-itself, between its parts. `other`: not known; the part's name tells where it is."""
+itself, between its parts. `other`: not known; the part's name says where it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilePart:
-    """One part of a step, fenced: what it is given was evaluated before, what it gives is evaluated in it."""
+    """One part of a step, fenced: its inputs were evaluated before its time, its outputs within it."""
 
     name: str
     """Attribute path in the model: `model.layers.3.self_attn`; `sampling` and `detokenizing` for these."""
@@ -120,7 +120,7 @@ class Profiled:
     """One step taken apart, on a copy of the cache."""
 
     node: int
-    """Where the session stands: the step that would be taken there was measured."""
+    """The session's current node: the step after it was measured."""
     tokens: int
     """In the context before the step."""
     repeats: int
@@ -129,13 +129,13 @@ class Profiled:
     fenced_ms: float
     """The whole step with all fences: the mean of the middle half of the repeats by their total."""
     unfenced_ms: float
-    """The same step without them, measured in turn with it, and taken alike."""
+    """The same step without them, measured in turn with it; the same mean."""
     how: str
     """How it was measured, as sentences."""
 
     @property
     def other_ms(self) -> float:
-        """What is in no part: masks, scalings and copies between them, and the program's own calls."""
+        """The time outside the parts: masks, scalings and copies between them, and the program's own calls."""
         return max(0.0, self.fenced_ms - sum(part.ms for part in self.parts))
 
 
@@ -147,7 +147,7 @@ class Work:
     """One forward: what it must read and compute by formula, and how long it took."""
 
     tokens: int
-    """That went through."""
+    """Of the forward."""
     context: int
     """Tokens held when it ended."""
     weight_bytes: int
@@ -161,12 +161,12 @@ class Work:
 
     @property
     def gbs(self) -> float:
-        """Bytes a second that the time means, in 10^9."""
+        """The bytes over the time, in 10^9 a second."""
         return (self.weight_bytes + self.kv_bytes) / self.ms / 1e6 if self.ms else 0.0
 
     @property
     def gflops(self) -> float:
-        """Operations a second that the time means, in 10^9."""
+        """The operations over the time, in 10^9 a second."""
         return self.flops / self.ms / 1e6 if self.ms else 0.0
 
     @property
@@ -177,11 +177,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class RooflineMeasured:
-    """Where prefill and decode of this model stand under the limits of this machine, both as MLX reaches them."""
+    """Prefill and decode of this model against the limits of this machine, both as MLX reaches them."""
 
     node: int
     bandwidth_gbs: float
-    """The most bytes a second of several ways to go through a large array."""
+    """The most bytes a second of several ways to read a large array."""
     bandwidth_how: str
     matmul_gflops: float
     """The most operations a second of a matrix product in the weights' own type."""
@@ -194,7 +194,7 @@ class RooflineMeasured:
     how: str
     """The formulas, as sentences."""
     notes: tuple[str, ...] = ()
-    """What is not known of this model, and what was assumed instead."""
+    """Facts that are not known of this model, and the assumptions instead."""
     ms: float = 0.0
     """All of it."""
 
@@ -228,14 +228,14 @@ class KVCost:
     ms: float
     """To compute the path."""
     refused: str = ""
-    """Why there is no such cache for this model, and what would do; then all figures are 0."""
+    """Why this model can't have such a cache, and what to use instead; then all figures are 0."""
     note: str = ""
-    """Which caches of the model stay as they are."""
+    """Which caches of the model are not quantized."""
 
 
 @dataclass(frozen=True, slots=True)
 class KVCompared:
-    """The path in caches of several precisions; told after each of them, all anew."""
+    """The path in caches of several precisions; emitted after each of them, with all results so far."""
 
     node: int
     tokens: int

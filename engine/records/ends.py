@@ -26,19 +26,19 @@ class Ended:
     """`Command.kind`."""
     cancelled: bool = False
     id: int = field(default=0, compare=False, repr=False, metadata={"traced": False})
-    """`Command.id`; 0 in a recording, which does not keep it: it means something to the process that asked alone."""
+    """`Command.id`; 0 in a recording, which does not keep it: it has a meaning only in the sending process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A command could not be carried out; the session stands where it stood."""
+    """A command failed; the session's current node is the one before."""
 
     command: str
     """`Command.kind`."""
     message: str
     hint: str
     expected: bool = True
-    """False for a fault of the program itself: then `trace` holds the traceback."""
+    """False for a bug of the program itself: then `trace` holds the traceback."""
     trace: str = ""
     id: int = field(default=0, compare=False, repr=False, metadata={"traced": False})
     """`Command.id`, as in `Ended`."""

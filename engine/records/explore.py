@@ -1,4 +1,4 @@
-"""What might come, and what could be put here: look-ahead, the vocabulary at a step, typed text, breakpoints."""
+"""Exploring: look-ahead, searches of the vocabulary at a step, typed text, breakpoints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.records.steps import Candidate
 
 @dataclass(frozen=True, slots=True)
 class AheadLine:
-    """One candidate, and what greedy decoding would bring after it."""
+    """One candidate, and the tokens that greedy decoding would take after it."""
 
     id: int
     """The candidate."""
@@ -25,19 +25,19 @@ class AheadLine:
 
 @dataclass(frozen=True, slots=True)
 class LookedAhead:
-    """How far a look ahead has come: told after every token, all lines anew."""
+    """The state of a look-ahead: emitted after every token, with all lines so far."""
 
     node: int
-    """The candidates stand after it."""
+    """The node before the candidates."""
     lines: tuple[AheadLine, ...]
-    """In the order in which the candidates were asked for."""
+    """In the order of the candidates in the command."""
     tokens: int
-    """How many each line is to have, unless it ends before."""
+    """How many each line will have, unless it ends before."""
     last: bool
     ms: float
-    """Since the look began."""
+    """Since the look-ahead began."""
     note: str = ""
-    """Why the lines go through the model one after another, or the path had to be computed again, if so."""
+    """Why the lines run through the model one after another, or the path was recomputed; empty if neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TokensFound:
     node: int
     query: str
     matches: tuple[Candidate, ...]
-    """The most probable first, at most as many as were asked for."""
+    """The most probable first, at most the requested number."""
     total: int
     """How many match in all."""
     mass: float
@@ -78,6 +78,6 @@ class BreakpointHit:
     """A run stopped because of its breakpoints."""
 
     node: int
-    """Where the session stands."""
+    """The session's current node."""
     conditions: tuple[str, ...]
     """Those that held, each as a sentence with its figures: `entropy 3.21 bits is above 3.00`."""

@@ -9,7 +9,7 @@ from engine.records.model import CacheKind
 
 @dataclass(frozen=True, slots=True)
 class KVGroup:
-    """The caches of one model that are of one kind and read the same."""
+    """The caches of one model that have the same kind and the same figures."""
 
     kind: CacheKind
     layers: tuple[int, ...]
@@ -34,11 +34,11 @@ class KVReading:
     allocated_bytes: int
     groups: tuple[KVGroup, ...]
     kept_bytes: int = 0
-    """Of branches that were left, kept outside the cache for going back to."""
+    """KV of branches that the session left, kept outside the cache for moves back."""
     kept_budget: int = 0
-    """What they may take; the least recently used goes first."""
+    """Bytes that it may take; the least recently used is dropped first."""
     passed_tokens: int = 0
-    """Without a KV cache: tokens that the last pass ran, all of them anew; `offset` is then 0."""
+    """Without a KV cache: tokens that the last pass ran, the whole path; `offset` is then 0."""
     passed_bytes: int = 0
     """Keys, values and states that this pass made and dropped."""
 
@@ -52,4 +52,4 @@ class Memory:
     cache_bytes: int = 0
     """Freed by arrays and kept by the framework for the next ones."""
     rss_bytes: int = 0
-    """Of the process, resident; on macOS the most so far, 0 where the system doesn't tell."""
+    """Of the process, resident; on macOS the peak so far, 0 where the system doesn't report it."""

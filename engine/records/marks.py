@@ -1,4 +1,4 @@
-"""What a person wrote onto the tree: told by the screen, kept in traces."""
+"""Marks of a person on the tree: emitted by the screen, kept in traces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The marks of one node, as they are from here on; all at their defaults: none."""
+    """The marks of one node from here on; none if all have their defaults."""
 
     node: int
     name: str = ""

@@ -1,4 +1,4 @@
-"""What is known of a model, and how far its loading is."""
+"""The facts about a model, and the progress of its loading."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CacheKind = Literal["plain", "quantized", "rotating", "recurrent", "chunked", "l
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of a model once it is loaded."""
+    """The facts about a loaded model."""
 
     name: str
     """Short name for the header: `pocket`, a directory's name, or a hub id."""
@@ -44,14 +44,14 @@ class ModelFacts:
     """`cpu` or `gpu`, as MLX names its default device."""
     load_ms: float
     notes: tuple[str, ...] = ()
-    """What was asked for and is not so, or differs from the files: one sentence each."""
+    """Settings that could not be met, and differences from the files: one sentence each."""
     fingerprint: str = ""
     """Of config, weights and adapter: equal for the same model, empty where it isn't known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How far the loading is."""
+    """The progress of loading."""
 
     stage: Literal["import", "download", "weights", "tokenizer"]
     done: int

@@ -1,4 +1,4 @@
-"""Going from node to node, and the proof that the cache holds what it should."""
+"""Moves from node to node, and the verification of the cache's content."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from engine.records.steps import Distribution
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The cache stands at another node of the tree; this was the bill."""
+    """The session moved to another node of the tree, whose path the cache now holds; this was the cost."""
 
     node: int
     kept: int
     """Tokens that stayed in the cache."""
     restored: int
-    """Tokens whose KV was put back from memory."""
+    """Tokens whose KV was restored from memory."""
     recomputed: int
-    """Tokens that went through the model again."""
+    """Tokens that ran through the model again."""
     ms: float
     next: Distribution
     kv: KVReading
     note: str = ""
-    """Why tokens were recomputed, when they were."""
+    """Why tokens were recomputed, empty if none were."""
     restored_bytes: int = 0
-    """KV that was put back from memory."""
+    """KV that was restored from memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The path was recomputed from nothing and set against what the live cache had given."""
+    """The path was recomputed from nothing, and its logits compared with those of the live cache."""
 
     node: int
     tokens: int
     largest_difference: float
     """Of the logits, absolute."""
     same_order: bool
-    """Whether the ten most probable tokens come in the same order."""
+    """Whether the ten most probable tokens have the same order."""
     ms: float

@@ -1,4 +1,4 @@
-"""A recorded session that is gone on with."""
+"""Continuing a recorded session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.records.steps import Distribution
 
 @dataclass(frozen=True, slots=True)
 class Restoring:
-    """How much of the path went through the model."""
+    """How much of the path the model has run."""
 
     done: int
     total: int
@@ -19,13 +19,13 @@ class Restoring:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The tree of a recorded session is built again, and the cache stands at one of its nodes."""
+    """The tree of a recorded session was rebuilt, and the cache holds the path to one of its nodes."""
 
     node: int
     tokens: int
     """Of the path to it."""
     logprobs: tuple[float, ...]
-    """What the model gives the path's last tokens now, in its order: to be compared with what was recorded."""
+    """The model's logprobs of the path's last tokens now, in its order, to be compared with the recorded ones."""
     next: Distribution
     kv: KVReading
     memory: Memory

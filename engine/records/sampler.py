@@ -1,4 +1,4 @@
-"""The sampler's work told stage by stage, and what other settings would have made of the same draws."""
+"""The sampler explained stage by stage, and the results of other settings with the same draws."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from engine.records.steps import Distribution
 
 @dataclass(frozen=True, slots=True)
 class StageColumn:
-    """One stage of the sampler, as it left the candidates of one step."""
+    """The candidates of one step after one stage of the sampler."""
 
     name: str
     kept: int
     """Tokens of the whole vocabulary still in after it."""
     removed_mass: float
     unit: Literal["logit", "prob"]
-    """What the values are: logits after a stage that changes them, probabilities among what is left after a filter."""
+    """Of the values: logits after a stage that changes them, probabilities among what is left after a filter."""
     values: tuple[float | None, ...]
     """One for each candidate, in their order; None once it is cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How the sampler comes to its distribution after one node, stage by stage, from kept logits."""
+    """The sampler's distribution after one node, stage by stage, from kept logits."""
 
     node: int
     logits: tuple[float, ...]
@@ -32,28 +32,28 @@ class Explained:
     columns: tuple[StageColumn, ...]
     """The stages that ran, in the order in which they ran."""
     earlier: tuple[tuple[int, ...], ...]
-    """For each candidate, where in the context it stood before, as far back as the penalties look."""
+    """For each candidate, its earlier positions in the context, as far back as the penalties look."""
     next: Distribution
-    """The distribution under the settings asked for, with the same draw."""
+    """The distribution under the requested settings, with the same draw."""
     used: bool
-    """Whether these are the settings that the distribution was made with when it was stepped."""
+    """Whether these are the settings with which the distribution was stepped."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfStep:
-    """What the same draw would have picked at one step of the path under other settings."""
+    """The token that the same draw would have picked at one step of the path under other settings."""
 
     node: int
     """The step's own node."""
     picked: int
     text: str
     same: bool
-    """Whether that is the token which stands there."""
+    """Whether that is the token that was taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswered:
-    """The steps of a path under other settings: each with the path before it as it is."""
+    """The steps of a path under other settings: each after the unchanged path before it."""
 
     tip: int
     steps: tuple[WhatIfStep, ...]
@@ -65,7 +65,7 @@ class WhatIfAnswered:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The logits after some nodes were computed again and are kept."""
+    """The logits after some nodes were recomputed and are kept."""
 
     nodes: tuple[int, ...]
     ms: float

@@ -1,4 +1,4 @@
-"""Prompt, prefill and steps: one token after another, and what was expected before each."""
+"""Prompt, prefill and steps: one token after another, with the distribution before each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from engine.records.kv import KVReading, Memory
 
 Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam"]
-"""How a token came to stand in the tree."""
+"""How a token was added to the tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +22,20 @@ class StepTimes:
     forward: float
     """The model, until its logits are in host memory."""
     sample: float
-    """Penalties, filters and draw for the token that follows."""
+    """Penalties, filters and draw for the next token."""
     inspect: float
-    """Candidates, entropy, ranks and readings; in a pipelined step they run beside the next forward."""
+    """Candidates, entropy, ranks and readings; in a pipelined step they overlap the next forward."""
     pipelined: bool = False
-    """True in a run without a pace: then `total` goes from launch to the next token known, without `inspect`."""
+    """True in a run without a pace: then `total` is from launch to the next token known, without `inspect`."""
     collecting: float = 0.0
-    """Of the time from its begin to its end, what Python's garbage collector took."""
+    """Time of Python's garbage collector between the step's begin and end."""
     drawing: float = 0.0
-    """Of the same time, that in which the screen was drawn in another thread."""
+    """Time of drawing the screen, in another thread, in the same interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One token that could come next."""
+    """One token that could be next."""
 
     id: int
     text: str
@@ -50,40 +50,40 @@ class Candidate:
     sampler_prob: float
     """Probability with which the sampler draws it, after every stage."""
     cut_by: str | None
-    """Name of the stage that took it out, None while it is in."""
+    """Name of the stage that cut it, None if none did."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageReading:
-    """What one stage of the sampler did."""
+    """The effect of one stage of the sampler."""
 
     name: str
     kept: int
     """Tokens still in after it."""
     removed_mass: float
-    """Probability, before the stage, of what it took out."""
+    """Probability, before the stage, of the tokens that it cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What the model expects after one node, and what the sampler will make of it."""
+    """The model's distribution after one node, and the sampler's."""
 
     node: int
     position: int
-    """Index in the context of the token to come."""
+    """Index in the context of the next token."""
     candidates: tuple[Candidate, ...]
-    """The most probable by the model, best first; the picked one is among them even if its rank is beyond."""
+    """The most probable by the model, best first; the picked one is always among them, whatever its rank."""
     entropy_bits: float
     """Of the model's own distribution."""
     sampler_entropy_bits: float
-    """Of the distribution that is drawn from: the choice that is left."""
+    """Of the distribution that is drawn from."""
     others: int
     """Tokens of the vocabulary that are not among the candidates."""
     others_prob: float
     others_sampler_prob: float
     stages: tuple[StageReading, ...]
     picked: int
-    """Id that the sampler takes here: a step makes it the next token."""
+    """Id that the sampler picked: a step makes it the next token."""
     draw: float | None
     """The random number in [0, 1) that picked it, None for greedy."""
     draw_from: float | None
@@ -91,12 +91,12 @@ class Distribution:
     draw_to: float | None
     """... and ends here."""
     reroll: int
-    """How often the draw was made again at this node; part of the draw's seed."""
+    """How often the draw was repeated at this node; part of the draw's seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptToken:
-    """One token of the prompt, and what the model thought of it when it came."""
+    """One token of the prompt, and the model's readings of it."""
 
     node: int
     position: int
@@ -110,18 +110,18 @@ class PromptToken:
     rank: int | None = None
     entropy_bits: float | None = None
     candidates: tuple[Candidate, ...] = ()
-    """What the model expected at this place; `sampler_prob` equals `prob`, since nothing is drawn."""
+    """The model's most probable tokens at this position; `sampler_prob` equals `prob`, since nothing is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptOpened:
-    """A prompt was encoded; the prefill begins. A new tree: what was shown before is gone from the engine."""
+    """A prompt was encoded; the prefill begins, on a new tree: the engine has dropped the one before."""
 
     text: str
-    """What was encoded, chat template included."""
+    """The encoded text, chat template included."""
     chat: bool
     tokens: tuple[PromptToken, ...]
-    """Without readings; they come with the chunks."""
+    """Without readings, which the chunks have."""
     echo: bool
     """Whether prompt logprobs are computed."""
     notes: tuple[str, ...] = ()
@@ -129,17 +129,17 @@ class PromptOpened:
 
 @dataclass(frozen=True, slots=True)
 class PrefillChunk:
-    """One chunk of the prompt went through the model."""
+    """One chunk of the prompt ran through the model."""
 
     done: int
     total: int
     ms: float
     """The forward as mlx_lm does it, until the caches are evaluated."""
     echo_ms: float
-    """What the prompt logprobs cost on top; not part of TTFT."""
+    """The additional time of the prompt logprobs; not part of TTFT."""
     kv: KVReading
     echo: tuple[PromptToken, ...]
-    """The tokens of the prompt that this chunk made known, with readings; empty where they are off."""
+    """The prompt's tokens whose readings this chunk computed; empty where prompt logprobs are off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Prefilled:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One token was taken and went through the model."""
+    """One token was taken and ran through the model."""
 
     index: int
     """Place in the completion of its path, from 0."""
@@ -181,9 +181,9 @@ class Step:
     rank: int
     surprisal_bits: float
     choice: Distribution
-    """What it was taken from."""
+    """The distribution that it was taken from."""
     next: Distribution
-    """What follows it."""
+    """The distribution after it."""
     kv: KVReading
     ms: StepTimes
     memory: Memory
@@ -191,6 +191,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Resampled:
-    """The sampler's settings or the re-roll count changed: the distribution at the tip, anew, with no forward."""
+    """The sampler's settings or the re-roll count changed: the new distribution at the tip, without a forward."""
 
     next: Distribution

@@ -16,7 +16,7 @@ class Figure:
     name: str
     unit: Literal["ms", "tokens/s", "bytes", "times"]
     values: tuple[float, ...]
-    """In the order in which they were taken; the warm-up is not among them."""
+    """In the order of measurement, without the warm-up."""
 
     @property
     def median(self) -> float:
@@ -26,7 +26,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """What was measured at one place of a sweep."""
+    """The figures at one place of a sweep."""
 
     sweep: SweepName
     at: int
@@ -36,13 +36,13 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where figures were taken, and with what."""
+    """The machine and the versions with which figures were measured."""
 
     system: str
     processor: str
     cores: int
     memory_bytes: int | None
-    """None where the system doesn't tell."""
+    """None where the system doesn't report it."""
     python: str
     mlx: str
     mlx_lm: str
@@ -51,7 +51,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """All sweeps that were asked for."""
+    """All requested sweeps."""
 
     machine: Machine
     model: str
@@ -62,7 +62,7 @@ class Swept:
     rounds: int
     points: tuple[SweepPoint, ...]
     how: tuple[tuple[SweepName, str], ...]
-    """How the figures of each sweep were taken."""
+    """How the figures of each sweep were measured."""
     notes: tuple[str, ...]
-    """What could not be measured and why; empty where all was."""
+    """Sweeps that could not be measured, and why."""
     ms: float

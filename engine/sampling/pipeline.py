@@ -1,7 +1,7 @@
 """From logits to a token: the stages in their order, then one draw. numpy alone, on one float32 row.
 
-What differs from `mlx_lm.sample_utils` is the random number: here it is a function of seed, position and re-roll
-count, so that a fork, a replay and a second visit draw the same in any order of exploration.
+It differs from `mlx_lm.sample_utils` in the random number: a function of seed, position and re-roll count, so
+that a fork, a replay and a second visit draw the same in any order of exploration.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from engine.sampling.ranking import Row, log_softmax, ranked
 from engine.sampling.stages import Context, Stage, only, pipeline
 from engine.settings import Settings
 
-HEAD = 512
-"""Tokens ranked for a draw before all of them are: their mass holds the draw nearly always."""
-NOTHING = Context()
+RANKED_HEAD = 512
+"""Tokens ranked for a draw at first: it falls within their mass nearly always; otherwise all are ranked."""
+EMPTY_CONTEXT = Context()
 
 
 def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> float:
@@ -29,13 +29,13 @@ def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> flo
     Args:
         seed: 0 to 2**64 - 1.
         position: Index in the context of the token to be drawn.
-        reroll: How often this draw was made again.
-        purpose: Keeps draws for different ends independent.
+        reroll: How often this draw was repeated.
+        purpose: Makes draws for different purposes independent.
 
     Returns:
         A number in [0, 1).
     """
-    material = b"".join(each.to_bytes(8, "little") for each in (seed, position, reroll))
+    material = b"".join(number.to_bytes(8, "little") for number in (seed, position, reroll))
     digest = hashlib.blake2b(material, digest_size=8, person=purpose.encode()).digest()
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
@@ -47,7 +47,7 @@ class Sampled:
     probs: npt.NDArray[np.float64]
     """Final distribution, shape (vocabulary,); sums to 1."""
     cut: npt.NDArray[np.int8]
-    """For each token the index in `names` of the stage that cut it, -1 while it is in; shape (vocabulary,)."""
+    """For each token the index in `names` of the stage that cut it, -1 for none; shape (vocabulary,)."""
     names: tuple[str, ...]
     readings: tuple[StageReading, ...]
     picked: int
@@ -57,12 +57,12 @@ class Sampled:
     draw_to: float | None
 
 
-class Passage:
-    """One row on its way through the stages.
+class StageRun:
+    """One run of the stages over a row.
 
     Args:
         logits: The model's own, float32, shape (vocabulary,); not changed.
-        logprobs: Their log-softmax, which every caller has at hand; not changed.
+        logprobs: Their log-softmax, which every caller has computed, same shape and dtype; not changed.
     """
 
     def __init__(self, logits: Row, logprobs: Row) -> None:
@@ -73,23 +73,23 @@ class Passage:
 
     @property
     def logprobs(self) -> Row:
-        """The log-softmax of the row as it stands."""
+        """The log-softmax of the current row."""
         if self._logprobs is None:
             self._logprobs = log_softmax(self.row)
         return self._logprobs
 
-    def through(self, stage: Stage) -> None:
-        """Put the row through a stage: one that changes logits gets them, a filter their log-softmax.
+    def apply(self, stage: Stage) -> None:
+        """Apply a stage to the row: one that changes logits gets them, a filter their log-softmax.
 
         mlx_lm takes the log-softmax once, between the two; after a filter the row isn't renormalized, and the
         filters that follow act on what is left.
         """
-        before = self.row if stage.shapes else self.logprobs
-        self._account(stage.name, before, after := stage.run(before))
+        before = self.row if stage.changes_logits else self.logprobs
+        self._record_stage(stage.name, before, after := stage.run(before))
         self.row = after
-        self._logprobs = after if not stage.shapes and stage.name != "temperature" else None
+        self._logprobs = after if not stage.changes_logits and stage.name != "temperature" else None
 
-    def _account(self, name: str, before: Row, after: Row) -> None:
+    def _record_stage(self, name: str, before: Row, after: Row) -> None:
         gone = np.isneginf(after) & ~np.isneginf(before)
         removed = 0.0
         if gone.any():
@@ -102,13 +102,13 @@ class Passage:
     def greedy(self) -> Sampled:
         """Take the most probable token; of equals the lowest id."""
         picked = int(self.row.argmax())
-        self._account("greedy", self.row, only(self.row, np.array([picked])))
+        self._record_stage("greedy", self.row, only(self.row, np.array([picked])))
         probs = np.zeros(self.row.size, np.float64)
         probs[picked] = 1.0
         return self._sampled(probs, picked, None, None, None)
 
-    def drawn(self, draw: float) -> Sampled:
-        """Draw from what is left."""
+    def sampled(self, draw: float) -> Sampled:
+        """Draw from the tokens that are left."""
         live = np.flatnonzero(self.row > -np.inf)
         weights = np.exp((self.row[live] - self.row.max()).astype(np.float64))
         probs = np.zeros(self.row.size, np.float64)
@@ -127,8 +127,8 @@ class Passage:
         return Sampled(probs, self.cut, names, tuple(self.readings), picked, draw, start, end)
 
 
-Watch = Callable[[Stage, "Passage"], None]
-"""Is shown the row after each stage."""
+OnStage = Callable[[Stage, "StageRun"], None]
+"""Receives the run after each stage."""
 
 
 def sample(
@@ -136,8 +136,8 @@ def sample(
     logprobs: Row,
     settings: Settings,
     draw: float,
-    context: Context = NOTHING,
-    watch: Watch | None = None,
+    context: Context = EMPTY_CONTEXT,
+    watch: OnStage | None = None,
 ) -> Sampled:
     """Run the whole pipeline on one row.
 
@@ -146,18 +146,18 @@ def sample(
         logprobs: Their log-softmax; not changed.
         settings: The sampler's settings.
         draw: The random number, from `uniform`; not used by greedy.
-        context: What the stages look at beside the row.
-        watch: Is shown the row after each stage.
+        context: What the stages look at in addition to the row.
+        watch: Receives the run after each stage.
 
     Returns:
         The final distribution, what each stage cut, and the token picked.
     """
-    passage = Passage(logits, logprobs)
+    run = StageRun(logits, logprobs)
     for stage in pipeline(settings, context):
-        passage.through(stage)
+        run.apply(stage)
         if watch is not None:
-            watch(stage, passage)
-    return passage.greedy() if settings.temp == 0 else passage.drawn(draw)
+            watch(stage, run)
+    return run.greedy() if settings.temp == 0 else run.sampled(draw)
 
 
 def _under(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float, float]:
@@ -166,16 +166,16 @@ def _under(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, flo
 
 
 def invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float]:
-    """The token on which a draw falls, when the tokens are laid end to end, most probable first.
+    """Invert the cumulative distribution of the tokens, most probable first.
 
     Args:
-        probs: A distribution, shape (vocabulary,).
+        probs: A distribution, float64, shape (vocabulary,).
         draw: In [0, 1).
 
     Returns:
-        Token id, and where its share of the cumulative distribution starts and ends.
+        The token id at the draw, and where its share of the cumulative distribution starts and ends.
     """
-    order = ranked(probs, min(HEAD, probs.size))
+    order = ranked(probs, min(RANKED_HEAD, probs.size))
     sums = np.cumsum(probs[order])
     if draw >= sums[-1] and order.size < probs.size:
         order = ranked(probs, probs.size)

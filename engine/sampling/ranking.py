@@ -1,4 +1,4 @@
-"""Rows of numbers, one for each token of the vocabulary, and their order. numpy alone."""
+"""Rows of numbers, one per token of the vocabulary, and their order. numpy alone."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def log_softmax(logits: Row) -> Row:
 
 
 def ranked(row: Values, k: int) -> npt.NDArray[np.intp]:
-    """Ids of the k largest values, largest first, ties by id.
+    """Ids of the k largest values, largest first, ties by id; intp, shape (min(k, vocabulary),).
 
     Args:
-        row: Values of one kind, shape (vocabulary,).
-        k: 1 to vocabulary.
+        row: Values of one kind, floating point, shape (vocabulary,).
+        k: 1 or more.
     """
     if k >= row.size:
         return np.lexsort((np.arange(row.size), -row))
-    # Selecting is slow where most values are equal, as all that was cut are: look at the others alone.
+    # Selecting is slow where most values are equal, as those of cut tokens are: select among the others alone.
     live = np.flatnonzero(row > row.min())
     if k < live.size:
-        found = live[_largest(row[live], k)]
+        ids = live[_largest(row[live], k)]
     else:
         lowest = np.flatnonzero(row == row.min())[: k - live.size]
-        found = np.concatenate([live, lowest])
-    return found[np.lexsort((found, -row[found]))]
+        ids = np.concatenate([live, lowest])
+    return ids[np.lexsort((ids, -row[ids]))]
 
 
 def _largest(values: Values, k: int) -> npt.NDArray[np.intp]:
@@ -51,8 +51,8 @@ def rank_of(row: Row, token: int) -> int:
     return int((row > row[token]).sum()) + 1
 
 
-def change(one: Row, other: Row) -> Row:
-    """How far two rows are apart, absolute, number by number; tokens that both bar are not apart."""
+def absolute_difference(one: Row, other: Row) -> Row:
+    """The absolute difference of two rows, float32, shape (vocabulary,); 0 for tokens that both bar."""
     with np.errstate(invalid="ignore"):  # infinity less infinity
         apart: Row = np.where(one == other, np.float32(0), np.abs(one - other))
     return apart

@@ -1,7 +1,7 @@
-"""The sampler's stages: each a name and a pure function from a row to a row. numpy alone.
+"""The sampler's stages: a name and a pure function from a float32 row (vocabulary,) to another. numpy alone.
 
-Semantics are those of `mlx_lm.sample_utils`: penalties change logits; filters put -inf where they cut and don't
-renormalize, but each acts on the distribution that is left, so that an order of one's own means what it says.
+Semantics are those of `mlx_lm.sample_utils`: penalties change logits; filters write -inf where they cut and don't
+renormalize, but every filter acts on the distribution that is left, so that it keeps its meaning in any order.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy.typing as npt
 from engine.sampling.ranking import Row, ranked
 from engine.settings import Settings
 
-NO = np.float32(-np.inf)
+MINUS_INFINITY = np.float32(-np.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the stages of one draw may look at beside the row."""
+    """What the stages of one draw may look at in addition to the row."""
 
     path: tuple[int, ...] = ()
-    """The last tokens before the one to come, prompt included, newest last: as many as the penalties look at."""
+    """The last tokens before the next one, prompt included, newest last: as many as the penalties look at."""
     barred: tuple[int, ...] = ()
-    """Ids that may not come now (end-of-sequence before min tokens)."""
+    """Ids that are excluded now (end-of-sequence before min tokens)."""
     spared: tuple[int, ...] = ()
     """Ids that XTC never cuts: end-of-sequence and newline, as in mlx_lm.generate."""
     chance: float = 1.0
@@ -36,13 +36,13 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of the pipeline, in its place."""
+    """One stage of the pipeline, with its settings."""
 
     name: str
-    """As shown beside a token that it cut: `top-p`."""
+    """As shown next to a token that it cut: `top-p`."""
     run: Callable[[Row], Row]
-    shapes: bool = False
-    """True for what changes logits (bias, bar, penalties): greedy runs these too, and no others."""
+    changes_logits: bool = False
+    """True for stages that change logits (bias, bar, penalties): greedy runs these too, and no others."""
 
 
 # ---- stages that change logits ----------------------------------------------------------------
@@ -59,7 +59,7 @@ def bias(row: Row, values: tuple[tuple[int, float], ...]) -> Row:
 def bar(row: Row, tokens: tuple[int, ...]) -> Row:
     """Cut some tokens."""
     row = row.copy()
-    row[list(tokens)] = NO
+    row[list(tokens)] = MINUS_INFINITY
     return row
 
 
@@ -72,14 +72,14 @@ def repetition(row: Row, penalty: float, recent: tuple[int, ...]) -> Row:
 
 
 def presence(row: Row, penalty: float, recent: tuple[int, ...]) -> Row:
-    """Take the penalty off the logit of each recent token, once."""
+    """Subtract the penalty from the logit of each recent token, once."""
     row, tokens = row.copy(), list(set(recent))
     row[tokens] -= np.float32(penalty)
     return row
 
 
 def frequency(row: Row, penalty: float, recent: tuple[int, ...]) -> Row:
-    """Take the penalty off the logit of each recent token, once for each time that it occurred."""
+    """Subtract the penalty from the logit of each recent token, once for each time that it occurred."""
     row = row.copy()
     for token in recent:
         row[token] -= np.float32(penalty)
@@ -98,18 +98,18 @@ def top_p(row: Row, share: float) -> Row:
     probs = np.exp(ordered)
     above = _mass_above(probs)
     dropped = int((above >= np.float32(share) * (above[0] + probs[0])).sum())
-    return np.where(row < ordered[dropped], NO, row)
+    return np.where(row < ordered[dropped], MINUS_INFINITY, row)
 
 
 def _mass_above(probs: Row) -> Row:
-    """For each place of a rising row the sum of what comes after it, in float32 from the top down, as MLX sums."""
+    """For each place of a rising row the sum of the places after it, in float32 from the top down, as MLX sums."""
     sums = np.cumsum(probs[::-1], dtype=np.float32)[::-1]
     return np.concatenate([sums[1:], np.zeros(1, np.float32)])
 
 
 def min_p(row: Row, share: float) -> Row:
     """Keep tokens of at least `share` times the most probable one's probability (arXiv:2407.01082)."""
-    return np.where(row < row.max() + np.float32(math.log(share)), NO, row)
+    return np.where(row < row.max() + np.float32(math.log(share)), MINUS_INFINITY, row)
 
 
 def top_k(row: Row, k: int) -> Row:
@@ -122,7 +122,7 @@ def top_k(row: Row, k: int) -> Row:
 def xtc(row: Row, threshold: float, spared: tuple[int, ...]) -> Row:
     """Cut every token above the threshold but the least probable of them (exclude top choices).
 
-    It acts on the probabilities that are left, and only on the steps where XTC's own draw says so.
+    It acts on the probabilities that are left, and only on steps where XTC's own draw is within its probability.
     """
     weights = np.exp(row - row.max())
     probs = weights / weights.sum()
@@ -131,12 +131,12 @@ def xtc(row: Row, threshold: float, spared: tuple[int, ...]) -> Row:
         return row
     cut = probs > probs[above].min()
     cut[list(spared)] = False
-    return np.where(cut, NO, row)
+    return np.where(cut, MINUS_INFINITY, row)
 
 
 def only(row: Row, ids: npt.NDArray[np.intp]) -> Row:
     """The row with every other token cut."""
-    kept = np.full_like(row, NO)
+    kept = np.full_like(row, MINUS_INFINITY)
     kept[ids] = row[ids]
     return kept
 
@@ -198,7 +198,7 @@ def _temperature(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
 
 
 Maker = Callable[[Settings, Context], "Callable[[Row], Row] | None"]
-MAKERS: dict[str, tuple[Maker, bool]] = {
+STAGE_MAKERS: dict[str, tuple[Maker, bool]] = {
     "logit-bias": (_logit_bias, True),
     "min-tokens": (_min_tokens, True),
     "repetition": (_repetition, True),
@@ -210,15 +210,15 @@ MAKERS: dict[str, tuple[Maker, bool]] = {
     "top-k": (_top_k, False),
     "temperature": (_temperature, False),
 }
-"""How each stage is made from settings and context, and whether it changes logits; None where it is off."""
+"""By stage name: what makes its function from settings and context, None where it is off; if it changes logits."""
 
 
 def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
     """The stages that the settings turn on, in their order; greedy keeps those alone that change logits."""
-    found: list[Stage] = []
+    stages: list[Stage] = []
     for name in settings.sampler_order:
-        maker, shapes = MAKERS[name]
+        maker, changes_logits = STAGE_MAKERS[name]
         run = maker(settings, context)
-        if run is not None and (shapes or settings.temp != 0):
-            found.append(Stage(name, run, shapes))
-    return tuple(found)
+        if run is not None and (changes_logits or settings.temp != 0):
+            stages.append(Stage(name, run, changes_logits))
+    return tuple(stages)

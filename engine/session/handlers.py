@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from engine import commands, records
 from engine.commands import Command
 from engine.desk import Call, Desk, Handler
-from engine.gc_policy import free
+from engine.gc_policy import collect_all
 from engine.model.load import load
 from engine.session.restore import restore
 from engine.session.uncached import open_session
@@ -17,10 +17,10 @@ from engine.settings import check
 
 
 class SessionCommands:
-    """Carries out what one session is asked for.
+    """Handlers of the commands on the session.
 
     Args:
-        desk: The session and the way out for records.
+        desk: The session, and where records are emitted.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -52,13 +52,11 @@ class SessionCommands:
         desk = self._desk
         desk.forget(model=True)
         desk.loaded = desk.opened = None  # their memory is free before the next one takes more
-        free()
+        collect_all()
         loaded = load(command.settings, desk.emit, call.cancel)
-        desk.loaded, desk.opened = (
-            loaded,
-            open_session(loaded, desk.settings),
-        )  # both or, on a failure, neither
-        gc.freeze()  # the libraries' hundred thousand objects are here to stay
+        opened = open_session(loaded, desk.settings)  # before either is set: on a failure neither is
+        desk.loaded, desk.opened = loaded, opened
+        gc.freeze()  # the libraries' hundred thousand objects last as long as the process
         desk.emit(loaded.facts)
 
     def _configure(self, command: commands.Configure, call: Call) -> None:
@@ -99,14 +97,14 @@ class SessionCommands:
     # ---- steps and moves --------------------------------------------------------------------
 
     def _step(self, command: commands.TakeStep, call: Call) -> None:
-        self._desk.hand_out(self._desk.session.step())
+        self._desk.emit_step(self._desk.session.step())
 
     def _choose(self, command: commands.Choose, call: Call) -> None:
-        self._desk.go(command.node, call)
-        self._desk.hand_out(self._desk.session.choose(command.token))
+        self._desk.ensure_at(command.node, call)
+        self._desk.emit_step(self._desk.session.choose(command.token))
 
     def _take(self, command: commands.Take, call: Call) -> None:
-        self._desk.put(command.node, command.ids, command.origin, call)
+        self._desk.take_tokens(command.node, command.ids, command.origin, call)
 
     def _move(self, command: commands.MoveTo, call: Call) -> None:
         self._desk.move(command.node, call)

@@ -8,7 +8,7 @@ from engine.sampling.ranking import Row
 
 
 class KeptLogits:
-    """Rows by node; the least recently used go first when the bound is reached.
+    """Rows by node; at the bound it drops the least recently used first.
 
     Args:
         budget: Bytes that the rows together may take.
@@ -23,7 +23,7 @@ class KeptLogits:
         return len(self._rows)
 
     def put(self, node: int, row: Row) -> None:
-        """Keep a row, dropping old ones to stay within the budget; a row larger than it is not kept."""
+        """Keep a node's row, dropping old ones to stay within the budget; a row larger than that is not kept."""
         if (old := self._rows.pop(node, None)) is not None:
             self.nbytes -= old.nbytes
         if row.nbytes > self.budget:

@@ -1,4 +1,4 @@
-"""What is known at one node: its logits, what the sampler makes of them, and the records that tell both."""
+"""The logits after one node, what the sampler makes of them, and the records of both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from engine.errors import StepError
 from engine.model.tokens import Tokens
 from engine.records import Distribution, KVReading, Memory, Origin, Step, StepTimes
-from engine.sampling.pipeline import Sampled, Watch, sample, uniform
+from engine.sampling.pipeline import OnStage, Sampled, sample, uniform
 from engine.sampling.ranking import Row, log_softmax, rank_of
 from engine.sampling.stages import Context
 from engine.session.readings import RowReader
@@ -24,17 +24,19 @@ LN2 = math.log(2)
 
 
 def memory() -> Memory:
-    """What the framework reports now, and the system of the process: about 2 us."""
+    """Memory in use now, as the framework and the system report it; takes about 2 us."""
     return Memory(mx.get_active_memory(), mx.get_peak_memory(), mx.get_cache_memory(), resident())
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLogits:
-    """A node's row and what the sampler makes of it: enough to go on, not yet to show."""
+    """The logits after a node and the sampler's result: enough for the next step, not yet for a record."""
 
     node: int
     row: Row
+    """The model's logits, float32, shape (vocabulary,)."""
     logprobs: Row
+    """Their log-softmax, float32, shape (vocabulary,)."""
     sampled: Sampled
     sample_ms: float
     reroll: int = 0
@@ -43,38 +45,38 @@ class NodeLogits:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A node that was looked at, and the distribution as it is shown."""
+    """A node's logits, and the distribution that a record has of them."""
 
-    look: NodeLogits
+    node_logits: NodeLogits
     next: Distribution
 
 
 class NodeReader:
-    """Looks at the nodes of one tree.
+    """Samples after the nodes of one tree, and makes their records.
 
     Args:
         tokens: The model's tokenizer.
         tree: The tree.
-        pending: Bytes of unfinished characters by node, filled in as tokens are told.
+        pending: Bytes of unfinished characters by node; `add_token` fills it in.
     """
 
     def __init__(self, tokens: Tokens, tree: TokenTree, pending: dict[int, bytes]) -> None:
         self._tokens = tokens
         self._tree = tree
         self._pending = pending
-        self.reader = RowReader(tokens)
+        self.row_reader = RowReader(tokens)
 
-    def look(
-        self, node: int, row: Row, settings: Settings, watch: Watch | None = None, reroll: int | None = None
+    def sample(
+        self, node: int, row: Row, settings: Settings, watch: OnStage | None = None, reroll: int | None = None
     ) -> NodeLogits:
         """Sample what follows a node.
 
         Args:
-            node: The node that the row came after.
+            node: The node that the row follows.
             row: The model's logits, float32, shape (vocabulary,).
             settings: The sampler's.
-            watch: Is shown the row after each stage.
-            reroll: The re-roll count of the draw; None for the node's present one.
+            watch: Receives the run after each stage.
+            reroll: The re-roll count of the draw; None for the node's current one.
 
         Raises:
             StepError: The row holds no numbers.
@@ -86,13 +88,13 @@ class NodeReader:
         at = self._tree[node]
         logprobs = log_softmax(row)
         begun = time.perf_counter()
-        turn = at.reroll if reroll is None else reroll
-        draw = uniform(settings.seed, at.depth, turn)
-        sampled = sample(row, logprobs, settings, draw, self.context(node, settings, turn), watch)
-        return NodeLogits(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000, turn)
+        count = at.reroll if reroll is None else reroll
+        draw = uniform(settings.seed, at.depth, count)
+        sampled = sample(row, logprobs, settings, draw, self.context(node, settings, count), watch)
+        return NodeLogits(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000, count)
 
     def context(self, node: int, settings: Settings, reroll: int) -> Context:
-        """What the sampler's stages look at beside the row after a node."""
+        """What the sampler's stages look at in addition to the row after a node."""
         at = self._tree[node]
         return Context(
             path=tuple(self._tree.tail(node, _reach(settings))),
@@ -101,29 +103,29 @@ class NodeReader:
             chance=uniform(settings.seed, at.depth, reroll, "xtc") if settings.xtc_probability else 1.0,
         )
 
-    def show(self, look: NodeLogits, candidates: int) -> Position:
-        """Read candidates, entropies and ranks off a row."""
-        at = self._tree[look.node]
-        pending = self._pending.get(look.node, b"")
-        following = self.reader.distribution(
-            look.node, at.depth, look.logprobs, look.sampled, candidates, pending, look.reroll
+    def position(self, logits: NodeLogits, candidates: int) -> Position:
+        """Read candidates, entropies and ranks off the logits of a node."""
+        at = self._tree[logits.node]
+        pending = self._pending.get(logits.node, b"")
+        distribution = self.row_reader.distribution(
+            logits.node, at.depth, logits.logprobs, logits.sampled, candidates, pending, logits.reroll
         )
-        return Position(look, following)
+        return Position(logits, distribution)
 
-    def tell(
-        self, before: Position, here: Position, origin: Origin, kv: KVReading, ms: StepTimes, used: Memory
+    def step_record(
+        self, before: Position, after: Position, origin: Origin, kv: KVReading, ms: StepTimes, memory: Memory
     ) -> Step:
-        """The record of the token that led from one node to the next."""
-        node = self._tree[here.look.node]
+        """The record of the token between one node and the next."""
+        node = self._tree[after.node_logits.node]
         node.has_step = True
-        token, looked = node.token, before.look
-        text, pending = self._tokens.text(token, self._pending.get(looked.node, b""))
-        logprob = float(looked.logprobs[token])
+        token, parent = node.token, before.node_logits
+        text, pending = self._tokens.text(token, self._pending.get(parent.node, b""))
+        logprob = float(parent.logprobs[token])
         return Step(
             index=node.depth - node.start - 1,
             position=node.depth - 1,
-            node=here.look.node,
-            parent=looked.node,
+            node=after.node_logits.node,
+            parent=parent.node,
             id=token,
             text=text,
             raw=self._tokens.raw(token),
@@ -132,18 +134,18 @@ class NodeReader:
             origin=origin,
             logprob=logprob,
             prob=math.exp(logprob),
-            sampler_prob=float(looked.sampled.probs[token]),
-            rank=rank_of(looked.logprobs, token),
+            sampler_prob=float(parent.sampled.probs[token]),
+            rank=rank_of(parent.logprobs, token),
             surprisal_bits=max(0.0, -logprob / LN2),
             choice=before.next,
-            next=here.next,
+            next=after.next,
             kv=kv,
             ms=ms,
-            memory=used,
+            memory=memory,
         )
 
-    def grow(self, parent: int, token: int, origin: Origin) -> int:
-        """Add a token to the tree, with the bytes that it leaves unfinished; returns its node."""
+    def add_token(self, parent: int, token: int, origin: Origin) -> int:
+        """Add a token to the tree, and the bytes that it leaves unfinished; returns its node."""
         node = self._tree.add(parent, token, origin)
         pending = self._tokens.text(token, self._pending.get(parent, b""))[1]
         if pending:
@@ -152,7 +154,7 @@ class NodeReader:
 
 
 def _reach(settings: Settings) -> int:
-    """How many tokens back the penalties that are on look."""
+    """How many tokens the active penalties look back."""
     sizes = [
         (settings.repetition_penalty, settings.repetition_context_size),
         (settings.presence_penalty, settings.presence_context_size),

@@ -1,7 +1,7 @@
-"""The prompt's way into the cache: chunk by chunk, and what the model thought of each of its tokens.
+"""Prefill: the prompt through the model chunk by chunk, and the logprobs of its tokens.
 
 mlx_lm's prefill never computes the logits of the prompt. Here the caches are evaluated first, which is what
-mlx_lm does and what TTFT counts, and only then the logits that the prompt logprobs need: the two costs stay apart.
+mlx_lm does and what TTFT counts, and only then the logits that the prompt logprobs need: the two costs stay separate.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ import mlx.core as mx
 import numpy as np
 
 from engine.errors import Cancelled
-from engine.model.forward import FIXED_CHUNK, Chunks, Runner, Stopped
+from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped
 from engine.model.tokens import Tokens
 from engine.records import PrefillChunk, PromptToken
 from engine.sampling.ranking import Row, log_softmax
 from engine.session.readings import RowReader
 
 ECHO_TOKENS = 2048
-"""Prompt logprobs are computed unasked up to so many tokens."""
+"""Prompt length up to which prompt logprobs are computed by default."""
 ECHO_CANDIDATES = 20
-"""Candidates recorded at most for each token of the prompt."""
+"""Candidates recorded at most for a token of the prompt."""
 ECHO_BYTES = 64 * 2**20
-"""The logits of one adapting chunk take at most so much while prompt logprobs are on."""
+"""Bytes of one adapting chunk's logits at most while prompt logprobs are on."""
 ECHO_ROWS = 64
-"""Rows of a chunk's logits that are in float32 at a time."""
+"""Rows of a chunk's logits that are converted to float32 at a time."""
 
 
 class PrefillRun:
-    """One prompt on its way.
+    """The prefill of one prompt.
 
     Args:
         runner: The model and its cache, empty.
         reader: Makes the readings.
         tokens: The tokenizer.
-        candidates: Candidates recorded for each token, at most 20.
+        candidates: Candidates recorded for a token, at most 20.
         ids: The prompt.
         echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
         text: The prompt as encoded, for the record.
@@ -66,43 +66,43 @@ class PrefillRun:
         self.echo_ms = 0.0
         """Milliseconds of the prompt logprobs so far."""
         self.done = 0
-        """Tokens that went through."""
+        """Tokens that the model has run."""
         limit = max(8, ECHO_BYTES // (4 * tokens.vocabulary)) if self.echo else FIXED_CHUNK
         self._limit = min(limit, FIXED_CHUNK)
-        self._sizes = runner.chunks(self._limit)
+        self._sizes = runner.chunk_sizer(self._limit)
 
     def resize(self, size: int | None) -> None:
-        """Take chunks of another size from here on; where the cut changes the numbers it stays as it is.
+        """Use chunks of another size from here on; without effect where the cut into chunks changes the numbers.
 
         Args:
-            size: Tokens a chunk, at most what the memory bound allows; None leaves it.
+            size: Tokens a chunk, at most what the memory bound allows; None changes nothing.
         """
-        if size is not None and not self._runner.kv.chunked_matters:
-            self._sizes = Chunks(max(1, min(size, self._limit)))
+        if size is not None and not self._runner.kv.chunks_matter:
+            self._sizes = ChunkSizer(max(1, min(size, self._limit)))
 
     def _tokens(self, tokens: Tokens, ids: Sequence[int]) -> list[PromptToken]:
-        found, pending = [], b""
+        prompt, pending = [], b""
         for position, token in enumerate(ids):
             node = position + 1  # a new tree numbers the prompt in order
             text, pending = tokens.text(token, pending)
             if pending:
                 self.pending[node] = pending
-            found.append(
+            prompt.append(
                 PromptToken(node, position, token, text, tokens.raw(token), tokens.is_special(token))
             )
-        return found
+        return prompt
 
     def chunks(self, stopped: Stopped) -> Iterator[PrefillChunk]:
-        """Run all tokens but the last, from where it was left.
+        """Run the remaining tokens but the last.
 
         Args:
-            stopped: Asked before each chunk.
+            stopped: Polled before each chunk.
 
         Yields:
             A record for each chunk.
 
         Raises:
-            Cancelled: `stopped` said so.
+            Cancelled: `stopped` returned True.
         """
         total = len(self.read)
         while self.done < total - 1:
@@ -115,7 +115,7 @@ class PrefillRun:
 
     def _chunk(self, start: int, end: int) -> PrefillChunk:
         begun = time.perf_counter()
-        logits = self._runner.feed([token.id for token in self.read[start:end]])
+        logits = self._runner.forward_chunk([token.id for token in self.read[start:end]])
         fed = time.perf_counter()
         known: tuple[PromptToken, ...] = ()
         if self.echo:
@@ -129,15 +129,15 @@ class PrefillRun:
         return PrefillChunk(end, len(self.read), ms, echo_ms, self._runner.kv.reading(), known)
 
     def _known(self, logits: mx.array, tokens: Sequence[PromptToken]) -> tuple[PromptToken, ...]:
-        """The tokens that follow those of a chunk, with what the model thought of them."""
+        """The tokens that follow those of a chunk, with the model's readings of them."""
         logits = logits[0]
         mx.eval(logits)
-        found: list[PromptToken] = []
+        known: list[PromptToken] = []
         for start in range(0, len(tokens), ECHO_ROWS):
             part = tokens[start : start + ECHO_ROWS]
             rows = np.array(logits[start : start + len(part)].astype(mx.float32))
-            found += map(self._echo, part, rows)
-        return tuple(found)
+            known += map(self._echo, part, rows)
+        return tuple(known)
 
     def _echo(self, token: PromptToken, row: Row) -> PromptToken:
         pending = self.pending.get(token.node - 1, b"")

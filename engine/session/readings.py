@@ -1,7 +1,7 @@
-"""From a row of logits to what is shown of it: candidates, entropy, ranks. numpy alone.
+"""From a row of logits to its readings: candidates, entropy, ranks. numpy alone.
 
-The numbers are the model's own: float32 log-softmax of its logits, before any penalty or filter. What the sampler
-made of them stands beside, never instead.
+The numbers are the model's own: float32 log-softmax of its logits, before any penalty or filter. The sampler's
+probabilities are added to them and replace none.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LN2 = math.log(2)
 
 
 def entropy_bits(logprobs: Row) -> float:
-    """Shannon entropy of a distribution given by its log-probabilities, in bits: -sum p log2 p."""
+    """Shannon entropy of a distribution given by its log-probabilities (vocabulary,), in bits: -sum p log2 p."""
     wide = logprobs[logprobs > -np.inf].astype(np.float64)
     return max(0.0, -float(np.dot(np.exp(wide), wide)) / LN2)
 
 
 def entropy_of(probs: npt.NDArray[np.float64]) -> float:
-    """Shannon entropy of a distribution given by its probabilities, in bits."""
+    """Shannon entropy of a distribution given by its probabilities, shape (vocabulary,), in bits."""
     left = probs[probs > 0]
     return max(0.0, -float(np.dot(left, np.log(left))) / LN2)
 
@@ -59,7 +59,7 @@ class RowReader:
             logprobs: float32 log-probabilities, shape (vocabulary,).
             k: How many; more than the vocabulary means all.
             pending: Bytes of a character that the text before left unfinished.
-            sampled: The sampler's doing, None where nothing is drawn (in the prompt).
+            sampled: The sampler's result, None where nothing is drawn (in the prompt).
         """
         ids = ranked(logprobs, min(k, logprobs.size))
         listed = ids.tolist()
@@ -75,13 +75,13 @@ class RowReader:
     def chosen(
         self, logprobs: Row, ids: npt.NDArray[np.intp], pending: bytes, sampled: Sampled
     ) -> tuple[Candidate, ...]:
-        """Some tokens of one's own choice, in the order in which they are given.
+        """The given tokens as candidates, in their order.
 
         Args:
             logprobs: float32 log-probabilities, shape (vocabulary,).
-            ids: Of the tokens.
+            ids: Token ids, shape (tokens,).
             pending: Bytes of a character that the text before left unfinished.
-            sampled: The sampler's doing.
+            sampled: The sampler's result.
         """
         listed, values = ids.tolist(), logprobs[ids]
         above = logprobs.size - np.searchsorted(np.sort(logprobs), values, side="right")
@@ -101,23 +101,23 @@ class RowReader:
         special = tokens.is_special(token)
         return Candidate(
             token, text, tokens.raw(token), special, logprob, math.exp(logprob), rank, final, cut
-        )  # by position: this runs once a candidate a step
+        )  # positional arguments: this runs for every candidate of every step
 
     def distribution(
         self, node: int, position: int, logprobs: Row, sampled: Sampled, k: int, pending: bytes, reroll: int
     ) -> Distribution:
-        """What the model expects after a node, and what the sampler makes of it."""
-        found = self.candidates(logprobs, k, pending, sampled)
-        others = logprobs.size - len(found)
+        """The model's distribution after a node, and what the sampler makes of it."""
+        candidates = self.candidates(logprobs, k, pending, sampled)
+        others = logprobs.size - len(candidates)
         return Distribution(
             node=node,
             position=position,
-            candidates=found,
+            candidates=candidates,
             entropy_bits=entropy_bits(logprobs),
             sampler_entropy_bits=entropy_of(sampled.probs),
             others=others,
-            others_prob=max(0.0, 1.0 - sum(each.prob for each in found)) if others else 0.0,
-            others_sampler_prob=_others_mass(sampled, found),
+            others_prob=max(0.0, 1.0 - sum(candidate.prob for candidate in candidates)) if others else 0.0,
+            others_sampler_prob=_others_mass(sampled, candidates),
             stages=sampled.readings,
             picked=sampled.picked,
             draw=sampled.draw,
@@ -127,11 +127,11 @@ class RowReader:
         )
 
     def echo(self, token: PromptToken, logprobs: Row, k: int, pending: bytes) -> PromptToken:
-        """A prompt token with what the model thought of it when it came.
+        """A prompt token with the model's readings of it.
 
         Args:
             token: The token, without readings.
-            logprobs: What the model expected in its place, shape (vocabulary,).
+            logprobs: The model's log-probabilities at its position, float32, shape (vocabulary,).
             k: Candidates to record.
             pending: Bytes that the text before left unfinished.
         """
@@ -149,16 +149,16 @@ class RowReader:
 def _after(
     sampled: Sampled | None, ids: list[int], logprobs: list[float]
 ) -> tuple[list[float], list[str | None]]:
-    """Probability after the sampler and the stage that cut it, for some ids."""
+    """For some ids, the probability after the sampler, and the stage that cut the token."""
     if sampled is None:
         return [math.exp(value) for value in logprobs], [None] * len(ids)
     names = (*sampled.names, None)  # -1, not cut, is the last
     return sampled.probs[ids].tolist(), [names[cut] for cut in sampled.cut[ids].tolist()]
 
 
-def _others_mass(sampled: Sampled, found: tuple[Candidate, ...]) -> float:
+def _others_mass(sampled: Sampled, candidates: tuple[Candidate, ...]) -> float:
     """What the sampler may draw beyond the candidates: exactly 0 where it kept no other token."""
-    drawable = sum(each.sampler_prob > 0 for each in found)
+    drawable = sum(candidate.sampler_prob > 0 for candidate in candidates)
     if drawable == np.count_nonzero(sampled.probs):
         return 0.0
-    return max(0.0, 1.0 - sum(each.sampler_prob for each in found))
+    return max(0.0, 1.0 - sum(candidate.sampler_prob for candidate in candidates))

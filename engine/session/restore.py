@@ -1,7 +1,7 @@
-"""Build the tree of a recorded session anew, with its numbers, and run the path to where it is gone on from.
+"""Rebuild the tree of a recorded session, with its node numbers, and run the path to the node to continue from.
 
-Nothing but token ids comes from the record. What the model makes of them is computed here, so that it can be compared
-with what was recorded.
+Only token ids come from the record. The model's numbers are computed again here, so that they can be compared with
+the recorded ones.
 """
 
 from __future__ import annotations
@@ -18,67 +18,67 @@ from engine.session.session import Session
 from engine.tree import ROOT
 
 COMPARED = 16
-"""Steps at the path's end that go through the model one by one, as they did, so that their logprobs are known."""
-PATIENCE = 0.1
-"""Seconds between two records of how far it is."""
+"""Steps at the path's end that run one by one, as they were recorded, so that their logprobs are known."""
+REPORT_SECONDS = 0.1
+"""Seconds between two progress records."""
 MOST_NODES = 2_000_000
-"""A tree in memory takes some 300 bytes a node."""
+"""A tree takes about 300 bytes of memory a node."""
 
 
-def restore(session: Session, asked: Restore, emit: Callable[[Record], None], stopped: Stopped) -> Restored:
-    """Build a tree and stand at one of its nodes.
+def restore(session: Session, command: Restore, emit: Callable[[Record], None], stopped: Stopped) -> Restored:
+    """Build a tree and move to one of its nodes.
 
     Args:
-        session: What it knew before is forgotten.
-        asked: The tree.
+        session: Its state so far is dropped.
+        command: The tree.
         emit: Receives `Restoring` records.
-        stopped: Asked before each chunk and step.
+        stopped: Polled before each chunk and step.
 
     Returns:
-        What is known at the node.
+        The node's distribution, and the logprobs of the path's last tokens.
 
     Raises:
-        StepError: The tree doesn't hold together, or is too large.
+        StepError: The tree is inconsistent, or too large.
         PromptError: There is no prompt, or an id has no embedding.
-        Cancelled: `stopped` said so; the session has no prompt then.
+        Cancelled: `stopped` returned True; the session has no prompt then.
     """
     begun = time.perf_counter()
-    _check(session, asked)
+    _check(session, command)
     session.forget()
     try:
-        _build(session, asked)
-        logprobs = _run(session, asked.node, emit, stopped)
+        _build(session, command)
+        logprobs = _run(session, command.node, emit, stopped)
     except BaseException:
         session.forget()
         raise
     ms = (time.perf_counter() - begun) * 1000
-    depth = session.tree[asked.node].depth
-    return Restored(asked.node, depth, logprobs, session.next, session.reading(), memory(), ms)
+    depth = session.tree[command.node].depth
+    return Restored(command.node, depth, logprobs, session.next, session.kv_reading(), memory(), ms)
 
 
-def _check(session: Session, asked: Restore) -> None:
-    if not asked.prompt:
+def _check(session: Session, command: Restore) -> None:
+    if not command.prompt:
         raise PromptError("The recorded session has no prompt.", "Begin with one: press p.")
-    session.tokens.check([*asked.prompt, *(each.id for each in asked.nodes)])
-    last = max((each.node for each in asked.nodes), default=0)
+    session.tokens.check([*command.prompt, *(grown.id for grown in command.nodes)])
+    last = max((grown.node for grown in command.nodes), default=0)
     if last > MOST_NODES:
         raise StepError(f"The recorded tree goes up to node {last:,}.", f"At most {MOST_NODES:,} are built.")
 
 
-def _build(session: Session, asked: Restore) -> None:
-    tree, parent = session.tree, ROOT
-    for id in asked.prompt:
-        parent = session.looker.grow(parent, id, "prompt")
-    for each in asked.nodes:
-        while len(tree) < each.node:
-            tree.skip()
-        if each.parent not in tree or session.looker.grow(each.parent, each.id, each.origin) != each.node:
+def _build(session: Session, command: Restore) -> None:
+    tree, parent, add_token = session.tree, ROOT, session.node_reader.add_token
+    for id in command.prompt:
+        parent = add_token(parent, id, "prompt")
+    for grown in command.nodes:
+        while len(tree) < grown.node:
+            tree.add_gap()
+        if grown.parent not in tree or add_token(grown.parent, grown.id, grown.origin) != grown.node:
             raise StepError(
-                f"The recorded tree doesn't hold together at node {each.node}.",
+                f"The recorded tree doesn't hold together at node {grown.node}.",
                 "It can be looked at, but not gone on with.",
             )
-        tree[each.node].has_step = each.has_step
-    for node, count in asked.rerolls:
+        tree[grown.node].has_step = grown.has_step
+    for node, count in command.rerolls:
         if node in tree:
             tree[node].reroll = count
 
@@ -92,26 +92,26 @@ def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: S
             f"The recorded path has {depth:,} tokens, this model's window {facts.context_window:,}.",
             "Go to an earlier place of the recording, and go on from there.",
         )
-    path, watch = session.tree.nodes(node), _Watch(session, node, emit, stopped)
+    path, reporter = session.tree.nodes(node), _ProgressReporter(session, node, emit, stopped)
     first = max(session.tree[node].start, len(path) - COMPARED)
-    session.move(path[first - 1], watch)
+    session.move(path[first - 1], reporter)
     logprobs = []
-    for each in path[first:]:
-        logprobs.append(float(session.here.look.logprobs[session.tree[each].token]))
-        session.move(each, watch)
+    for child in path[first:]:
+        logprobs.append(float(session.position.node_logits.logprobs[session.tree[child].token]))
+        session.move(child, reporter)
     return tuple(logprobs)
 
 
-class _Watch:
-    """Tells how far it is whenever it is asked whether to stop."""
+class _ProgressReporter:
+    """A `Stopped` that emits a progress record when it is polled."""
 
     def __init__(self, session: Session, node: int, emit: Callable[[Record], None], stopped: Stopped) -> None:
         self._session, self._emit, self._stopped = session, emit, stopped
         self._total = session.tree[node].depth
-        self._told = float("-inf")
+        self._reported = float("-inf")
 
     def __call__(self) -> bool:
-        if time.perf_counter() - self._told > PATIENCE:
-            self._told = time.perf_counter()
+        if time.perf_counter() - self._reported > REPORT_SECONDS:
+            self._reported = time.perf_counter()
             self._emit(Restoring(self._session.kv.offset, self._total))
         return self._stopped()

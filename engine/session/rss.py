@@ -1,7 +1,7 @@
-"""How much memory the process takes, as the system tells it: read once a step, so it must cost next to nothing.
+"""Resident memory of the process, as the system reports it: read once a step, so it must cost almost nothing.
 
-On Linux one read of a file that stays open, about 2 us. macOS tells the present figure only through calls that
-need more than Python's own library; the most so far is told instead.
+On Linux one read of a file that stays open, about 2 us. macOS reports the current figure only through calls that
+need more than Python's own library; there it is the peak so far.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ STATM = "/proc/self/statm"
 
 
 def reader() -> Callable[[], int]:
-    """What reads the resident bytes on this system; it gives 0 where nothing does."""
+    """The function that reads the resident bytes on this system; it returns 0 where there is no way to read them."""
     try:
         file = os.open(STATM, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, AttributeError):
@@ -24,7 +24,7 @@ def reader() -> Callable[[], int]:
 
 
 def _most() -> int:
-    """The most so far."""
+    """The peak so far."""
     try:
         import resource
     except ImportError:

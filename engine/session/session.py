@@ -1,7 +1,7 @@
-"""The stepping engine: one model, one token tree, one live KV cache that stands at one node of it.
+"""The stepping engine: one model, one token tree, one live KV cache that holds the path to its current node.
 
-A step is explicit: one forward, one evaluation, then plain numbers. Whatever happens, the caches hold a prefix of
-the path to `node`, and `kv.offset` says how long it is.
+A step is explicit: one forward, one evaluation, then plain numbers. After a failure, too, the caches hold a prefix of
+the path to `node`, of `kv.offset` tokens.
 """
 
 from __future__ import annotations
@@ -46,52 +46,52 @@ class Session(SessionState):
     ) -> Iterator[records.PromptOpened | records.PrefillChunk | records.Prefilled]:
         """Begin a new tree with a prompt.
 
-        All but its last token go through in chunks, as mlx_lm does it; the last is one forward of its own.
+        All but its last token go through the model in chunks, as in mlx_lm; the last is a separate forward.
 
         Args:
             text: The prompt as encoded, for the record.
             ids: Its token ids.
             chat: Whether a chat template was filled.
             echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
-            notes: What was asked for and is not so, for the record.
+            notes: Requests that could not be met, for the record.
             step_size: Tokens a chunk; None for as many as take about 100 ms.
-            stopped: Asked before each chunk.
+            stopped: Polled before each chunk.
 
         Yields:
             The prompt, a record for each chunk, and the first distribution.
 
         Raises:
             PromptError: The prompt is empty, longer than the context window, or has ids without an embedding.
-            Cancelled: `stopped` said so; `go_on_prefill` goes on.
+            Cancelled: `stopped` returned True; `go_on_prefill` continues.
         """
         self._check_prompt(ids)
         self.forget()
         self.tree.extend(ROOT, ids, "prompt")
         run = PrefillRun(
-            self.runner, self.looker.reader, self.tokens, self.settings.candidates, ids, echo, text
+            self.runner, self.node_reader.row_reader, self.tokens, self.settings.candidates, ids, echo, text
         )
         self.pending.update(run.pending)
-        self._reading = run
+        self._prefill_run = run
         yield records.PromptOpened(text, chat, tuple(run.read), run.echo, notes)
         yield from self.go_on_prefill(step_size, stopped)
 
     def go_on_prefill(
         self, step_size: int | None = None, stopped: Stopped = never
     ) -> Iterator[records.PrefillChunk | records.Prefilled]:
-        """Go on with a prefill that was stopped.
+        """Continue a prefill that was stopped.
 
         Args:
-            step_size: Tokens a chunk from here on; None leaves it as it is.
-            stopped: Asked before each chunk.
+            step_size: Tokens a chunk from here on; None changes nothing.
+            stopped: Polled before each chunk.
 
         Yields:
-            A record for each chunk that was missing, and the first distribution.
+            A record for each remaining chunk, and the first distribution.
 
         Raises:
             StepError: None was stopped.
-            Cancelled: `stopped` said so; this goes on once more.
+            Cancelled: `stopped` returned True; another call continues.
         """
-        if (run := self._reading) is None:
+        if (run := self._prefill_run) is None:
             raise StepError("There is no prefill to go on with.", "Give a prompt.")
         run.resize(step_size)
         try:
@@ -101,18 +101,18 @@ class Session(SessionState):
         except (Cancelled, GeneratorExit):
             raise
         except BaseException:
-            self.forget()  # the caches may be anywhere
+            self.forget()  # the state of the caches is unknown
             raise
-        self._reading = None
+        self._prefill_run = None
         forward_ms = (time.perf_counter() - begun) * 1000
-        self._arrive(run.read[-1].node, row)
+        self._set_node(run.read[-1].node, row)
         yield records.Prefilled(
             text=run.text,
             tokens=tuple(run.read),
             next=self.next,
-            kv=self.reading(),
+            kv=self.kv_reading(),
             memory=memory(),
-            ttft_ms=run.ms + forward_ms + self.here.look.sample_ms,
+            ttft_ms=run.ms + forward_ms + self.position.node_logits.sample_ms,
             echo_ms=run.echo_ms,
             prompt_tps=len(run.read) / (run.ms + forward_ms) * 1000,
         )
@@ -131,16 +131,16 @@ class Session(SessionState):
     # ---- decode -----------------------------------------------------------------------------
 
     def step(self) -> Step:
-        """Take the token that the sampler picked here, and run it through the model.
+        """Take the token that the sampler picked, and run it through the model.
 
         Raises:
             StepError: There is no prompt, or the context is full and its positions end there.
         """
-        here = self.next
-        return self._take(here.picked, "greedy" if here.draw is None else "sampled")
+        distribution = self.next
+        return self._take(distribution.picked, "greedy" if distribution.draw is None else "sampled")
 
     def choose(self, token: int) -> Step:
-        """Take a token of one's own choice here.
+        """Take a given token after the current node.
 
         Raises:
             StepError: As `step`.
@@ -150,11 +150,11 @@ class Session(SessionState):
         return self._take(token, "chosen")
 
     def insert(self, ids: Sequence[int], origin: Origin = "inserted") -> Iterator[Step]:
-        """Put tokens after the node where the session stands, one step each.
+        """Take tokens after the current node, one step each.
 
         Args:
             ids: The tokens.
-            origin: How they came here.
+            origin: Their origin, for the tree.
 
         Raises:
             PromptError: The model has no embedding for one of them; then none is taken.
@@ -165,33 +165,33 @@ class Session(SessionState):
             yield self._take(token, origin)
 
     def _take(self, token: int, origin: Origin) -> Step:
-        before, others = self.here, stall_times()
+        before, stalls = self.position, stall_times()
         begun = time.perf_counter()
-        self.make_ready()
+        self.prepare_step()
         forward_begun = time.perf_counter()
         row = self._forward(token)
         forward_ended = time.perf_counter()
-        node = self.looker.grow(self.node, token, origin)
+        node = self.node_reader.add_token(self.node, token, origin)
         self.mover.record_step(node, self.runner.undo)
         try:
-            self._arrive(node, row)
+            self._set_node(node, row)
         except StepError:
             self._rewind(self.tree[node].depth - 1)
             raise
-        kv, used = self.reading(), memory()
+        kv, used = self.kv_reading(), memory()
         ended = time.perf_counter()
-        sample_ms = self.here.look.sample_ms
+        sample_ms = self.position.node_logits.sample_ms
         ms = StepTimes(
             total=(ended - begun) * 1000,
             forward=(forward_ended - forward_begun) * 1000,
             sample=sample_ms,
             inspect=(ended - forward_ended) * 1000 - sample_ms,
-            **stall_times().since(others)._asdict(),
+            **stall_times().since(stalls)._asdict(),
         )
-        return self.looker.tell(before, self.here, origin, kv, ms, used)
+        return self.node_reader.step_record(before, self.position, origin, kv, ms, used)
 
-    def make_ready(self) -> None:
-        """See that one more token can go through: there is room, and the cache holds the whole path.
+    def prepare_step(self) -> None:
+        """Check that there is room for one more token, and make the cache hold the whole path.
 
         Raises:
             StepError: The context is full and its positions end there.
@@ -199,108 +199,109 @@ class Session(SessionState):
         self._check_room()
         at = self.tree[self.node]
         if self.kv.offset < at.depth:  # a failure or a cancelled move left it short
-            self.runner.path(self.tree.tokens(self.node), at.start)
+            self.runner.forward_path(self.tree.tokens(self.node), at.start)
 
-    def holding(self, stopped: Stopped = never) -> Runner:
-        """A runner whose cache holds the path to where the session stands, to be read alone.
+    def prepared_runner(self, stopped: Stopped = never) -> Runner:
+        """A runner whose cache holds the path to the current node; read-only.
 
         Raises:
             StepError: There is no prompt, or no room for one more token.
-            Cancelled: `stopped` said so.
+            Cancelled: `stopped` returned True.
         """
-        self.make_ready()
+        self.prepare_step()
         return self.runner
 
     # ---- moves ------------------------------------------------------------------------------
 
     def move(self, node: int, stopped: Stopped = never) -> Moved:
-        """Stand at another node of the tree: keep what the paths share, put back what was kept, recompute the rest.
+        """Move to another node of the tree: keep what the paths share, restore what was kept, recompute the rest.
 
         Args:
             node: Any node but the root.
-            stopped: Asked before each chunk that is recomputed.
+            stopped: Polled before each chunk that is recomputed.
 
         Returns:
-            The cost: tokens that stayed, that were put back from memory, and that were recomputed.
+            The cost: tokens that stayed, that were restored from memory, and that were recomputed.
 
         Raises:
             StepError: There is no such node, or it is the root.
-            Cancelled: `stopped` said so; the session stands where it stood.
+            Cancelled: `stopped` returned True; the current node is the one before.
         """
         self.check_node(node)
         begun = time.perf_counter()
-        row, depth = self.kept.get(node), self.tree[node].depth
-        shared = self.tree[self.tree.common(self.node, node)].depth
+        row, depth = self.kept_logits.get(node), self.tree[node].depth
+        shared = self.tree[self.tree.common_ancestor(self.node, node)].depth
         self.mover.keep_branch(self.node, shared)
         cost = self.mover.move(self.node, node, depth if row is not None else depth - 1)
         recomputed = depth - self.kv.offset
         if recomputed:
             row = self._recompute(node, shared, stopped)
-        assert row is not None  # nothing was missing only where it was kept
-        self._arrive(node, row)
+        assert row is not None  # without kept logits the last token was recomputed
+        self._set_node(node, row)
         self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
         note = cost.note or "the logits after it are not kept any more" if recomputed else ""
         return Moved(
-            node, cost.kept, cost.restored, recomputed, ms, self.next, self.reading(), note, cost.nbytes
+            node, cost.kept, cost.restored, recomputed, ms, self.next, self.kv_reading(), note, cost.nbytes
         )
 
-    def go(self, node: int, stopped: Stopped = never) -> Iterator[Moved | Step]:
-        """Stand at another node, and step those on the way that were never stepped.
+    def move_and_step(self, node: int, stopped: Stopped = never) -> Iterator[Moved | Step]:
+        """Move to another node, and step the nodes on the path that were never stepped.
 
         Yields:
-            The move as far as the path was stepped, then a step for each token of the rest.
+            The move to the last stepped node, then a step for each token after it.
 
         Raises:
             StepError: As `move` and `step`.
-            Cancelled: `stopped` said so; the session stands at the last that was yielded.
+            Cancelled: `stopped` returned True; the current node is that of the last record.
         """
-        if node not in self.tree or not (rest := self.tree.without_step(node)):
+        if node not in self.tree or not (unstepped := self.tree.without_step(node)):
             yield self.move(node, stopped)
             return
-        yield self.move(self.tree[rest[0]].parent, stopped)
-        for each in rest:
+        yield self.move(self.tree[unstepped[0]].parent, stopped)
+        for child in unstepped:
             if stopped():
                 raise Cancelled
-            yield self._take(self.tree[each].token, self.tree[each].origin)
+            yield self._take(self.tree[child].token, self.tree[child].origin)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
-        """Compute the logits after some nodes of one path again, in caches of their own, and keep them.
+        """Recompute the logits after some nodes of one path, in separate caches, and keep them.
 
         Args:
             nodes: Nodes of one path, in its order.
-            stopped: Asked before each chunk and token.
+            stopped: Polled before each chunk and token.
 
         Raises:
             StepError: There is no such node.
-            Cancelled: `stopped` said so; what was computed is kept.
+            Cancelled: `stopped` returned True; the logits computed so far are kept.
         """
         runner = self.runner.fresh()
         for node in nodes:
             self.check_node(node)
-            self.kept.put(node, runner.path(self.tree.tokens(node), self.tree[node].start, stopped))
+            row = runner.forward_path(self.tree.tokens(node), self.tree[node].start, stopped)
+            self.kept_logits.put(node, row)
 
     def _rewind(self, depth: int) -> None:
-        """Let the cache hold at most `depth` tokens."""
+        """Rewind the cache to at most `depth` tokens."""
         self.kv.rewind(min(depth, self.kv.offset))
 
     def _recompute(self, node: int, shared: int, stopped: Stopped) -> Row:
         """Run what the cache lacks of the path to a node."""
         try:
-            return self.runner.path(self.tree.tokens(node), self.tree[node].start, stopped)
+            return self.runner.forward_path(self.tree.tokens(node), self.tree[node].start, stopped)
         except BaseException:
-            self._rewind(shared)  # what was added belongs to a path that was not reached
+            self._rewind(shared)  # the added tokens belong to a path that was not completed
             raise
 
     def back(self, count: int = 1, stopped: Stopped = never) -> Moved:
-        """Go back some tokens, at most to the first."""
+        """Move back some tokens, at most to the first."""
         node = self.node
         for _ in range(count):
             node = self.tree[node].parent if self.tree[node].depth > 1 else node
         return self.move(node, stopped)
 
     def forward(self, count: int = 1, stopped: Stopped = never) -> Moved:
-        """Go forward some tokens along the branch last stood on, as far as it reaches."""
+        """Move forward some tokens along the branch visited last, as far as it reaches."""
         node = self.node
         for _ in range(count):
             latest = self.tree[node].latest
@@ -308,16 +309,16 @@ class Session(SessionState):
         return self.move(node, stopped)
 
     def verify(self, stopped: Stopped = never) -> records.Verified:
-        """Recompute the path from nothing, in caches of its own, and compare with what the live cache gave.
+        """Recompute the path from nothing, in separate caches, and compare the logits with those of the live cache.
 
         Raises:
             StepError: There is no prompt.
-            Cancelled: `stopped` said so.
+            Cancelled: `stopped` returned True.
         """
         live = self.logits
         begun = time.perf_counter()
         path = self.tree.tokens(self.node)
-        fresh = self.runner.fresh().path(path, self.tree[self.node].start, stopped)
+        fresh = self.runner.fresh().forward_path(path, self.tree[self.node].start, stopped)
         difference = float(np.abs(live - fresh).max())
         same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
         return records.Verified(self.node, len(path), difference, same, (time.perf_counter() - begun) * 1000)

@@ -1,4 +1,4 @@
-"""Where a session stands: its tree, its node and its cache, and what is known there."""
+"""The state of a session: its tree, its current node, its cache, and the logits after the node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.tree import ROOT, TokenTree
 
 
 class SessionState:
-    """One model, one token tree and one live KV cache, standing at one node.
+    """One model, one token tree and one live KV cache, which holds the path to the current node.
 
     Args:
         loaded: The model.
@@ -40,19 +40,19 @@ class SessionState:
         self.tree = TokenTree()
         self.node = ROOT
         self.kv.clear()
-        self.kept = KeptLogits(self._load.kept_logits_mib * 2**20)
+        self.kept_logits = KeptLogits(self._load.kept_logits_mib * 2**20)
         self.mover = Mover(self.kv, self.tree, self._load.kept_kv_mib * 2**20)
         self.pending: dict[int, bytes] = {}
-        self.used: dict[int, Settings] = {}
-        """The settings with which each node's distribution was last made."""
-        self.looker = NodeReader(self.tokens, self.tree, self.pending)
-        self._here: Position | None = None
-        self._reading: PrefillRun | None = None
-        """A prompt that is on its way."""
+        self.settings_at: dict[int, Settings] = {}
+        """By node, the settings of its last distribution."""
+        self.node_reader = NodeReader(self.tokens, self.tree, self.pending)
+        self._position: Position | None = None
+        self._prefill_run: PrefillRun | None = None
+        """The prefill under way, if any."""
 
     @property
-    def overlaps(self) -> bool:
-        """Whether one more forward could be prepared before its token is known, and taken back."""
+    def can_pipeline(self) -> bool:
+        """Whether one more forward could be prepared before its token is known, and undone."""
         return self.kv.can_step_back()
 
     @property
@@ -60,49 +60,50 @@ class SessionState:
         """The live cache."""
         return self.runner.kv
 
-    def reading(self) -> KVReading:
-        """The live cache, and what is kept beside it."""
-        kept = self.mover.kept
+    def kv_reading(self) -> KVReading:
+        """The live cache, and the KV that is kept next to it."""
+        kept = self.mover.store
         return self.kv.reading(kept.nbytes, kept.budget)
 
     @property
     def next(self) -> Distribution:
-        """What follows the node where the session stands.
+        """The distribution after the current node.
 
         Raises:
             StepError: No prompt has been read.
         """
-        return self.here.next
+        return self.position.next
 
     @property
     def logits(self) -> Row:
-        """The model's logits after the node where the session stands, float32, shape (vocabulary,)."""
-        return self.here.look.row
+        """The model's logits after the current node, float32, shape (vocabulary,)."""
+        return self.position.node_logits.row
 
     @property
-    def here(self) -> Position:
-        """All that is known at the node where the session stands.
+    def position(self) -> Position:
+        """The logits and the distribution after the current node.
 
         Raises:
             StepError: No prompt has been read.
         """
-        if self._here is None:
+        if self._position is None:
             raise StepError("There is no prompt to go on from.", "Give a prompt first.")
-        return self._here
+        return self._position
 
-    def stand(self, here: Position) -> None:
-        """Stand at a node whose path the cache holds."""
-        self.node, self._here = here.look.node, here
-        self.used[self.node] = self.settings
-        self.kept.put(self.node, here.look.row)
+    def set_position(self, position: Position) -> None:
+        """Make a node whose path the cache holds the current one."""
+        self.node, self._position = position.node_logits.node, position
+        self.settings_at[self.node] = self.settings
+        self.kept_logits.put(self.node, position.node_logits.row)
 
     def _forward(self, token: int) -> Row:
-        """Run one more token of the path."""
+        """Run the next token of the path."""
         return self.runner.forward(token)
 
-    def _arrive(self, node: int, row: Row) -> None:
-        """Look at a node whose path the cache holds, and stand there."""
-        self.stand(self.looker.show(self.looker.look(node, row, self.settings), self.settings.candidates))
+    def _set_node(self, node: int, row: Row) -> None:
+        """Sample after a node whose path the cache holds, and make it the current one."""
+        node_logits = self.node_reader.sample(node, row, self.settings)
+        self.set_position(self.node_reader.position(node_logits, self.settings.candidates))
 
     def _check_room(self) -> None:
         window, at = self.facts.context_window, self.tree[self.node]
@@ -113,10 +114,10 @@ class SessionState:
             )
 
     def check_node(self, node: int) -> None:
-        """See that a node can be stood on.
+        """Check that a node can be moved to.
 
         Raises:
-            StepError: There is none of that number, or it stands for no token.
+            StepError: There is no node of that number, or it has no token.
         """
         if node not in self.tree or self.tree[node].token < 0:
             raise StepError(f"There is no token number {node} to go to.", "Begin with a prompt.")
@@ -125,24 +126,24 @@ class SessionState:
         """Use other settings from here on.
 
         Returns:
-            The distribution here under them, with no forward; None where there is no prompt.
+            The current node's distribution under them, with no forward; None where there is no prompt.
 
         Raises:
-            SettingsError: One is out of its range, or a bias names a token that the model hasn't.
+            SettingsError: One is out of its range, or a bias names a token that the model doesn't have.
         """
         self.settings = check(settings, self.facts.vocabulary)
-        if self._here is None:
+        if self._position is None:
             return None
-        self._arrive(self.node, self.logits)
+        self._set_node(self.node, self.logits)
         return self.next
 
     def reroll(self) -> Distribution:
-        """Draw again here: the next random number of this position.
+        """Draw again after the current node, with the position's next random number.
 
         Raises:
             StepError: There is no prompt.
         """
         row = self.logits
         self.tree[self.node].reroll += 1
-        self._arrive(self.node, row)
+        self._set_node(self.node, row)
         return self.next

@@ -1,4 +1,4 @@
-"""When a completion ends, and why. A stop is told, never forced: the person can go on past it."""
+"""When a completion ends, and why. A stop is reported, never forced: the person can step past it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def stop_reached(session: Session, node: int) -> Finished | None:
     """The stop that the token of a node reached, None where generation goes on.
 
     Args:
-        session: Whose tree and settings hold.
+        session: Its tree and settings apply.
         node: A token of the completion.
 
     Returns:
@@ -25,9 +25,7 @@ def stop_reached(session: Session, node: int) -> Finished | None:
     if (full := window_full(session, node)) is not None:
         return full
     count = at.depth - at.start
-    if (
-        count % session.settings.max_tokens == 0
-    ):  # and again after so many more, once the person went on past it
+    if count % session.settings.max_tokens == 0:  # at every multiple: the person may step past the first
         return Finished(node, "length", f"{count} token" + "s" * (count != 1))
     return None
 
@@ -38,7 +36,7 @@ def eos_name(session: Session, token: int) -> str:
 
 
 def window_full(session: Session, node: int) -> Finished | None:
-    """The stop of a context window that a node's token just filled."""
+    """The stop of a context window that a node's token filled."""
     window = session.facts.context_window
     if window is None or session.tree[node].depth != window:
         return None
@@ -48,19 +46,19 @@ def window_full(session: Session, node: int) -> Finished | None:
 def stop_string(session: Session, node: int) -> str | None:
     """The stop string that this node's token completed, however tokens cut it; the earliest in the text wins.
 
-    The prompt doesn't count: a stop string must begin in the completion.
+    The prompt doesn't count: a stop string must begin in the completion. None where none was completed.
     """
     stops, at = session.settings.stop, session.tree[node]
     if not stops or not session.tokens.raw(at.token):
         return None
-    # A string of n bytes spans n tokens at most, but for tokens without bytes: those are few, and cost a miss only
-    # where a dozen of them stand inside one stop string.
+    # A string of n bytes spans n tokens at most, but for tokens without bytes: those are few, and cause a miss only
+    # where a dozen of them are inside one stop string.
     reach = max(len(stop.encode()) for stop in stops) + 12
     tail = session.tree.tail(node, min(reach, at.depth - at.start))
     # An unfinished character doesn't count as text yet: the token that finishes it may complete the string.
     before = len(decode(b"", b"".join(map(session.tokens.raw, tail[:-1])))[0])
     text = session.tokens.join(tail)
-    found = [
+    matches = [
         (place, stop) for stop in stops if (place := text.find(stop, max(0, before - len(stop) + 1))) >= 0
     ]
-    return min(found)[1] if found else None
+    return min(matches)[1] if matches else None

@@ -1,8 +1,8 @@
-"""Save, load and go on with traces: everything that happened in a session, as data.
+"""Save, load and continue traces: everything that happened in a session, as data.
 
-A trace is lines of JSON: a header, then one line for each record as the engine handed it out, settings in force among
-them, with its time. Feeding them to the screen's timeline in order gives the same screen. The format is documented in
-`inspector/help/trace-format.md`. Standard library alone (and `zstandard` for files that end in `.zst`), so that a
+A trace is lines of JSON: a header, then one line for each record in the order of the engine's output, settings in force
+among them, with its time. Feeding them to the screen's timeline in order gives the same screen. The format is described
+in `inspector/help/trace-format.md`. Standard library alone (and `zstandard` for files that end in `.zst`), so that a
 replay needs no MLX.
 """
 
@@ -51,7 +51,7 @@ class Trace:
     torn: int
     """Bytes of an incomplete last line that were left out."""
     problems: list[TraceError]
-    """Grows when something that was decoded late turns out not to fit; only a file made to mislead has such."""
+    """Errors in parts that are decoded late; it grows then. Only a file made to mislead has such."""
 
 
 def load(path: Path | str, torn_ok: bool = False) -> Trace:
@@ -72,7 +72,7 @@ def load(path: Path | str, torn_ok: bool = False) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """What a list of sessions shows of one, read from the first lines of its file."""
+    """The entry of a session in a list of sessions, read from the first lines of its file."""
 
     path: Path
     created: str
@@ -84,15 +84,15 @@ class Peek:
     """Bytes of the file."""
     in_use: bool
     user_message: str = ""
-    """What a person said in that prompt: without what the chat template put around it."""
+    """The person's message in that prompt: without what the chat template added around it."""
 
 
 def peek(path: Path | str, lines: int = 50) -> Peek:
-    """Look at the beginning of a trace.
+    """Read the beginning of a trace.
 
     Args:
         path: The file.
-        lines: Entries to look at, at most.
+        lines: Entries to read, at most.
 
     Raises:
         TraceError: It can't be read.
@@ -110,7 +110,7 @@ def peek(path: Path | str, lines: int = 50) -> Peek:
 
 
 def worth_keeping(record: object) -> bool:
-    """Whether a record belongs in a journal: how far something has come does not, once it is over."""
+    """Whether a record belongs in a journal: progress records do not."""
     return not isinstance(record, Loading | Restoring) and not (
         isinstance(record, LookedAhead) and not record.last
     )

@@ -1,4 +1,4 @@
-"""How large a trace and its lines may be: what is written keeps to what will be read."""
+"""Limits on the size of a trace and its lines: the writer keeps to what the reader accepts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ FIRST_LIMIT = MIB
 VALUES_LIMIT = 4_000_000
 """Values of one line at most: in memory each takes many times its bytes in the file."""
 TOTAL_LIMIT = 512 * MIB
-"""Bytes of a trace at most, uncompressed: some 350,000 steps with 20 candidates."""
+"""Bytes of a trace at most, uncompressed: about 350,000 steps with 20 candidates."""
 LINES_LIMIT = 1_000_000
 
 
 def excess(line: bytes, limit: int = LINE_LIMIT) -> str:
-    """What is too much about a line, empty where nothing is."""
+    """Which limit a line exceeds, in words; empty if none."""
     if len(line) > limit:
         return f"is longer than the {limit // MIB} MiB that a line may have"
     if len(line) > MIB and sum(map(line.count, (b",", b"[", b"{"))) > VALUES_LIMIT:
@@ -24,7 +24,7 @@ def excess(line: bytes, limit: int = LINE_LIMIT) -> str:
 
 
 def too_long(size: int, lines: int) -> str:
-    """What is too much about a trace of so many bytes and lines, empty where nothing is."""
+    """Which limit a trace of some bytes and lines exceeds, in words; empty if none."""
     if size <= TOTAL_LIMIT and lines <= LINES_LIMIT:
         return ""
     return f"is too long: a trace has at most {TOTAL_LIMIT // MIB} MiB and {LINES_LIMIT} lines"

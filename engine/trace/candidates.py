@@ -1,4 +1,4 @@
-"""Candidates as columns: what follows from another column is left out, exceptions apart.
+"""Candidates as columns: values that follow from another column are left out, but for exceptions.
 
 Twenty candidates are most of a step. As columns they take about 600 bytes, as objects 3,000.
 """
@@ -32,7 +32,7 @@ NAMES = ("id", "raw", "logprob", "logprob32", "sampler_prob", "text", "prob", "r
 
 
 def _text(raw: bytes) -> str:
-    """The text of bytes that are whole characters, none of others."""
+    """The text of bytes that are whole characters, else an empty one."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -40,7 +40,7 @@ def _text(raw: bytes) -> str:
 
 
 def _ranks(logprobs: Sequence[float]) -> list[int]:
-    """Places from 1, ties sharing the lowest."""
+    """Ranks from 1, ties sharing the lowest."""
     ranks: list[int] = []
     for place, logprob in enumerate(logprobs):
         ranks.append(ranks[-1] if place and logprob == logprobs[place - 1] else place + 1)
@@ -58,32 +58,32 @@ def _exceptions(values: Sequence[Any], usual: Sequence[Any]) -> list[list[Any]]:
 # ---- writing ----------------------------------------------------------------------------------
 
 
-def write(found: Sequence[Candidate]) -> Columns:
+def write(candidates: Sequence[Candidate]) -> Columns:
     """The columns of some candidates."""
-    raws = [each.raw for each in found]
-    logprobs = [each.logprob for each in found]
-    probs = [each.prob for each in found]
-    columns: Columns = {"id": [each.id for each in found], "raw": [write_bytes(raw) for raw in raws]}
+    raws = [each.raw for each in candidates]
+    logprobs = [each.logprob for each in candidates]
+    probs = [each.prob for each in candidates]
+    columns: Columns = {"id": [each.id for each in candidates], "raw": [write_bytes(raw) for raw in raws]}
     short = shortened(logprobs)
     columns["logprob" if short is None else "logprob32"] = [named(v) for v in short or logprobs]
-    sampled = [each.sampler_prob for each in found]
+    sampled = [each.sampler_prob for each in candidates]
     if sampled != probs:
         columns["sampler_prob"] = sampled
     columns |= {
-        "text": _exceptions([each.text for each in found], [_text(raw) for raw in raws]),
+        "text": _exceptions([each.text for each in candidates], [_text(raw) for raw in raws]),
         "prob": _exceptions(probs, [steady_exp(logprob) for logprob in logprobs]),
-        "rank": _exceptions([each.rank for each in found], _ranks(logprobs)),
-        "special": [place for place, each in enumerate(found) if each.special],
-        "cut_by": _cuts(found),
+        "rank": _exceptions([each.rank for each in candidates], _ranks(logprobs)),
+        "special": [place for place, each in enumerate(candidates) if each.special],
+        "cut_by": _cuts(candidates),
     }
     return {name: column for name, column in columns.items() if column}
 
 
-def _cuts(found: Sequence[Candidate]) -> dict[str, list[int]]:
+def _cuts(candidates: Sequence[Candidate]) -> dict[str, list[int]]:
     places: dict[str, list[int]] = {}
-    for place, each in enumerate(found):
-        if each.cut_by is not None:
-            places.setdefault(each.cut_by, []).append(place)
+    for place, candidate in enumerate(candidates):
+        if candidate.cut_by is not None:
+            places.setdefault(candidate.cut_by, []).append(place)
     return places
 
 
@@ -94,7 +94,7 @@ def read(value: Any) -> tuple[tuple[Candidate, ...], Columns]:
     """The candidates of some columns, and the columns that this version doesn't know.
 
     Raises:
-        Misfit: A column lacks, or doesn't fit.
+        Misfit: A column is missing, or doesn't fit.
     """
     if type(value) is not dict:
         raise Misfit(f"candidates must be columns by name, not {brief(value)}")
@@ -108,8 +108,8 @@ def _unknown(columns: Columns) -> Columns:
     more = columns.get("more", {})
     if type(more) is not dict:
         raise Misfit(f"more must be columns by name, not {brief(more)}")
-    found = {name: column for name, column in columns.items() if name not in (*NAMES, "more")}
-    return {**more, **found}
+    unknown = {name: column for name, column in columns.items() if name not in (*NAMES, "more")}
+    return {**more, **unknown}
 
 
 def _read(columns: Columns) -> tuple[Candidate, ...]:
@@ -135,7 +135,7 @@ def _column(columns: Columns, name: str, read: Callable[[Any], Any], length: int
     if name not in columns:
         raise Misfit(f"have no {name}")
     try:
-        return [read(each) for each in read_list(columns[name], length)]
+        return [read(item) for item in read_list(columns[name], length)]
     except Misfit as error:
         raise Misfit(f"{name} {error}") from None
 
@@ -147,7 +147,7 @@ def _logprobs(columns: Columns, count: int) -> list[float]:
 
 
 def _mended(columns: Columns, name: str, usual: list[Any], read: Callable[[Any], Any]) -> list[Any]:
-    """The usual values with the exceptions put in their places."""
+    """The usual values, replaced by the exceptions at their places."""
     for pair in read_list(columns.get(name, [])):
         place, value = read_list(pair, 2)
         _put(usual, [place], read(value))

@@ -1,4 +1,4 @@
-"""From the lines of a trace to entries: each value is checked, and what isn't needed at once is decoded later."""
+"""From the lines of a trace to entries: every value is checked, and what isn't needed at once is decoded later."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ENDS = ("parts", "candidates")
 
 
 class Decoder:
-    """Reads the lines that stand under one header.
+    """Reads the lines under one header.
 
     Args:
         header: The header.
-        report: Is told where what was left for later turns out not to fit; only a line whose checksum is right, and
-            that yet isn't what it should be, can be so.
+        report: Receives the errors of parts that are decoded later: those of lines with a right checksum and wrong
+            content.
     """
 
     def __init__(self, header: Header, report: Callable[[TraceError], None]) -> None:
@@ -31,70 +31,70 @@ class Decoder:
         self._report = report
         self._rows = FieldRows(header.fields)
         self._later = FieldRows(header.fields)
-        """Read what waited, at any time: the others may be at another line then."""
+        """Decodes the deferred parts, at any time: `_rows` may be at another line then."""
         self._may_wait = all(set(header.fields.get(name, ())) <= set(own) for name, own in FIELDS.items())
-        """What this version doesn't know must be found when the line is read."""
+        """Fields that this version doesn't know must be collected when the line is read."""
 
     def entry(self, line: bytes, number: int) -> Entry:
-        """What a line holds.
+        """The entry of a line.
 
         Args:
             line: Its bytes.
             number: Its place in the file, from 1.
 
         Raises:
-            Misfit: It isn't what it should be.
+            Misfit: Its content is wrong.
         """
-        found = self._parsed(line, number)
-        at = read_float(found.pop("at", 0.0))
+        content = self._parsed(line, number)
+        at = read_float(content.pop("at", 0.0))
         if at < 0:
             raise Misfit(f"must not have a time below 0, as {at} is")
-        kinds = [name for name in found if name[:1].isupper()]
+        kinds = [name for name in content if name[:1].isupper()]
         if len(kinds) != 1:
             raise Misfit(f"must be of one kind, not {', '.join(map(brief, kinds)) or 'of none'}")
         cls = KINDS.get(kinds[0])
         if cls is None:
-            return Entry(Unknown(kinds[0], found | self._rows.rest.all(), self._fields), at)
-        return self._entry(cls, found, at)
+            return Entry(Unknown(kinds[0], content | self._rows.rest.all(), self._fields), at)
+        return self._entry(cls, content, at)
 
     def forget(self) -> None:
-        """No more lines come: let go of what they might have referred to."""
+        """Drop everything that later lines could refer to: there are none."""
         self._rows.forget()
 
-    def _entry(self, cls: type, found: dict[str, Any], at: float) -> Entry:
+    def _entry(self, cls: type, content: dict[str, Any], at: float) -> Entry:
         more = self._rows.more = []
-        value = self._rows.row(cls)(found.pop(cls.__name__))
+        value = self._rows.row(cls)(content.pop(cls.__name__))
         in_range(value)
-        if found:
-            more.append((None, found))
+        if content:
+            more.append((None, content))
         return Entry(value, at, tuple(more))
 
     def _parsed(self, line: bytes, number: int) -> dict[str, Any]:
-        """The line's JSON, its end left for later where nothing speaks against it."""
-        content, sealed = unsealed(line)
-        found = self._begun(content, number) if sealed and self._may_wait else None
-        if found is None:
-            found = whole(content)
-            parts, candidates = (list(read_list(found.pop(name, []))) for name in ENDS)
-            self._rows.rest = Rest(number, parts, candidates, self._waited)
-        return found
+        """The line's JSON, with its end deferred where that is possible."""
+        unread, sealed = unsealed(line)
+        parsed = self._split(unread, number) if sealed and self._may_wait else None
+        if parsed is None:
+            parsed = whole(unread)
+            parts, candidates = (list(read_list(parsed.pop(name, []))) for name in ENDS)
+            self._rows.rest = Rest(number, parts, candidates, self._decode_deferred)
+        return parsed
 
-    def _begun(self, content: bytes, number: int) -> dict[str, Any] | None:
-        """A line's JSON without its end; None where that stands elsewhere, or the kind isn't known."""
+    def _split(self, content: bytes, number: int) -> dict[str, Any] | None:
+        """A line's JSON without its end; None where the end is in another place, or the kind isn't known."""
         try:
-            found, parts, candidates = split(content)
+            head, parts, candidates = split(content)
         except Misfit:
             return None
-        if KINDS.keys().isdisjoint(found) or not found.keys().isdisjoint(ENDS):
+        if KINDS.keys().isdisjoint(head) or not head.keys().isdisjoint(ENDS):
             return None
-        self._rows.rest = Rest(number, parts, candidates, self._waited)
-        return found
+        self._rows.rest = Rest(number, parts, candidates, self._decode_deferred)
+        return head
 
-    def _waited(self, rest: Rest, cls: type, place: int) -> Any:
-        """What waited at the end of a line; nothing, and a report, where it doesn't fit."""
+    def _decode_deferred(self, rest: Rest, cls: type, place: int) -> Any:
+        """A deferred part at the end of a line; a blank one, and a report, where it doesn't fit."""
         self._later.rest, self._later.more = rest, []
         try:
-            return self._later.taken(cls, place)
+            return self._later.take(cls, place)
         except Misfit as error:
             message = f"Line {rest.line} {error}."
             self._report(TraceError(message, "What it should tell is left out.", rest.line))

@@ -1,4 +1,4 @@
-"""From records to the lines of a trace: each class a row of its fields, as its definition has them."""
+"""From records to the lines of a trace: an instance is a row of its fields, in the order of its class."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from engine.trace.shapes import CLASSES, KINDS, FieldColumn, Kept, columns
 FIELDS: Fields = {name: [column.name for column in columns(cls)] for name, cls in CLASSES.items()}
 """Of this version."""
 REFERRED = (Distribution, PromptToken)
-"""What a later line refers to by its node rather than telling it again."""
+"""Classes whose instances a later line refers to by node instead of repeating them."""
 PARTS = (Distribution, KVReading)
-"""What stands at the end of its line, so that it need not be read before it is looked at."""
+"""Classes whose instances are at the end of their line, so that they are decoded only when needed."""
 _dump = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
 ).encode
 
 
 class Encoder:
-    """Writes one trace. It remembers what was told, so that each line must be written, in order.
+    """Encodes one trace. It refers to earlier lines, so that all its lines must be written, in order.
 
     Args:
-        program: Name and version of what writes.
+        program: Name and version of the writing program.
         ends: Whether `end` will be called.
     """
 
@@ -42,18 +42,18 @@ class Encoder:
         self.size = self.lines = 0
         """Of the trace so far, in bytes and in lines."""
         self._rows: dict[type, Write] = {}
-        self._told: dict[tuple[type, int], Any] = {}
+        self._written: dict[tuple[type, int], Any] = {}
         self._parts: list[Any] = []
         self._columns: list[Any] = []
-        """What stands at the end of the line that is being written: parts, and candidates."""
+        """The end of the current line: parts, and candidates."""
         self._more: Mapping[int, Mapping[str, Any]] = {}
         self._fields: Fields = {}
-        """Those of the header that the next line stands under."""
+        """Those of the latest header."""
 
     def header(self, fields: Fields = FIELDS) -> bytes:
         """A header line; nothing after it refers to anything before it."""
         self._fields = fields
-        self._told.clear()
+        self._written.clear()
         now = datetime.now(UTC).isoformat(timespec="seconds")
         head = {
             MAGIC: VERSION,
@@ -74,7 +74,7 @@ class Encoder:
         """The line of an entry, after a header line where it needs another.
 
         Raises:
-            TraceError: It holds a number that is none, or would make a trace that is too long to be read.
+            TraceError: It holds a number that JSON can't have, or would make the trace too long to be read.
         """
         fields = entry.value.fields if isinstance(entry.value, Unknown) else FIELDS
         before = self.header(fields) if fields != self._fields else b""
@@ -107,26 +107,26 @@ class Encoder:
         content = {kind.__name__: self._row(kind)(entry.value), "at": at, **self._more.get(id(None), {})}
         rest = {"parts": self._parts, "candidates": self._columns}
         ends = {name: values for name, values in rest.items() if values}
-        # What this version doesn't know must not wait to be found: such a line is read at once, from front to end.
+        # Fields that this version doesn't know can't be deferred: such a line is read at once, from front to end.
         return _dump({**ends, **content} if entry.more else {**content, **ends})[:-1]
 
     # ---- rows -------------------------------------------------------------------------------
 
     def _row(self, cls: type) -> Write:
         if cls not in self._rows:
-            self._rows[cls] = self._made(cls)
+            self._rows[cls] = self._build_row(cls)
         return self._rows[cls]
 
-    def _made(self, cls: type) -> Write:
-        """What makes a row of an instance: fields as JSON has them are taken as they are."""
-        found = columns(cls)
-        get = attrgetter(*(column.name for column in found))
+    def _build_row(self, cls: type) -> Write:
+        """The function from an instance to a row: fields that are JSON already are not converted."""
+        fields = columns(cls)
+        get = attrgetter(*(column.name for column in fields))
         writes = [
             (place, write)
-            for place, column in enumerate(found)
+            for place, column in enumerate(fields)
             if (write := self._column(cls, column)) is not None
         ]
-        single = len(found) == 1
+        single = len(fields) == 1
 
         def row(value: Any) -> Any:
             made = [get(value)] if single else list(get(value))
@@ -140,7 +140,7 @@ class Encoder:
         return self._referring(cls, made) if cls in REFERRED else made
 
     def _part(self, cls: type, row: Write) -> Write:
-        """The place of a row among the line's parts; with the fields that are wanted before it is read."""
+        """Write the place of a row among the line's parts, with the fields that are needed before it is decoded."""
         names = PRESENT.get(cls, ())
 
         def place(value: Any) -> list[Any]:
@@ -150,52 +150,52 @@ class Encoder:
         return place
 
     def _referring(self, cls: type, row: Write) -> Write:
-        """A node's number in the place of what was told of it already."""
+        """Write the node's number instead of an instance that an earlier line has."""
 
         def refer(value: Any) -> Any:
-            told = self._told.get((cls, value.node))
-            if told is value or told == value:
+            written = self._written.get((cls, value.node))
+            if written is value or written == value:
                 return value.node
-            self._told[cls, value.node] = value
+            self._written[cls, value.node] = value
             return row(value)
 
         return refer
 
     def _column(self, cls: type, column: FieldColumn) -> Write | None:
-        """What turns a field's value into JSON, None where it is JSON already."""
+        """The function from a field's value to JSON, None where it is JSON already."""
         if (cls, column.name) == (KVGroup, "layers"):
             return layers.write
         return writer(column.hint, column.endless, self._own)
 
     def _own(self, hint: Any) -> Write | None:
-        """What writes the types that a trace has a form of its own for."""
+        """The writer of a type for which traces have a special form, else None."""
         if hint == tuple[Candidate, ...]:
             return self._candidates
         return self._row(hint) if hint in CLASSES.values() else None
 
-    def _candidates(self, found: tuple[Candidate, ...]) -> int | None:
-        """Put candidates at the end of the line; their place there stands for them. None for none."""
-        if not found:
+    def _candidates(self, values: tuple[Candidate, ...]) -> int | None:
+        """Put candidates at the end of the line; returns their place there, None for no candidates."""
+        if not values:
             return None
-        made = candidates.write(found)
-        if more := self._more.get(id(found)):
-            made["more"] = more
-        self._columns.append(made)
+        written = candidates.write(values)
+        if more := self._more.get(id(values)):
+            written["more"] = more
+        self._columns.append(written)
         return len(self._columns) - 1
 
 
 def _bytes(text: str) -> bytes:
     try:
         return text.encode()
-    except UnicodeEncodeError:  # only what an unknown kind holds can have halves of surrogate pairs
+    except UnicodeEncodeError:  # only the content of an unknown kind can have halves of surrogate pairs
         return json.dumps(json.loads(text + "}"), separators=(",", ":"))[:-1].encode()
 
 
 def kept(value: Any) -> Kept:
-    """A value that has a line of its own.
+    """The value, if its class can be a line.
 
     Raises:
-        TypeError: It has none.
+        TypeError: It can't.
     """
     if not any(isinstance(value, cls) for cls in KINDS.values()):
         raise TypeError(f"{type(value).__name__} has no place in a trace")

@@ -1,4 +1,4 @@
-"""What a trace is made of: its header, and one entry a line."""
+"""The elements of a trace: its header, and one entry a line."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from engine.trace.shapes import Kept
 
 MAGIC = "mlx-inspector-trace"
 END = "mlx-inspector-trace-end"
-"""Names the last line of a file that was written whole: it has the number of lines before it."""
+"""Key of the last line of a complete file, with the number of lines before it."""
 VERSION = 1
 Fields = Mapping[str, Sequence[str]]
-"""The fields of each class, in the order in which its values stand in a row."""
+"""The fields of each class, in the order of the values in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +21,23 @@ class Header:
     """The first line of a trace, and of each part that was appended by another run of the program."""
 
     program: str
-    """What wrote it, with its version."""
+    """The program that wrote it, with its version."""
     created: str
     """When, as ISO 8601 in UTC."""
     fields: Fields
     ends: bool = False
-    """Whether a last line follows, so that a file that is cut short is known as such. A journal has none."""
+    """Whether a last line follows, so that a file that is cut short can be detected. A journal has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A line of a kind that this version doesn't know: kept as it is."""
+    """A line of a kind that this version doesn't know, kept unchanged."""
 
     kind: str
     content: Mapping[str, Any]
     """The line's JSON, without time and checksum."""
     fields: Fields
-    """Those of the header that it stood under."""
+    """Those of the header before it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The fields of each class as a file has them: what reads a row of it, by the names in the header."""
+"""Readers of rows, by the fields of each class that the file's header names."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ class FieldRows:
         self._fields = fields
         self._rows: dict[type, Read] = {}
         self._bare: dict[type, Read] = {}
-        """Of parts: the row itself, where `_rows` has what refers to it."""
-        self._told: dict[tuple[type, int], Any] = {}
+        """Of parts: the reader of the row itself, where `_rows` has that of its place."""
+        self._by_node: dict[tuple[type, int], Any] = {}
         self.more: list[tuple[object, dict[str, Any]]] = []
-        """What this version doesn't know, with the objects that have it."""
+        """Fields that this version doesn't know, with the objects that have them."""
         self.rest: Rest
-        """The end of the line that is being read."""
+        """The end of the current line."""
 
     def row(self, cls: type) -> Read:
-        """What reads a class where it stands in a row, or as a line's own.
+        """The reader of a class, within a row or as a line.
 
         Raises:
             Misfit: The header doesn't name its fields.
         """
         if cls not in self._rows:
-            self._rows[cls] = self._made(cls)
+            self._rows[cls] = self._build_row(cls)
         return self._rows[cls]
 
-    def taken(self, cls: type, place: int) -> Any:
-        """What stands at the end of the line, decoded.
+    def take(self, cls: type, place: int) -> Any:
+        """A part at the end of the line, decoded.
 
         Raises:
-            Misfit: It isn't there, or doesn't fit.
+            Misfit: It is missing, or doesn't fit.
         """
         if cls is Candidate:
-            found, more = candidates.read(self.rest.columns(place))
-            self._keep(found, more)
-            return found
+            values, more = candidates.read(self.rest.columns(place))
+            self._keep(values, more)
+            return values
         value = self.rest.part(place)
         if type(value) is list:
             self.row(cls)
@@ -67,12 +67,12 @@ class FieldRows:
         return value
 
     def forget(self) -> None:
-        """Let go of what lines may refer to."""
-        self._told.clear()
+        """Drop everything that lines may refer to."""
+        self._by_node.clear()
 
     # ---- rows -------------------------------------------------------------------------------
 
-    def _made(self, cls: type) -> Read:
+    def _build_row(self, cls: type) -> Read:
         listed = self._fields.get(cls.__name__)
         if listed is None:
             raise Misfit(f"has a {cls.__name__}, whose fields the header does not name")
@@ -90,7 +90,7 @@ class FieldRows:
         return self._referring(cls, read) if cls in REFERRED else read
 
     def _mapped(self, listed: Sequence[str], own: Sequence[str], build: Read) -> Read:
-        """Bring a row of other fields, or in another order, into that of this version."""
+        """Map a row with other fields, or in another order, to the fields of this version."""
 
         def read(row: list[Any]) -> Any:
             named = dict(zip(listed, row, strict=True))
@@ -101,7 +101,7 @@ class FieldRows:
         return read
 
     def _whole(self, cls: type, width: int, build: Read) -> Read:
-        """Check a row's length; one object too many holds what this version doesn't know."""
+        """Check a row's length; an additional object holds fields that this version doesn't know."""
 
         def read(row: Any) -> Any:
             if type(row) is not list:
@@ -118,33 +118,33 @@ class FieldRows:
         return read
 
     def _part(self, cls: type) -> Read:
-        """The place of a part, followed by what is wanted before it is decoded."""
+        """Read the place of a part, and the fields that are needed before it is decoded."""
         hints = {column.name: column.hint for column in columns(cls)}
         reads = [SCALARS[hints[name]] for name in PRESENT.get(cls, ())]
         width = 1 + len(reads)
 
         def read(value: Any) -> Any:
-            found = read_list(value, width)
-            place = read_int(found[0])
+            items = read_list(value, width)
+            place = read_int(items[0])
             if not self.rest.waits:
-                return self.taken(cls, place)
-            present = [read(each) for read, each in zip(reads, found[1:], strict=True)] if reads else ()
+                return self.take(cls, place)
+            present = [read(item) for read, item in zip(reads, items[1:], strict=True)] if reads else ()
             return waiting(self.rest, cls, place, present)
 
         return read
 
     def _referring(self, cls: type, read: Read) -> Read:
-        """What was told of a node, for its number."""
-        told, name = self._told, cls.__name__
+        """Replace a node's number by the instance of an earlier line."""
+        by_node, name = self._by_node, cls.__name__
         waits = cls in PARTS
 
         def refer(value: Any) -> Any:
             if type(value) is int:
-                if (cls, value) not in told:
+                if (cls, value) not in by_node:
                     raise Misfit(f"refers to the {name} of node {value}, which no line before it tells")
-                return told[cls, value]
+                return by_node[cls, value]
             made = read(value)
-            told[cls, read_int(value[1]) if waits else made.node] = made
+            by_node[cls, read_int(value[1]) if waits else made.node] = made
             return made
 
         return refer
@@ -160,7 +160,7 @@ class FieldRows:
             return layers.read
 
         def own(hint: Any) -> Read | None:
-            """What reads the types that a trace has a form of its own for."""
+            """The reader of a type for which traces have a special form, else None."""
             if hint == tuple[Candidate, ...]:
                 return self._candidates(cls in WITHOUT_CANDIDATES)
             return self.row(hint) if hint in CLASSES.values() else None
@@ -173,7 +173,7 @@ class FieldRows:
                 return ()
             if may_wait and self.rest.waits:
                 return waiting_candidates(self.rest, read_int(place))
-            return self.taken(Candidate, place)
+            return self.take(Candidate, place)
 
         return read
 

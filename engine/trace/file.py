@@ -1,4 +1,4 @@
-"""Read a trace file: plain, gzip or Zstandard, line by line, within bounds that no file can pass."""
+"""Read a trace file: plain, gzip or Zstandard, line by line, within bounds that no file can exceed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.trace.decode import Decoder
 from engine.trace.entry import END, MAGIC, VERSION, Entry, Header
 from engine.trace.lines import unsealed, whole
 from engine.trace.shapes import Misfit
-from engine.trace.tree import Nodes
+from engine.trace.tree import KnownNodes
 from engine.trace.values import brief, read_text
 
 _WINDOW = 2**25
@@ -35,11 +35,11 @@ class TraceReader(Iterator[Entry]):
     """The entries of a trace, one after another. Closes the file at the end, or as a context manager.
 
     Args:
-        path: The file; what it is compressed with is told from its first bytes.
-        torn_ok: Whether the last line may be incomplete, as the program leaves it when it is killed: it is left out.
+        path: The file; its first bytes show its compression.
+        torn_ok: Whether the last line may be incomplete, as a killed program leaves it: it is left out.
 
     Raises:
-        TraceError: There is no such file, or it is no trace that this version reads.
+        TraceError: There is no such file, or it isn't a trace that this version reads.
     """
 
     def __init__(self, path: Path | str, torn_ok: bool = False) -> None:
@@ -52,15 +52,15 @@ class TraceReader(Iterator[Entry]):
         """Of the last entry, from 1."""
         self.entries = 0
         self.problems: list[TraceError] = []
-        """What was found wrong in parts that were decoded later, once they were looked at."""
+        """Errors in parts that were decoded later, when they were needed."""
         self._torn_ok = torn_ok
-        self._nodes = Nodes()
+        self._nodes = KnownNodes()
         self._decoder: Decoder | None = None
         self._raw = self._opened()
         try:
             self._file = self._plain()
             self.header, self._decoder = self._head(self._next_line(FIRST_LIMIT))
-            """The first line's, of a session that was gone on with too."""
+            """The first line's, also of a session that was continued."""
         except BaseException:
             self.close()
             raise
@@ -74,7 +74,7 @@ class TraceReader(Iterator[Entry]):
         self.close()
 
     def close(self) -> None:
-        """Close the file; what was read stays good."""
+        """Close the file; entries read before stay valid."""
         self._raw.close()
         if self._decoder is not None:
             self._decoder.forget()
@@ -100,22 +100,22 @@ class TraceReader(Iterator[Entry]):
         """The next entries, for a screen that reads a long trace between its frames.
 
         Args:
-            seconds: After this time it returns; the one entry under way is still read.
+            seconds: After this time it returns; the current entry is still read.
 
         Returns:
-            Those read; empty at the end alone.
+            The entries read; empty at the end alone.
 
         Raises:
             TraceError: As iterating does.
         """
         end = time.perf_counter() + seconds
-        found: list[Entry] = []
+        entries: list[Entry] = []
         with uncollected():
             for entry in self:
-                found.append(entry)
+                entries.append(entry)
                 if time.perf_counter() >= end:
                     break
-        return found
+        return entries
 
     # ---- bytes ------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class TraceReader(Iterator[Entry]):
         return self._raw
 
     def _next_line(self, limit: int) -> bytes:
-        """A line with its end, nothing at the end of the file."""
+        """A line with its end, empty at the end of the file."""
         try:
             line: bytes = self._file.readline(limit + 1)
         except Exception as error:
@@ -161,7 +161,7 @@ class TraceReader(Iterator[Entry]):
         return line
 
     def _unreadable(self, error: Exception) -> TraceError:
-        """What a damaged file makes the libraries raise, in words."""
+        """Put an error of the libraries, raised on a damaged file, into words."""
         if isinstance(error, EOFError):
             return self._wrong("is cut short: the compressed data end in it", next_line=True)
         if isinstance(error, (OSError, zlib.error, _zstandard_error())):
@@ -171,7 +171,7 @@ class TraceReader(Iterator[Entry]):
     # ---- lines ------------------------------------------------------------------------------
 
     def _head(self, line: bytes) -> tuple[Header, Decoder]:
-        """A header line."""
+        """Read a header line."""
         if not line.startswith(_BEGIN):
             what = "is empty" if not line else "is no trace of this program"
             raise TraceError(f"{self.path} {what}.", "Give a file that inspector saved.", self.line)
@@ -183,7 +183,7 @@ class TraceReader(Iterator[Entry]):
         return header, Decoder(header, self.problems.append)
 
     def _entry(self, line: bytes) -> Entry | None:
-        """What a line holds; None for a header and for an incomplete end."""
+        """The entry of a line; None for a header and for an incomplete end."""
         whole_line = line.endswith(b"\n")
         if self._torn_ok and not whole_line and not self.compressed and not self._ends:
             self.torn, self.complete = len(line), self.complete - len(line)
@@ -203,7 +203,7 @@ class TraceReader(Iterator[Entry]):
         return entry
 
     def _end(self, line: bytes) -> None:
-        """The last line of a file that was written whole."""
+        """Check the last line of a complete file."""
         count = whole(unsealed(line)[0]).get(END)
         if count != self.line - 1:
             raise Misfit(f"counts {brief(count)} lines before it, and there are {self.line - 1}")
@@ -225,9 +225,9 @@ class TraceReader(Iterator[Entry]):
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage is collected meanwhile, nor looked for later in what was made: a trace stays as long as its program.
+    """Turn garbage collection off, and freeze the objects made meanwhile: a trace lasts as long as the process.
 
-    Looking through it takes as long as reading it, and would stop a screen for 0.3 s ever so often.
+    Scanning it takes as long as reading it, and would pause a screen for 0.3 s repeatedly.
     """
     before = gc.isenabled()
     gc.disable()
@@ -239,8 +239,8 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _header(found: dict[str, Any]) -> Header:
-    version, fields = found.get(MAGIC), found.get("fields")
+def _header(head: dict[str, Any]) -> Header:
+    version, fields = head.get(MAGIC), head.get("fields")
     if type(version) is not int or version < 1:
         raise Misfit(f"has no format number but {brief(version)}")
     if version > VERSION:
@@ -249,8 +249,8 @@ def _header(found: dict[str, Any]) -> Header:
         )
     if type(fields) is not dict or not all(_names(names) for names in fields.values()):
         raise Misfit("must have the fields of each class as a list of names")
-    program, created = read_text(found.get("program", "")), read_text(found.get("created", ""))
-    return Header(program, created, fields, found.get("ends") is True)
+    program, created = read_text(head.get("program", "")), read_text(head.get("created", ""))
+    return Header(program, created, fields, head.get("ends") is True)
 
 
 def _names(names: Any) -> bool:
@@ -259,7 +259,7 @@ def _names(names: Any) -> bool:
 
 def _zstandard(file: io.BufferedReader) -> Any:
     try:
-        import zstandard  # only such traces need it
+        import zstandard  # only .zst traces need it
     except ImportError as error:
         raise TraceError("Reading a .zst trace needs the package zstandard.", "Install it.") from error
     decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)

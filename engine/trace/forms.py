@@ -1,4 +1,4 @@
-"""How values are written as JSON and read back, by their types; a format adds its own form of dataclasses."""
+"""Writers and readers of JSON values by type; a format adds its own form of dataclasses."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ SCALARS: dict[Any, Read] = {
 
 
 def reader(hint: Any, endless: bool, own: Callable[[Any], Read | None]) -> Read:
-    """What reads a value of a type; it raises `Misfit` for any other value.
+    """The reader of a type; it raises `Misfit` for a value of another type.
 
     Args:
         hint: The type.
-        endless: Whether its numbers may be infinite, or none.
-        own: What reads a type that the format has a form of its own for, dataclasses first of all; None for the rest.
+        endless: Whether its numbers may be infinite, or NaN.
+        own: The format's reader of a type with a special form, such as dataclasses; None for the rest.
     """
     hint, may_lack = optional(hint)
     read = own(hint) or _reader(hint, endless, own)
@@ -79,12 +79,12 @@ def _one_of(allowed: Sequence[str]) -> Read:
 
 
 def writer(hint: Any, endless: bool, own: Callable[[Any], Write | None]) -> Write | None:
-    """What turns a value of a type into JSON, None where it is JSON already.
+    """The function from a value of a type to JSON, None where it is JSON already.
 
     Args:
         hint: The type.
         endless: As for `reader`.
-        own: What writes a type that the format has a form of its own for; None for the rest.
+        own: The format's writer of a type with a special form; None for the rest.
     """
     hint, may_lack = optional(hint)
     write = own(hint) or _writer(hint, endless, own)
@@ -108,7 +108,7 @@ def _items(writes: Sequence[Write | None], alike: bool) -> Write | None:
     if not any(writes):
         return None
     if alike:
-        each = writes[0]
-        assert each is not None
-        return lambda value: [each(item) for item in value]
+        write = writes[0]
+        assert write is not None
+        return lambda value: [write(item) for item in value]
     return lambda value: [write(item) if write else item for write, item in zip(writes, value, strict=True)]

@@ -1,7 +1,7 @@
-"""A running session, appended to a file as it happens: after a crash at any moment all but the last second is there.
+"""A running session, appended to a file as it happens: a crash at any moment loses at most the last second.
 
-Encoding a step takes about 0.1 ms and a disk may take any time at all, so that a thread of its own does both: whoever
-calls `write` waits for neither.
+Encoding a step takes about 0.1 ms and a disk may take any time at all, so that a separate thread does both: the caller
+of `write` waits for neither.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from engine.trace.save import unwritable
 from engine.trace.shapes import Kept
 
 SYNC_SECONDS = 1.0
-"""What was written reaches the disk at the latest after so long; the operating system has it at once."""
+"""Seconds at most until written data are on the disk; the operating system has them at once."""
 
 
 class Journal:
-    """A trace that grows. One program at a time has it: the file is locked.
+    """A trace that grows. One program at a time can use it: the file is locked.
 
-    Made by `create` and `resume`. What goes wrong later is raised once, by the next `write`, `flush` or `close`; from
-    then on the journal is off and takes everything without keeping it.
+    Made by `create` and `resume`. A later error is raised once, by the next `write`, `flush` or `close`; from then on
+    the journal is off and discards everything.
     """
 
     def __init__(self, path: Path, descriptor: int, encoder: Encoder, size: int, began: float) -> None:
         self.path = path
         self.off = False
-        """Whether it keeps nothing any more."""
+        """Whether it discards everything."""
         self._file = _File(path, descriptor, size)
         self._encoder = encoder
         self._began = time.monotonic() - began
@@ -50,8 +50,8 @@ class Journal:
         """Begin a new file.
 
         Args:
-            path: It must not exist; directories on the way are made.
-            program: Name and version of what writes.
+            path: It must not exist; missing directories are made.
+            program: Name and version of the writing program.
 
         Raises:
             TraceError: It can't be made.
@@ -66,13 +66,13 @@ class Journal:
 
     @classmethod
     def resume(cls, path: Path | str, program: str) -> tuple[list[Entry], TraceReader, Journal]:
-        """Go on with a file, whose incomplete last line, if there is one, is torn off.
+        """Continue a file, whose incomplete last line, if there is one, is cut off.
 
         Returns:
-            What it held, the reader that read it (`torn`, `header`, `problems`), and the journal.
+            Its entries, the reader that read them (`torn`, `header`, `problems`), and the journal.
 
         Raises:
-            TraceError: It can't be read or written, or another program has it.
+            TraceError: It can't be read or written, or another program uses it.
         """
         path, encoder = Path(path), Encoder(program)
         try:
@@ -111,16 +111,15 @@ class Journal:
 
     @property
     def clock(self) -> float:
-        """Seconds since the session began; on the day that it is gone on with, since its last entry."""
+        """Seconds since the session began; after `resume`, its last entry's time and the seconds since."""
         return time.monotonic() - self._began
 
     def write(self, value: Kept, at: float | None = None) -> None:
-        """Append what happened; returns at once.
+        """Append a record or settings; returns at once.
 
         Args:
-            value: A record, or settings that are in force from now on. Only values that were made once and never
-                change may be given.
-            at: When it happened, in seconds as `clock` has them; None for now.
+            value: A record, or settings that are in force from now on. It must never change after this call.
+            at: When it happened, in seconds of `clock`; None for now.
 
         Raises:
             TraceError: Something could not be written, now or before. Raised once; then the journal is off.
@@ -128,7 +127,7 @@ class Journal:
         self.write_entry(Entry(kept(value), self.clock if at is None else at))
 
     def write_entry(self, entry: Entry) -> None:
-        """Append an entry of another trace as it is; as `write`."""
+        """Append an entry of another trace unchanged; as `write`."""
         self._raise()
         if not self.off:
             self._queue.put(entry)
@@ -149,7 +148,7 @@ class Journal:
         self._raise()
 
     def close(self, timeout: float = 2.0) -> None:
-        """Write what waits, and let go of the file.
+        """Write the queued entries, and close the file.
 
         Args:
             timeout: Seconds to wait at most, for a disk that doesn't answer.
@@ -179,19 +178,19 @@ class Journal:
             self._failure = error
         except OSError as error:
             self._failure = unwritable(self.path, error)
-        except Exception as error:  # a fault of the program must not end it in silence
+        except Exception as error:  # a bug must not end it silently
             message = f"The session is no longer saved to {self.path}: {error!r}."
             self._failure = TraceError(message, "This is a fault of the program; please report it.")
         self._file.close()
         self._release()
 
     def _batch(self) -> bool:
-        """Write all that waits, and sync when it is time; False at the end."""
+        """Write the queued entries, and sync when it is due; False at the end."""
         waiting, going = self._taken(self._file.wait())
-        data = b"".join(self._encoder.entry(each) for each in waiting if isinstance(each, Entry))
+        data = b"".join(self._encoder.entry(item) for item in waiting if isinstance(item, Entry))
         if data:
             self._file.write(data)
-        events = [each for each in waiting if isinstance(each, threading.Event)]
+        events = [item for item in waiting if isinstance(item, threading.Event)]
         if self._file.due or events or not going:
             self._file.sync()
         for event in events:
@@ -199,32 +198,32 @@ class Journal:
         return going
 
     def _taken(self, timeout: float | None) -> tuple[list[Entry | threading.Event], bool]:
-        """What waits, at most a hundred of it, and whether more may come."""
-        taken: list[Entry | threading.Event] = []
+        """Queued items, at most a hundred, and whether more may follow."""
+        items: list[Entry | threading.Event] = []
         try:
-            each = self._queue.get(timeout=timeout)
-            while each is not None:
-                taken.append(each)
-                if len(taken) == 100:
-                    return taken, True
-                each = self._queue.get_nowait()
+            item = self._queue.get(timeout=timeout)
+            while item is not None:
+                items.append(item)
+                if len(items) == 100:
+                    return items, True
+                item = self._queue.get_nowait()
         except Empty:
-            return taken, True
-        return taken, False
+            return items, True
+        return items, False
 
     def _release(self) -> None:
-        """Let nobody wait for what will not come."""
+        """Release all threads that wait in `flush`."""
         while True:
             try:
-                each = self._queue.get_nowait()
+                item = self._queue.get_nowait()
             except Empty:
                 return
-            if isinstance(each, threading.Event):
-                each.set()
+            if isinstance(item, threading.Event):
+                item.set()
 
 
 def _created(path: Path, begin: bytes) -> int:
-    """A new file that has its first line from the moment on at which it has its name; opened."""
+    """Create and open a file that has its first line before it has its name."""
     aside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
     descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -239,26 +238,26 @@ def _created(path: Path, begin: bytes) -> int:
 
 
 def _named(aside: Path, path: Path) -> None:
-    """Give a file its name, which nothing else may have."""
+    """Give a file its name, unless another file has it."""
     try:
         os.link(aside, path)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
             raise
-        if path.exists():  # a file system without links: nobody else makes a session's name meanwhile
+        if path.exists():  # a file system without links: no other process uses this session's name meanwhile
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
         aside.rename(path)
 
 
 class _File:
-    """The journal's file, as its thread has it."""
+    """The journal's file, used by its thread."""
 
     def __init__(self, path: Path, descriptor: int, size: int) -> None:
         self._path, self._descriptor = path, descriptor
         self.size = size
         """Bytes of complete lines."""
         self._unsynced: float | None = None
-        """Since when something waits to reach the disk."""
+        """When the oldest data were written that are not on the disk yet."""
 
     @property
     def due(self) -> bool:
@@ -272,7 +271,7 @@ class _File:
         return max(0.0, self._unsynced + SYNC_SECONDS - time.monotonic())
 
     def write(self, data: bytes) -> None:
-        """Append complete lines; what can't be written whole is taken back."""
+        """Append complete lines; a partial write is truncated."""
         try:
             os.lseek(self._descriptor, self.size, os.SEEK_SET)
             left = memoryview(data)
@@ -286,7 +285,7 @@ class _File:
             self._unsynced = time.monotonic()
 
     def sync(self) -> None:
-        """Bring what was written to the disk, and see that the file still has its name."""
+        """Sync written data to the disk, and check that the file still has its name."""
         os.fsync(self._descriptor)
         self._unsynced = None
         if os.fstat(self._descriptor).st_nlink == 0:
@@ -295,12 +294,12 @@ class _File:
             )
 
     def close(self) -> None:
-        """Let go of the file and its lock."""
+        """Close the file and release its lock."""
         os.close(self._descriptor)
 
 
 def _lock(path: Path, descriptor: int) -> None:
-    """Take the file for this program alone, where its file system can do that."""
+    """Lock the file for this program, where its file system has locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -309,7 +308,7 @@ def _lock(path: Path, descriptor: int) -> None:
             "End that one, or resume another session.",
         ) from error
     except OSError:
-        pass  # some network file systems have no locks; the session matters more
+        pass  # some network file systems have no locks; the session is more important
 
 
 def in_use(path: Path | str) -> bool:

@@ -28,14 +28,14 @@ def read(value: Any) -> tuple[int, ...]:
     """What `write` wrote.
 
     Raises:
-        Misfit: It is no runs, or of too many layers.
+        Misfit: It isn't runs of layers, or has too many layers.
     """
     if type(value) is not str or not _RUNS.fullmatch(value):
         raise Misfit(f"must be runs of layers such as 0-4 6, not {brief(value)}")
-    found: list[int] = []
+    numbers: list[int] = []
     for run in value.split():
         first, _, last = run.partition("-")
-        found += range(int(first), int(last or first) + 1)
-        if len(found) > LIMIT:
+        numbers += range(int(first), int(last or first) + 1)
+        if len(numbers) > LIMIT:
             raise Misfit(f"has more than {LIMIT} layers")
-    return tuple(found)
+    return tuple(numbers)

@@ -1,7 +1,7 @@
-"""What is decoded when it is first looked at: 50,000 steps have a million candidates, a screen shows twenty.
+"""Lazy decoding: 50,000 steps have a million candidates, a screen shows twenty.
 
-A waiting object is of a class like its own, with the same slots; it holds where its values are, and becomes an
-instance of its own class when one of them is asked for. From then on it costs nothing.
+A waiting object has a subclass of its own class, with the same slots; it holds the place of its values, and becomes an
+instance of its own class when one of them is read. From then on it costs nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Source(Protocol):
     """The end of a line, which is decoded later."""
 
     def take(self, cls: type, place: int) -> Any:
-        """What stands in a place. It never raises, since it is called while a screen draws."""
+        """The value in a place. It never raises, since it is called while a screen draws."""
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """Stands in a slot whose value waits."""
+    """The value of a slot that is decoded later."""
 
     source: Source
     cls: type
@@ -34,11 +34,11 @@ class Held:
 _LOCK = RLock()
 """One thread at a time turns a waiting object into another: a trace may be saved while a screen draws it."""
 _FILL: dict[type, Callable[[Any], None]] = {}
-"""What turns an instance of a waiting class into one that waits for less."""
+"""By waiting class, the function that decodes an instance in place, at least in part."""
 
 
 def settle(value: Any) -> None:
-    """Decode all that waits in an object itself."""
+    """Decode all waiting fields of an object."""
     while type(value) in _FILL:
         _fill(value)
 
@@ -51,7 +51,7 @@ def _fill(value: Any) -> None:
 
 
 def _slots(cls: type) -> list[Any]:
-    """What gets and sets each field of an instance, frozen or not."""
+    """The slot descriptors of a class, which get and set fields even of frozen instances."""
     return [getattr(cls, column.name) for column in columns(cls)]
 
 
@@ -60,15 +60,15 @@ def _become(value: Any, cls: type) -> None:
 
 
 def _whole(cls: type) -> type:
-    """A class like `cls` whose instances hold `Held` in one slot, and beside it at most what is in `PRESENT`."""
+    """A class like `cls` whose instances hold `Held` in one slot, and in others at most the fields of `PRESENT`."""
     hidden = _HIDDEN[cls]
     slot: Any = getattr(cls, hidden)
 
     def decode(self: Any) -> None:
         held = slot.__get__(self)
         made = held.source.take(held.cls, held.place)
-        for each in _slots(cls):
-            each.__set__(self, each.__get__(made))
+        for field in _slots(cls):
+            field.__set__(self, field.__get__(made))
         _become(self, type(made))
 
     def missing(self: Any, name: str) -> Any:
@@ -83,7 +83,7 @@ def _whole(cls: type) -> type:
 
 
 def _without_candidates(cls: type) -> type:
-    """A class like `cls` whose instances have `Held` in the place of their candidates."""
+    """A class like `cls` whose instances have `Held` instead of their candidates."""
     slot: Any = cls.candidates  # type: ignore[attr-defined]
 
     def decode(self: Any) -> None:
@@ -120,7 +120,7 @@ WITHOUT_CANDIDATES: dict[type, type] = {cls: _without_candidates(cls) for cls in
 _HIDDEN = {Distribution: "candidates", KVReading: "groups"}
 """The field of each class whose slot holds `Held`."""
 PRESENT: dict[type, tuple[str, ...]] = {Distribution: ("node", "entropy_bits", "picked", "reroll")}
-"""Fields that are known before the rest is decoded: what is asked of every step at once."""
+"""Fields that are known before the rest is decoded: those that every step needs at once."""
 _MAKE = {
     cls: (
         _whole(cls),
@@ -132,7 +132,7 @@ _MAKE = {
 
 
 def waiting(source: Source, cls: type, place: int, present: Sequence[Any] = ()) -> Any:
-    """A distribution or KV reading that is decoded when one of its fields is asked for.
+    """A distribution or KV reading that is decoded when one of its fields is read.
 
     Args:
         source: Where it waits.
@@ -143,11 +143,11 @@ def waiting(source: Source, cls: type, place: int, present: Sequence[Any] = ()) 
     lazy, hide, put = _MAKE[cls]
     made: Any = object.__new__(lazy)
     hide(made, Held(source, cls, place))
-    for each, value in zip(put, present, strict=True):
-        each(made, value)
+    for set_field, value in zip(put, present, strict=True):
+        set_field(made, value)
     return made
 
 
 def waiting_candidates(source: Source, place: int) -> Any:
-    """Stands for candidates in the row of a class of `WITHOUT_CANDIDATES`."""
+    """The value that replaces candidates in the row of a class of `WITHOUT_CANDIDATES`."""
     return Held(source, Candidate, place)

@@ -1,4 +1,4 @@
-"""One line of a trace as bytes: its checksum, and where its end begins, which need not be read before it is shown."""
+"""One line of a trace as bytes: its checksum, and its end, which need not be decoded before it is shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def unsealed(line: bytes) -> tuple[bytes, bool]:
     """A line without its checksum and last brace, and whether it had a checksum.
 
     Raises:
-        Misfit: The checksum is another one, or the last brace lacks.
+        Misfit: The checksum differs, or the last brace is missing.
     """
     line = line.rstrip(b"\r\n")
     if not line.endswith(b"}"):
@@ -46,7 +46,7 @@ class Rest:
 
     line: int
     parts: bytes | list[Any]
-    """JSON while nothing of it was asked for."""
+    """JSON until a part of it is read."""
     candidates: bytes | list[Any]
     decode: Callable[[Rest, type, int], Any]
     """What `take` does."""
@@ -58,16 +58,16 @@ class Rest:
         self.waits = type(self.parts) is bytes
 
     def take(self, cls: type, place: int) -> Any:
-        """What stands in a place, decoded."""
+        """The value in a place, decoded."""
         return self.decode(self, cls, place)
 
     def part(self, place: int) -> Any:
-        """A row, or what was made of it."""
+        """A row, or the instance made of it."""
         self.parts = _list(self.parts)
         return _in(self.parts, place, "part")
 
     def made(self, place: int, value: Any) -> None:
-        """Keep what was made of a row, which is used up."""
+        """Replace a row by the instance made of it."""
         assert isinstance(self.parts, list)
         self.parts[place] = value
 
@@ -101,7 +101,7 @@ def split(content: bytes) -> tuple[dict[str, Any], bytes, bytes]:
         content: As `unsealed` gave it.
 
     Raises:
-        Misfit: They don't stand at its end.
+        Misfit: They are not at its end.
     """
     at = content.find(_CANDIDATES)
     end = at if at >= 0 else len(content)
@@ -115,9 +115,9 @@ def whole(content: bytes) -> dict[str, Any]:
     """The JSON object of a line.
 
     Raises:
-        Misfit: It is none.
+        Misfit: It isn't one.
     """
-    found = parse(content + b"}")
-    if type(found) is not dict:
-        raise Misfit(f"must be an object, not {brief(found)}")
-    return found
+    value = parse(content + b"}")
+    if type(value) is not dict:
+        raise Misfit(f"must be an object, not {brief(value)}")
+    return value

@@ -1,4 +1,4 @@
-"""Numbers in a trace: written short where that loses nothing, and read back the same on every machine."""
+"""Numbers in a trace: written short where that is lossless, and read back the same on every machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def steady_exp(value: float) -> float:
     It equals `math.exp` but for one unit in the last place in about one of thirty values. Costs about 1 microsecond.
 
     Args:
-        value: Any; outside -700 to 700, or without a number, the answer is 0.
+        value: Any; outside -700 to 700, or for NaN, the result is 0.
     """
     if not -700 < value < 700:
         return 0.0

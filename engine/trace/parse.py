@@ -1,4 +1,4 @@
-"""JSON as a trace may have it: the strict language, no name twice, no depth that ends the process."""
+"""The JSON of a trace: the strict language, no name twice, no depth that ends the process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from engine.trace.shapes import Misfit
 
 
 def parse(data: bytes) -> Any:
-    """The value that a line holds.
+    """The value of a line.
 
     Raises:
-        Misfit: It is no JSON, has a name twice, `NaN` or `Infinity`, a number of thousands of digits, or is nested
+        Misfit: It isn't JSON, has a name twice, `NaN` or `Infinity`, a number of thousands of digits, or is nested
             too deep.
     """
     try:
@@ -32,12 +32,12 @@ def parse(data: bytes) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    named = dict(pairs)
+    if len(named) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise Misfit(f"has the name {twice[:40]!r} twice")
-    return found
+    return named
 
 
 def _refused(name: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Rows of values into instances of a class."""
+"""From rows of values to instances of a class."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from engine.trace.lazy import WITHOUT_CANDIDATES, Held
 from engine.trace.shapes import FieldColumn, Misfit, columns
 
 ABSENT = object()
-"""Stands in a row for a field that the file doesn't have."""
+"""The value, in a row, of a field that the file doesn't have."""
 
 
 def absent(column: FieldColumn) -> Read:
-    """What reads a field that the file doesn't have: its default, if it has one."""
+    """The reader of a field that the file doesn't have: its default, if it has one."""
 
     def read(_: Any) -> Any:
         if column.default is MISSING:
@@ -26,11 +26,11 @@ def absent(column: FieldColumn) -> Read:
 
 
 def builder(cls: type, reads: Sequence[Read]) -> Read:
-    """What makes an instance of a class from a row in the order of its own fields.
+    """The function from a row, in the order of a class's own fields, to an instance.
 
     Args:
         cls: The class.
-        reads: What reads each field's value; may raise `Misfit`.
+        reads: The readers of its fields' values; may raise `Misfit`.
     """
     names = [column.name for column in columns(cls)]
     without = WITHOUT_CANDIDATES.get(cls)

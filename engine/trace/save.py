@@ -1,4 +1,4 @@
-"""Write a whole trace at once: whoever reads the file finds the old one or the new one."""
+"""Write a whole trace atomically: a reader of the file sees the old one or the new one."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from engine.trace.entry import Entry
 
 
 def save_as(path: Path | str, entries: Iterable[Entry], program: str) -> int:
-    """Write a trace; one that is there is replaced once the new one is complete.
+    """Write a trace; an existing file is replaced once the new one is complete.
 
     Args:
-        path: Where; `.gz` and `.zst` at its end compress it.
+        path: The file; `.gz` and `.zst` at its end compress it.
         entries: All of a session, in order.
-        program: Name and version of what writes.
+        program: Name and version of the writing program.
 
     Returns:
         Bytes of the file.
 
     Raises:
-        TraceError: It can't be written; what was there before is untouched.
+        TraceError: It can't be written; an existing file is unchanged.
     """
     path = Path(os.path.realpath(path))  # a link stays a link
     aside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
@@ -48,7 +48,7 @@ def save_as(path: Path | str, entries: Iterable[Entry], program: str) -> int:
 
 
 def unwritable(path: Path, error: OSError) -> TraceError:
-    """What keeps a file from being written, in words."""
+    """Put an error of writing a file into words."""
     return TraceError(
         f"{path} can't be written: {error.strerror or error}.", "Choose another place, or make room there."
     )
@@ -79,7 +79,7 @@ def _compressed(file: BinaryIO, suffix: str) -> AbstractContextManager[Any]:
 
 
 def _settle(directory: Path) -> None:
-    """Let the new name reach the disk too."""
+    """Sync the new name to the disk, too."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""Which records a trace holds and which fields each has: read off the dataclasses, once per class.
+"""The records of a trace and their fields, read off the dataclasses, once per class.
 
-Nothing here names a record's fields: a record or a field that is added is in the next trace, by its definition.
+Nothing here names a record's fields: a new record or field is in the next trace, by its definition.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from engine.records import Record
 from engine.settings import LoadSettings, Settings
 
 Kept = Record | Settings | LoadSettings
-"""What has a line of its own: a record, or settings from the moment on at which they are in force."""
+"""The values of a trace's lines: records, and settings from the moment at which they are in force."""
 INT_LIMIT = 2**64
-"""Whole numbers go from -1 up to this: a seed may be one less."""
+"""Whole numbers are from -1 to below this: a seed may be one less."""
 TEXT_LIMIT = 4 * 2**20
 """Characters of one text at most."""
 _ENDLESS = ("logprob", "surprisal", "score", "logits", "values", "difference", "change")
-"""Parts of names of numbers that may be infinite, or none, where a model gives a token no probability at all."""
+"""Parts of names of numbers that may be infinite, or NaN, where a model gives a token probability 0."""
 
 
 class Misfit(Exception):
-    """A value is not what its field holds; says so without the place, which only the file knows."""
+    """A value doesn't fit its field; the message lacks the line, which only the file's reader knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class FieldColumn:
     name: str
     hint: Any
     default: Any
-    """MISSING where it has none, so that it must be there."""
+    """MISSING where it has none: then the field is required."""
 
     @property
     def endless(self) -> bool:
@@ -54,8 +54,8 @@ def columns(cls: type, transient: bool = False) -> tuple[FieldColumn, ...]:
             nothing.
     """
     hints = typing.get_type_hints(cls)
-    found = (field for field in fields(cls) if transient or field.metadata.get("traced", True))
-    return tuple(FieldColumn(field.name, hints[field.name], _default(field)) for field in found)
+    kept = (field for field in fields(cls) if transient or field.metadata.get("traced", True))
+    return tuple(FieldColumn(field.name, hints[field.name], _default(field)) for field in kept)
 
 
 def _default(field: Any) -> Any:
@@ -66,14 +66,14 @@ def optional(hint: Any) -> tuple[Any, bool]:
     """A type without `None`, and whether `None` was part of it."""
     if get_origin(hint) not in (types.UnionType, typing.Union):
         return hint, False
-    inner = [each for each in get_args(hint) if each is not types.NoneType]
+    inner = [part for part in get_args(hint) if part is not types.NoneType]
     if len(inner) != 1:
         raise TypeError(f"a trace has no form for {hint}")
     return inner[0], True
 
 
 def items(hint: Any) -> tuple[Any, ...] | None:
-    """The types of a tuple's items, `(type, ...)` for any number of one type; None where it is no tuple."""
+    """The types of a tuple's items, `(type, ...)` for any number of one type; None where it isn't a tuple."""
     return get_args(hint) if get_origin(hint) is tuple else None
 
 
@@ -83,7 +83,7 @@ def words(hint: Any) -> tuple[str, ...] | None:
 
 
 def _within(hint: Any) -> Iterator[type]:
-    """The dataclasses that a type is made of."""
+    """The dataclasses within a type."""
     if is_dataclass(hint):
         yield typing.cast(type, hint)
     for part in get_args(hint):
@@ -91,24 +91,24 @@ def _within(hint: Any) -> Iterator[type]:
 
 
 def _all(classes: tuple[type, ...]) -> dict[str, type]:
-    found: dict[str, type] = {}
+    classes_by_name: dict[str, type] = {}
     waiting = list(classes)
     while waiting:
         cls = waiting.pop(0)
-        if cls.__name__ not in found:
-            found[cls.__name__] = cls
-            waiting += [each for column in columns(cls) for each in _within(column.hint)]
-    return found
+        if cls.__name__ not in classes_by_name:
+            classes_by_name[cls.__name__] = cls
+            waiting += [inner for column in columns(cls) for inner in _within(column.hint)]
+    return classes_by_name
 
 
 KINDS: Mapping[str, type] = {cls.__name__: cls for cls in get_args(Kept)}
-"""What has a line of its own, by name."""
+"""The classes of lines, by name."""
 CLASSES: Mapping[str, type] = _all(tuple(KINDS.values()))
-"""These and what stands inside them."""
+"""These and the dataclasses within them."""
 
 
 def blank(cls: type) -> Any:
-    """An instance of a class with nothing in it: zeros, empty texts, None where that may be."""
+    """An empty instance of a class: zeros, empty texts, None where it is allowed."""
     return cls(*(_nothing(column.hint) for column in columns(cls)))
 
 

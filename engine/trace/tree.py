@@ -1,4 +1,4 @@
-"""Whether what a trace tells hangs together: a step needs its parent, a move somewhere to go."""
+"""Check a trace's consistency: a step needs its parent, a move its target."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from engine.trace.shapes import Misfit
 ROOT = 0
 
 
-class Nodes:
-    """The nodes told so far, of the tree that the last prompt began."""
+class KnownNodes:
+    """The nodes of the lines so far, of the tree that the last prompt began."""
 
     def __init__(self) -> None:
         self._parents: dict[int, int] = {ROOT: ROOT}
         self._prompt: tuple[PromptToken, ...] = ()
 
     def check(self, value: object) -> None:
-        """Take in one record.
+        """Check one record, and add its nodes.
 
         Raises:
-            Misfit: It stands on a node that was not told.
+            Misfit: It refers to a node that no earlier line has.
         """
         match value:
             case Step():
@@ -43,8 +43,8 @@ class Nodes:
 
     def _same(self, tokens: tuple[PromptToken, ...]) -> None:
         for token in tokens:
-            told = self._prompt[token.position] if 0 <= token.position < len(self._prompt) else None
-            if told is None or told.node != token.node:
+            known = self._prompt[token.position] if 0 <= token.position < len(self._prompt) else None
+            if known is None or known.node != token.node:
                 raise Misfit(f"has a token of the prompt that the prompt hasn't, at node {token.node}")
 
     def _step(self, step: Step) -> None:

@@ -1,4 +1,4 @@
-"""Single values in a trace: how each is written as JSON, and what is accepted for it when it is read."""
+"""Single values in a trace: their form as JSON, and what the reader accepts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.trace.shapes import INT_LIMIT, TEXT_LIMIT, Misfit
 
 
 def brief(value: Any) -> str:
-    """A value for a message, cut off."""
+    """A value for a message, shortened."""
     if not isinstance(value, bool | float | int | str | None):
         return "a list" if isinstance(value, list) else "an object"
     text = repr(value[:40] if isinstance(value, str) else value)
@@ -44,10 +44,10 @@ def read_bytes(value: Any) -> bytes:
 
 
 def write_text(text: str) -> Any:
-    """Text as it is; with halves of surrogate pairs, which UTF-8 can't hold, as `{"hex": ...}`.
+    """Text unchanged; with halves of surrogate pairs, which UTF-8 can't encode, as `{"hex": ...}`.
 
     Raises:
-        ValueError: It is longer than what is read.
+        ValueError: It is longer than `TEXT_LIMIT`.
     """
     if len(text) > TEXT_LIMIT:
         raise ValueError(f"a text has more than {TEXT_LIMIT} characters")
@@ -87,7 +87,7 @@ def read_int(value: Any) -> int:
     """A whole number in range.
 
     Raises:
-        Misfit: It is none.
+        Misfit: It isn't one.
     """
     if type(value) is int and -1 <= value < INT_LIMIT:
         return value
@@ -98,7 +98,7 @@ def read_float(value: Any) -> float:
     """A finite number.
 
     Raises:
-        Misfit: It is none.
+        Misfit: It isn't one.
     """
     if type(value) is float and math.isfinite(value):
         return value
@@ -108,13 +108,13 @@ def read_float(value: Any) -> float:
 
 
 def read_endless(value: Any) -> float:
-    """A number, or the name of one that JSON hasn't.
+    """A number, or the name of one that JSON doesn't have.
 
     Raises:
         Misfit: It is neither.
     """
-    found = NAMES.get(value) if type(value) is str else None
-    return read_float(value) if found is None else found
+    number = NAMES.get(value) if type(value) is str else None
+    return read_float(value) if number is None else number
 
 
 def read_bool(value: Any) -> bool:
@@ -129,10 +129,10 @@ def read_bool(value: Any) -> bool:
 
 
 def read_list(value: Any, length: int | None = None) -> Sequence[Any]:
-    """A list, of a given length if there is one.
+    """A list, of the given length if any.
 
     Raises:
-        Misfit: It is none, or of another length.
+        Misfit: It isn't one, or has another length.
     """
     if type(value) is not list:
         raise Misfit(f"must be a list, not {brief(value)}")

@@ -6,7 +6,7 @@ import gc
 import weakref
 from typing import Any
 
-from engine.gc_policy import EVERY, GCPolicy, free, tidy
+from engine.gc_policy import EVERY, GCPolicy, collect_all, collect_and_freeze
 
 
 class Knot:
@@ -18,13 +18,13 @@ class Knot:
 
 def test_looks_see_only_what_came_since() -> None:
     try:
-        tidy()
+        collect_and_freeze()
         before = len(gc.get_objects())
         kept = [(object(), [n]) for n in range(1000)]
         assert len(gc.get_objects()) >= before + 1000
         collecting = GCPolicy()
         for _ in range(EVERY):
-            collecting.stepped()
+            collecting.count_step()
         assert len(gc.get_objects()) < before + 1000
         assert len(kept) == 1000
     finally:
@@ -36,7 +36,7 @@ def test_cycles_are_freed_before_they_are_set_aside() -> None:
         knot: Any = Knot()
         gone = weakref.ref(knot)
         del knot
-        tidy()
+        collect_and_freeze()
         assert gone() is None
     finally:
         gc.unfreeze()
@@ -45,9 +45,9 @@ def test_cycles_are_freed_before_they_are_set_aside() -> None:
 def test_what_was_set_aside_is_freed_when_it_is_let_go_of() -> None:
     knot: Any = Knot()
     gone = weakref.ref(knot)
-    tidy()
+    collect_and_freeze()
     del knot
     gc.collect()
     assert gone() is not None
-    free()
+    collect_all()
     assert gone() is None

@@ -178,14 +178,14 @@ def test_a_cancelled_command_that_waits_is_not_begun(ready: Engine) -> None:
 
 
 def test_a_cancel_may_come_from_where_records_are_handed_out(ready: Engine) -> None:
-    run, hand_out = commands.Run(), ready.thread._hand_out
+    run, hand_out = commands.Run(), ready.thread._receive
 
     def cancel(record: Record) -> None:
         hand_out(record)
         if isinstance(record, records.Step):
             ready.thread.send(commands.Cancel(run.id))
 
-    ready.thread._hand_out = cancel
+    ready.thread._receive = cancel
     assert ready.do(run)[-1] == records.Ended("Run", cancelled=True)
 
 

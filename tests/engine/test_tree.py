@@ -36,7 +36,7 @@ def test_the_common_node_is_the_longest_shared_beginning(paths: list[list[int]],
     shared = 0
     while shared < min(len(one), len(other)) and one[shared] == other[shared]:
         shared += 1
-    assert tree.common(nodes[one], nodes[other]) == nodes[one[:shared]]
+    assert tree.common_ancestor(nodes[one], nodes[other]) == nodes[one[:shared]]
 
 
 @given(PATHS)

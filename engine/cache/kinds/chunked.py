@@ -10,7 +10,7 @@ from engine.cache.kinds.kind import Kind
 
 
 class Chunked(Kind):
-    """It is trimmed as far as its beginning was not dropped; no segments of it are kept."""
+    """It can be trimmed as far as its beginning was not dropped; it has no snapshots."""
 
     name = "chunked"
     cache_class = caches.ChunkedKVCache
@@ -25,7 +25,7 @@ class Chunked(Kind):
         return int(cache.chunk_size)
 
     def record_undo(self, cache: Any) -> None:
-        """None: by the time it is asked for, `trim` may stop at the dropped beginning, and says nothing."""
+        """None: `trim` may stop at the dropped beginning by the time of the undo, and doesn't report it."""
 
     def trim_refusal(self, cache: Any, offset: int) -> str:
         dropped = "a chunked cache has dropped its beginning" if offset <= cache.start_position else ""

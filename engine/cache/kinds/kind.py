@@ -1,7 +1,7 @@
-"""What a kind of KV cache can do. `Kind` itself is the general case: a kind that mlx_lm adds and nobody registered.
+"""What a kind of KV cache can do. `Kind` itself is the general case: a cache class of mlx_lm that `KINDS` lacks.
 
-A kind keeps no state of its own. Every operation is given one of mlx_lm's cache objects, the cache of one layer, so
-that the list of them that the model receives stays mlx_lm's.
+A kind has no state of its own. Every operation takes one of mlx_lm's cache objects, the cache of one layer, so that
+the model receives mlx_lm's own list of them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def arrays(value: Any) -> Iterator[Array]:
     if isinstance(value, mx.array):
         yield value
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from arrays(each)
+        for item in value:
+            yield from arrays(item)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was saved of one cache: some of its tokens, or what undoes one. Without arrays: trimming undoes it."""
+    """The saved state of one cache: some of its tokens, or what undoes one. Without arrays: trimming undoes it."""
 
     copies: tuple[Array, ...] = ()
     """Arrays of its own, to evaluate before the cache's buffers are written again.
@@ -41,7 +41,7 @@ class Snapshot:
     Each is a forced copy (`mx.array`): a slice that shares the buffer would make MLX copy all of it at the next write.
     """
     references: tuple[Array | None, ...] = ()
-    """Arrays of the cache that nobody writes in place."""
+    """Arrays of the cache that are never written in place."""
 
     @property
     def nbytes(self) -> int:
@@ -50,23 +50,23 @@ class Snapshot:
 
 
 class Kind:
-    """The general case: it is read and, where mlx_lm says so, trimmed; else it is recomputed, one row at a time.
+    """The general case: it is read and, where mlx_lm allows it, trimmed; else it is recomputed, one row at a time.
 
-    A kind of its own sets the attributes, and overrides the operations in which it differs.
+    A subclass sets the attributes, and overrides the operations in which it differs.
     """
 
     name: CacheKind = "other"
     """As in the records."""
     cache_class: type = object
-    """mlx_lm's class; its subclasses are of this kind, too, but no segments of them are kept."""
-    keeps: bool = False
+    """mlx_lm's class; its subclasses are of this kind, too, but without snapshots."""
+    has_snapshots: bool = False
     """Whether `snapshot`, `restore`, `repeat` and `reorder` know all that `cache_class` holds."""
     columns: bool = False
     """Whether its buffers have shape (rows, heads, tokens, ...)."""
     grows: bool = False
     """Whether each token adds such a column."""
-    in_part: bool = False
-    """Whether `restore` can put back any part of a snapshot; else it comes back whole."""
+    partial_restore: bool = False
+    """Whether `restore` can restore any part of a snapshot; otherwise only all of it."""
     quantized: bool = False
     """Whether it holds packed numbers: trimmed below the start of quantization it would differ from a fresh cache."""
     quantizable: bool = False
@@ -76,9 +76,9 @@ class Kind:
     attended: bool = True
     """Whether it holds tokens that attention reads."""
 
-    def keepable(self, cache: Any) -> bool:
-        """Whether segments of a cache can be kept and rows made of it; not of a subclass, which may hold more."""
-        return self.keeps and type(cache) is self.cache_class
+    def can_snapshot(self, cache: Any) -> bool:
+        """Whether a cache has snapshots and several rows; not a subclass's, which may hold more than is known here."""
+        return self.has_snapshots and type(cache) is self.cache_class
 
     # ---- read -------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Kind:
         """Bytes that hold tokens or state."""
         if not self.columns:
             return sum(array.nbytes for array in self.buffers(cache))
-        held, sized = self.held(cache), [(each.nbytes, each.shape[2]) for each in self.buffers(cache)]
+        held, sized = self.held(cache), [(array.nbytes, array.shape[2]) for array in self.buffers(cache)]
         return sum(nbytes // length * min(held, length) for nbytes, length in sized if length)
 
     def bytes_per_token(self, cache: Any) -> int:
@@ -109,11 +109,11 @@ class Kind:
         For full attention this is `2 x KV heads x head size x bytes`; it is read off the arrays, so that quantized
         caches and heads of different sizes for keys and values come out right too.
         """
-        found = [each for each in self.buffers(cache) if self.grows and each.ndim == 4 and each.shape[2]]
-        return sum(each.nbytes // each.shape[2] for each in found)
+        growing = [one for one in self.buffers(cache) if self.grows and one.ndim == 4 and one.shape[2]]
+        return sum(one.nbytes // one.shape[2] for one in growing)
 
     def read(self, cache: Any) -> Reading:
-        """All that a record tells of one cache; see `KVGroup`."""
+        """The figures of one cache for a record; see `KVGroup`."""
         allocated = sum(array.nbytes for array in self.buffers(cache))
         return self.name, self.held(cache), self.limit(cache), self.used(cache), allocated
 
@@ -127,7 +127,7 @@ class Kind:
     # ---- trim and quantize ------------------------------------------------------------------
 
     def trims_at(self, cache: Any, offset: int) -> bool:
-        """Whether a cache could surely be trimmed to fewer tokens once `offset` have gone through."""
+        """Whether a cache can certainly be trimmed to fewer tokens once it has taken in `offset`."""
         return False
 
     def trim_refusal(self, cache: Any, offset: int) -> str:
@@ -137,69 +137,69 @@ class Kind:
         return f"a {self.name} cache can't be trimmed"
 
     def recover(self, cache: Any, offset: int) -> bool:
-        """Go back to `offset` tokens after a forward that failed half-way; False where nobody knows what it wrote."""
+        """Go back to `offset` tokens after a forward that failed half-way; False where its writes are not known."""
         return False
 
     def quantize(self, cache: Any, settings: LoadSettings) -> Any:
-        """The cache that goes on for this one: where mlx_lm would quantize it now, a quantized one."""
-        one = [cache]
+        """The cache to use from here on: where mlx_lm would quantize it now, a quantized one."""
+        layers = [cache]
         if self.quantizable:
             maybe_quantize_kv_cache(
-                one, settings.quantized_kv_start, settings.kv_group_size, settings.kv_bits
+                layers, settings.quantized_kv_start, settings.kv_group_size, settings.kv_bits
             )
-        return one[0]
+        return layers[0]
 
     # ---- snapshot and undo ------------------------------------------------------------------
 
     def snapshot(self, cache: Any, start: int, end: int) -> Snapshot:
-        """Save the tokens from `start` to `end` of a cache that holds `end`; asked of keepable caches alone."""
+        """Save the tokens from `start` to `end` of a cache that holds `end`; only where `can_snapshot`."""
         raise NotImplementedError(f"no snapshot of a {self.name} cache can be taken")
 
     def restore(self, cache: Any, saved: Any, at: int, end: int) -> int:
-        """Put a snapshot back into a cache that holds another branch of the same tree.
+        """Restore a snapshot into a cache that holds another branch of the same tree.
 
         Args:
-            cache: To be written.
-            saved: From `snapshot`; it stays good.
-            at: Tokens that stay of what the cache holds: no fewer than the snapshot's start.
-            end: Tokens that it shall hold. Where not `in_part`, those that it held at the snapshot.
+            cache: The cache to write.
+            saved: From `snapshot`; it stays valid.
+            at: Tokens that stay in the cache: no fewer than the snapshot's start.
+            end: Tokens to hold afterwards; without `partial_restore`, as many as at the snapshot.
 
         Returns:
-            Bytes that were put back.
+            Bytes that were restored.
         """
         raise NotImplementedError(f"no snapshot of a {self.name} cache can be restored")
 
     def record_undo(self, cache: Any) -> Snapshot | None:
-        """What `undo` needs to take the next single token off, None where it couldn't; asked before its forward."""
+        """What `undo` needs to remove the next single token, None where it can't; called before its forward."""
         return None if Kind.trim_refusal(self, cache, 0) else Snapshot()
 
     def undo(self, cache: Any, record: Any) -> None:
-        """Take the last single token off, by the record made before it."""
+        """Remove the last single token, by the record made before it."""
         cache.trim(1)
 
-    # ---- several rows: asked of keepable caches alone ---------------------------------------
+    # ---- several rows: only where `can_snapshot` --------------------------------------------
 
     def repeat(self, cache: Any, count: int) -> Any:
-        """A new cache of `count` rows, each of them the one row of a cache that is only read."""
+        """A new cache of `count` rows, copies of the only row of `cache`, which is not written."""
         repeated = copy.copy(cache)
         self.pick(repeated, mx.zeros(count, dtype=mx.int32))
         return repeated
 
     def pick(self, cache: Any, rows: Array) -> None:
-        """Replace a cache's arrays by some of their rows; the old arrays stay as they are.
+        """Replace a cache's arrays by some of their rows; the old arrays are not written.
 
         Args:
-            cache: Each of its arrays has its rows along the first axis.
-            rows: int32, shape (rows wanted,).
+            cache: Its arrays have their rows along the first axis.
+            rows: int32 indices, shape (rows wanted,).
         """
         cache.keys, cache.values = pick_rows(cache.keys, rows), pick_rows(cache.values, rows)
 
     def reorder(self, cache: Any, rows: Array, since: int | None) -> list[Any]:
-        """Go on with some of the rows.
+        """Continue with some of the rows.
 
         Args:
             cache: Of several rows.
-            rows: int32, shape (rows wanted,): the present row that each goes on from.
+            rows: int32, shape (rows wanted,): for each new row the present row that it continues.
             since: Tokens that all rows share; None where their number changes.
 
         Returns:
@@ -210,11 +210,11 @@ class Kind:
         return []
 
     def write_columns(self, cache: Any, columns: list[Any], since: int | None) -> None:
-        """Write what `reorder` returned for the same `since`, once it is evaluated."""
+        """Write the columns that `reorder` returned for the same `since`, once they are evaluated."""
 
 
 def pick_rows(value: Any, rows: Array) -> Any:
-    """Some rows of an array or of each of several; None stays None."""
+    """Some rows of an array or of several arrays; None stays None."""
     if isinstance(value, list | tuple):
         return tuple(array[rows] for array in value)
     return None if value is None else value[rows]

@@ -15,17 +15,17 @@ from engine.records import CacheKind
 
 @dataclass(frozen=True, slots=True)
 class Columns(Snapshot):
-    """Some tokens: each copy has shape (1, heads, tokens, ...), keys first."""
+    """Some tokens: copies of shape (1, heads, tokens, ...), keys first."""
 
     start: int = 0
 
 
 class Plain(Kind):
-    """A snapshot is a copy of some tokens' columns; trimming moves the end and gives no memory back."""
+    """A snapshot is a copy of some tokens' columns; trimming moves the end and frees no memory."""
 
     name: CacheKind = "plain"
     cache_class = caches.KVCache
-    keeps = columns = grows = in_part = quantizable = True
+    has_snapshots = columns = grows = partial_restore = quantizable = True
     lazy = False
 
     def trims_at(self, cache: Any, offset: int) -> bool:
@@ -51,7 +51,7 @@ class Plain(Kind):
         return sum(column.nbytes for column in columns)
 
     def _append(self, cache: Any, columns: Sequence[Array], at: int, end: int) -> None:
-        """Write columns at the end of a cache, which grows as mlx_lm lets it grow."""
+        """Write columns at the end of a cache, which grows by mlx_lm's blocks."""
         cache.update_and_fetch(*columns)
 
     def reorder(self, cache: Any, rows: Array, since: int | None) -> list[Any]:

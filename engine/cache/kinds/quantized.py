@@ -21,7 +21,7 @@ class Quantized(Plain):
     quantized = True
 
     def _append(self, cache: Any, columns: Sequence[Array], at: int, end: int) -> None:
-        """mlx_lm's own `update_and_fetch` would quantize what is packed already."""
+        """Write packed columns: mlx_lm's own `update_and_fetch` would quantize them again."""
         missing = end - cache.keys[0].shape[2]
         if missing > 0:
             block = -(-missing // cache.step) * cache.step

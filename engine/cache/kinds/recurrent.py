@@ -1,4 +1,4 @@
-"""Recurrent states: arrays that each token replaces by new ones and never writes in place."""
+"""Recurrent states: arrays that every token replaces by new ones and never writes in place."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Recurrent(Kind):
 
     name = "recurrent"
     cache_class = caches.ArraysCache
-    keeps = True
+    has_snapshots = True
     attended = False
 
     def buffers(self, cache: Any) -> list[Array]:
         return list(arrays(cache.cache))
 
     def held(self, cache: Any) -> int:
-        """None: a state holds no tokens."""
+        """0: a state holds no tokens."""
         return 0
 
     def snapshot(self, cache: Any, start: int, end: int) -> Snapshot:

@@ -1,4 +1,4 @@
-"""Rotating KV caches: a ring of the last tokens, whose oldest column each new token overwrites."""
+"""Rotating KV caches: a ring of the last tokens, whose oldest column a new token overwrites."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.cache.kinds.kind import Kind, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Ring(Snapshot):
-    """Keys and values of a whole ring, or of the one column that the next token overwrites."""
+    """Keys and values of the whole ring, or of the column that the next token overwrites."""
 
     offset: int = 0
     index: int = 0
@@ -23,11 +23,11 @@ class Ring(Snapshot):
 
 
 class Rotating(Kind):
-    """A snapshot is the whole ring; undoing a token puts the overwritten column back."""
+    """A snapshot is the whole ring; undoing a token restores the overwritten column."""
 
     name = "rotating"
     cache_class = caches.RotatingKVCache
-    keeps = columns = True
+    has_snapshots = columns = True
     lazy = False
 
     def held(self, cache: Any) -> int:
@@ -56,12 +56,12 @@ class Rotating(Kind):
     def record_undo(self, cache: Any) -> Snapshot:
         length = 0 if cache.keys is None else cache.keys.shape[2]
         if length < cache.max_size or cache.offset < cache.max_size:
-            return Snapshot()  # the window is not full yet: nothing is overwritten, and trimming will do
+            return Snapshot()  # the window is not full yet: nothing is overwritten, and trimming undoes it
         if length > cache.max_size:
             # A chunk left it longer: the next token makes new arrays, and the old ones stay as they are.
             return Ring((cache.keys, cache.values), offset=cache.offset, index=cache._idx)
         column = cache.keep if cache._idx == cache.max_size else cache._idx
-        keys, values = (mx.array(each[..., column : column + 1, :]) for each in (cache.keys, cache.values))
+        keys, values = (mx.array(side[..., column : column + 1, :]) for side in (cache.keys, cache.values))
         return Ring((keys, values), offset=cache.offset, index=cache._idx, column=column)
 
     def undo(self, cache: Any, record: Snapshot) -> None:

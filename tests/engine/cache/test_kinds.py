@@ -115,7 +115,7 @@ class Stacked(Kind):
 
     name = "stacked"  # type: ignore[assignment]
     cache_class = StackedCache
-    keeps = in_part = True
+    has_snapshots = partial_restore = True
     lazy = False
 
     def bytes_per_token(self, cache: Any) -> int:
@@ -157,10 +157,10 @@ def test_a_new_kind_is_one_class_and_one_line(zoo: Zoo, stacked: Loaded) -> None
     session, plain = opened(stacked), opened(zoo.load("llama"))
     assert session.kv.kinds() == ("stacked", "stacked")
     assert session.tree.tokens(session.node) == plain.tree.tokens(plain.node)
-    mine, theirs = session.reading(), plain.reading()
+    mine, theirs = session.kv_reading(), plain.kv_reading()
     assert (mine.offset, mine.used_bytes) == (theirs.offset, theirs.used_bytes)
     assert session.kv.bytes_per_token() == plain.kv.bytes_per_token() == 1024
-    assert session.overlaps
+    assert session.can_pipeline
 
     tip = session.node
     assert (session.back(6).kept, session.choose(77).kv.offset) == (24, 25)
@@ -184,7 +184,7 @@ def test_its_rows_are_those_of_a_plain_cache(
 ) -> None:
     runners = [Runner(loaded.model, loaded.settings) for loaded in (stacked, zoo.load("llama"))]
     for runner in runners:
-        runner.path(PROMPT, len(PROMPT))
+        runner.forward_path(PROMPT, len(PROMPT))
     mine, theirs = map(rows, runners)
     assert isinstance(mine, BatchedRows)
     count = 1
@@ -217,11 +217,11 @@ def test_a_kind_that_nobody_registered_is_read_and_recomputed(zoo: Zoo, cache: t
     session, plain = opened(with_caches(zoo.load("llama"), cache)), opened(zoo.load("llama"))
     assert kind_of(session.kv.caches[0]) is GENERAL
     assert session.kv.kinds() == ("other", "other")
-    reading = session.reading()
-    assert reading.used_bytes == reading.allocated_bytes == plain.reading().used_bytes
+    reading = session.kv_reading()
+    assert reading.used_bytes == reading.allocated_bytes == plain.kv_reading().used_bytes
     assert [(group.kind, group.held, group.limit) for group in reading.groups] == [("other", 30, None)]
     assert session.kv.bytes_per_token() is None
-    assert not session.overlaps
+    assert not session.can_pipeline
     sequential = rows(session.runner)
     assert isinstance(sequential, SequentialRows)
     assert f"of kind other ({cache.__name__})" in sequential.note
@@ -314,7 +314,7 @@ def test_a_composite_reads_as_its_inner_caches_together(makers: list[Callable[[]
     assert kind.held(whole) == max(each.held(leaf) for each, leaf in pairs)
     assert kind.used(whole) == sum(each.used(leaf) for each, leaf in pairs)
     assert kind.bytes_per_token(whole) == sum(each.bytes_per_token(leaf) for each, leaf in pairs)
-    assert kind.keepable(whole) == all(each.keepable(leaf) for each, leaf in pairs)
+    assert kind.can_snapshot(whole) == all(each.can_snapshot(leaf) for each, leaf in pairs)
     assert (kind.record_undo(whole) is None) == any(each.record_undo(leaf) is None for each, leaf in pairs)
 
 
@@ -340,7 +340,7 @@ def test_the_caches_of_every_model_have_a_kind(zoo: Zoo, name: str) -> None:
     assert tuple(sorted({kind_of(cache).name for cache in made})) == OF_MODELS[name]
     for cache in made:
         assert KINDS[type(cache)] is kind_of(cache)
-        assert kind_of(cache).keepable(cache)
+        assert kind_of(cache).can_snapshot(cache)
 
 
 def test_the_map_has_a_line_for_each_class() -> None:
@@ -359,7 +359,7 @@ def test_a_subclass_is_of_its_bases_kind_but_nothing_of_it_is_kept(base: type) -
     cache.caches = (caches.KVCache(),)
     assert kind_of(cache) is KINDS[base]
     # of a list the inner caches decide
-    assert kind_of(cache).keepable(cache) == (base is caches.CacheList)
+    assert kind_of(cache).can_snapshot(cache) == (base is caches.CacheList)
 
 
 def test_a_chunked_cache_is_trimmed_as_far_as_it_reaches() -> None:

@@ -103,7 +103,7 @@ def test_without_a_budget_it_recomputes_and_says_why(zoo: Zoo, name: str, why: s
     moved = session.back(2)
     assert (moved.kept, moved.restored, moved.recomputed) == (0, 0, 38)
     assert moved.note == why
-    assert session.mover.kept.nbytes == 0
+    assert session.mover.store.nbytes == 0
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt-oss", "mamba2", "qwen3-next"])
@@ -164,8 +164,8 @@ def test_what_is_kept_stays_within_the_budget(zoo: Zoo) -> None:
         session.choose(100 + branch)
         for _ in range(80):
             session.step()
-        assert session.mover.kept.nbytes <= 2**20
-    assert session.mover.kept.nbytes > 2**19
+        assert session.mover.store.nbytes <= 2**20
+    assert session.mover.store.nbytes > 2**19
 
 
 class Broken:

@@ -14,9 +14,9 @@ from engine.breakpoints import BY_NAME, CONDITIONS, REACH, UNSURE, Breakpoints, 
 from engine.decoding.breakpoint_evaluation import (
     PATIENCE_MS,
     BreakpointEvaluator,
-    Newest,
-    _beside,
-    _share_beside,
+    TextTail,
+    _against,
+    _share_against,
     margin,
 )
 from engine.decoding.run import paced, run
@@ -90,7 +90,7 @@ def test_a_run_stops_at_the_first_step_after_which_a_condition_holds(
         breaking = BreakpointEvaluator(session, [points])
         ran = list(paced(session, pace, Event(), never, breaking) if pace else run(session, never, breaking))
         assert [plain(step) for step in ran] == [plain(step) for step in expected]
-        assert breaking.held
+        assert breaking.hits
         assert session.node == expected[-1].node
         assert len(session.tree) == session.tree[session.node].depth + 1  # nothing was grown beyond
 
@@ -115,7 +115,7 @@ def test_the_sentences_have_the_figures_that_are_shown(zoo: Zoo) -> None:
         if picked(session.next).rank > 1:
             break
     coming, own = session.next, picked(session.next)
-    assert breaking.held == (
+    assert breaking.hits == (
         f"entropy {coming.entropy_bits:.2f} bits is above 0",
         f"probability {own.prob * 100:.3g} % is below 100 %",
         f"rank {own.rank} is above 1",
@@ -125,8 +125,8 @@ def test_the_sentences_have_the_figures_that_are_shown(zoo: Zoo) -> None:
 
 
 def test_figures_are_told_so_that_they_differ_from_their_limit() -> None:
-    assert [_beside(bits, 3.0) for bits in (3.21, 3.004, 3.00012)] == ["3.21", "3.004", "3.0001"]
-    assert [_share_beside(share, 0.05) for share in (0.0368, 0.04999)] == ["3.68 %", "4.999 %"]
+    assert [_against(bits, 3.0) for bits in (3.21, 3.004, 3.00012)] == ["3.21", "3.004", "3.0001"]
+    assert [_share_against(share, 0.05) for share in (0.0368, 0.04999)] == ["3.68 %", "4.999 %"]
 
 
 def test_running_again_at_a_breakpoint_goes_on(zoo: Zoo) -> None:
@@ -146,17 +146,17 @@ def test_a_text_is_found_however_tokens_cut_it_and_only_when_it_is_new(zoo: Zoo,
     session = story(zoo)
     breaking = BreakpointEvaluator(session, [Breakpoints(text=wanted)])
     assert len(list(run(session, never, breaking))) == count
-    assert breaking.held == (f"the text came to contain “{wanted}”",)
+    assert breaking.hits == (f"the text came to contain “{wanted}”",)
     again = BreakpointEvaluator(session, [Breakpoints(text=wanted, tokens=2)])
     list(run(session, never, again))
-    assert again.held == ("2 tokens were taken",)
+    assert again.hits == ("2 tokens were taken",)
 
 
 def test_the_prompts_text_does_not_count(zoo: Zoo) -> None:
     session = story(zoo)
     breaking = BreakpointEvaluator(session, [Breakpoints(text="time", tokens=4)])
     list(run(session, never, breaking))
-    assert breaking.held == ("4 tokens were taken",)
+    assert breaking.hits == ("4 tokens were taken",)
 
 
 def test_a_regular_expression_stops_where_it_comes_to_match(zoo: Zoo) -> None:
@@ -165,14 +165,14 @@ def test_a_regular_expression_stops_where_it_comes_to_match(zoo: Zoo) -> None:
     steps = list(run(session, never, breaking))
     name = steps[-1].text.strip()
     assert steps[-2].text == " named"
-    assert breaking.held == (rf"the text came to match /\bnamed\s+([A-Z]\w+)/ with “named {name}”",)
+    assert breaking.hits == (rf"the text came to match /\bnamed\s+([A-Z]\w+)/ with “named {name}”",)
 
 
 def test_texts_hold_from_when_they_came_where_all_must_hold(zoo: Zoo) -> None:
     session = story(zoo)
     breaking = BreakpointEvaluator(session, [Breakpoints(text="named", tokens=30, all_of=True)])
     assert len(list(run(session, never, breaking))) == 30
-    assert breaking.held == ("30 tokens were taken", "the text came to contain “named”")
+    assert breaking.hits == ("30 tokens were taken", "the text came to contain “named”")
 
 
 def test_the_end_of_the_sequence_stops_before_it_is_taken(zoo: Zoo) -> None:
@@ -181,7 +181,7 @@ def test_the_end_of_the_sequence_stops_before_it_is_taken(zoo: Zoo) -> None:
     steps = list(run(session, never, breaking))
     assert session.next.picked in session.tokens.eos_ids
     assert not {step.id for step in steps} & set(session.tokens.eos_ids)
-    assert breaking.held[0].startswith("end of sequence comes next: <|")
+    assert breaking.hits[0].startswith("end of sequence comes next: <|")
     assert [
         step.id for step in run(session, never, BreakpointEvaluator(session, [Breakpoints(eos=True)]))
     ] == [session.tokens.eos_ids[0]]
@@ -194,7 +194,7 @@ class Fed:
     """The newest text of a completion that is fed by hand."""
 
     def __init__(self, session: Session) -> None:
-        self.newest, self.session = Newest(session), session
+        self.newest, self.session = TextTail(session), session
 
     def take(self, text: str) -> None:
         self.newest._raw = lambda _: text.encode()
@@ -228,7 +228,7 @@ def test_a_match_reaches_back_so_far_and_no_further(zoo: Zoo) -> None:
 
 
 def test_a_character_counts_when_it_is_finished(zoo: Zoo) -> None:
-    newest = Newest(story(zoo))
+    newest = TextTail(story(zoo))
     newest._raw = lambda token: bytes([token])
     for byte in "€".encode()[:-1]:
         newest.add(byte)
@@ -240,11 +240,11 @@ def test_a_character_counts_when_it_is_finished(zoo: Zoo) -> None:
 def test_a_pattern_that_would_take_for_ever_stops_the_run_in_time(zoo: Zoo) -> None:
     session = story(zoo)
     breaking = BreakpointEvaluator(session, [Breakpoints(regex=r"(x+x+)+(?=y)")])
-    breaking._newest._text = "x" * 900  # type: ignore[union-attr]
+    breaking._tail._text = "x" * 900  # type: ignore[union-attr]
     begun_at = time.perf_counter()
     assert len(list(run(session, never, breaking))) == 1
     assert time.perf_counter() - begun_at < 10 * PATIENCE_MS / 1000 + 1
-    assert breaking.held == (r"/(x+x+)+(?=y)/ took more than 50 ms at this text: make it simpler",)
+    assert breaking.hits == (r"/(x+x+)+(?=y)/ took more than 50 ms at this text: make it simpler",)
 
 
 # ---- what is asked ------------------------------------------------------------------------------
@@ -291,10 +291,10 @@ def test_values_are_read_as_they_are_written() -> None:
 
 def test_the_margin_is_that_of_the_two_most_probable(zoo: Zoo) -> None:
     session = story(zoo)
-    assert margin(session.here.look.logprobs) == pytest.approx(lead(session.next), abs=1e-9)
+    assert margin(session.position.node_logits.logprobs) == pytest.approx(lead(session.next), abs=1e-9)
     assert margin(np.zeros(1, np.float32)) == 1.0
     assert margin(np.log(np.array([0.2, 0.4, 0.4], np.float32))) == pytest.approx(0.0)
-    assert rank_of(session.here.look.logprobs, session.next.candidates[1].id) == 2
+    assert rank_of(session.position.node_logits.logprobs, session.next.candidates[1].id) == 2
 
 
 # ---- through the worker -------------------------------------------------------------------------

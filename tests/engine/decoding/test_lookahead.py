@@ -128,7 +128,7 @@ def test_further_back_it_is_stepping_by_hand_too(zoo: Zoo, kind: str, back: int)
     name, options = KINDS[kind]
     loaded = zoo.load(name, **options)
     session, twin = begun(loaded, 5), begun(loaded, 5)
-    node = list(session.tree.up(session.node))[back]
+    node = list(session.tree.ancestors(session.node))[back]
     before, nodes = state(session), len(session.tree)
     *_, told = look_ahead(session, node, (300, 400, 500), COUNT)
     assert told.node == node
@@ -256,7 +256,7 @@ def test_candidates_that_all_end_are_told_at_once(zoo: Zoo) -> None:
     (told,) = look_ahead(session, session.node, session.tokens.eos_ids, 4)
     assert told.last
     assert all(line.ended and not line.ids for line in told.lines)
-    logprob = float(session.here.look.logprobs[session.tokens.eos_ids[0]])
+    logprob = float(session.position.node_logits.logprobs[session.tokens.eos_ids[0]])
     assert told.lines[0].logprob == logprob
 
 
@@ -398,13 +398,13 @@ def test_a_forward_that_fails_leaves_the_session_fine(
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of every batched forward from here on."""
     forwards: list[int] = []
-    real = Runner.rows
+    real = Runner.forward_rows
 
     def rows_of(self: Runner, tokens: Any) -> Any:
         forwards.append(len(tokens))
         return real(self, tokens)
 
-    monkeypatch.setattr(Runner, "rows", rows_of)
+    monkeypatch.setattr(Runner, "forward_rows", rows_of)
     return forwards
 
 

@@ -133,7 +133,7 @@ def test_dropped_logits_are_said_and_can_be_recalled(zoo: Zoo) -> None:
     offset = session.kv.offset
     session.recall(parents)
     assert session.kv.offset == offset
-    assert session.kept.nbytes <= session.kept.budget == 2**20
+    assert session.kept_logits.nbytes <= session.kept_logits.budget == 2**20
     whole = ran(zoo, replace(BASE, candidates=3), 100)
     for node in parents:
         told, expected = explain(session, node), explain(whole, node)

@@ -148,7 +148,7 @@ def test_rows_that_the_tokenizer_has_no_entry_for_are_found_by_id_alone(session:
 
 
 def test_each_match_has_the_numbers_of_model_and_sampler(session: Session, vocabulary: Vocabulary) -> None:
-    look = session.here.look
+    look = session.position.node_logits
     logprobs = log_softmax(session.logits)
     found = search(session, vocabulary, "a")
     assert found.matches

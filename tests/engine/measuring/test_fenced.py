@@ -125,7 +125,7 @@ def test_the_classes_are_what_they_were(zoo: Zoo) -> None:
     fences = Fences(places(model, 4096), list)
 
     def broken() -> None:
-        with fences.up(model):
+        with fences.installed(model):
             assert any(kind.__call__ is not before[kind][0] for kind in kinds)
             raise ValueError("within")
 
@@ -168,7 +168,7 @@ def test_unknown_parts_are_named_by_their_path() -> None:
     model = StrangeModel()
     fences = Fences(places(model, 16), list)
     plain = model(mx.array([[3]]))
-    with fences.up(model):
+    with fences.installed(model):
         fenced = model(mx.array([[3]]))
     found = fences.take()
     assert bool((plain == fenced).all())

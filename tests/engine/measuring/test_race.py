@@ -92,7 +92,7 @@ def test_end_of_sequence_does_not_end_it(zoo: Zoo) -> None:
 
 
 def test_a_difference_is_told_where_it_is(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Runner.whole
+    whole = Runner.forward_uncached
 
     def wrong(self: Runner, ids: list[int], *rest: object) -> np.ndarray:
         row = whole(self, ids)
@@ -100,7 +100,7 @@ def test_a_difference_is_told_where_it_is(zoo: Zoo, monkeypatch: pytest.MonkeyPa
             row[77] = row.max() + 5
         return row
 
-    monkeypatch.setattr(Runner, "whole", wrong)
+    monkeypatch.setattr(Runner, "forward_uncached", wrong)
     session = opened(zoo, "llama", settings=Settings())
     found = list(race(zoo.load("llama"), session, 12, 20))
     end = found[-1]

@@ -41,9 +41,9 @@ def test_twenty_thousand_steps_stay_within_their_memory_and_their_time(zoo: Zoo)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held < 20_000 * RECORD_BYTES + session.kept.budget
-    assert session.kept.nbytes <= session.kept.budget
-    assert session.mover.kept.nbytes <= session.mover.kept.budget
+    assert held < 20_000 * RECORD_BYTES + session.kept_logits.budget
+    assert session.kept_logits.nbytes <= session.kept_logits.budget
+    assert session.mover.store.nbytes <= session.mover.store.budget
     # a recurrent state never grows, so that a session just begun is a fair measure for what became slower
     new = Session(loaded, Settings(temp=1.0, candidates=20, max_tokens=10**9))
     list(new.prefill("", [5, 6, 7], echo=False))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, PromptError, StepError
-from engine.model.forward import Chunks
+from engine.model.forward import ChunkSizer
 from engine.records import PrefillChunk, Prefilled, PromptOpened, PromptToken
 from engine.session.session import Session
 from engine.settings import Settings
@@ -153,7 +153,7 @@ def test_one_token_is_a_prompt(zoo: Zoo) -> None:
 
 
 def test_chunks_adapt_to_the_time_they_take() -> None:
-    chunks = Chunks()
+    chunks = ChunkSizer()
     assert chunks.size == 32
     chunks.learn(32, 10)
     assert chunks.size == 128  # at most fourfold
@@ -161,7 +161,7 @@ def test_chunks_adapt_to_the_time_they_take() -> None:
     assert chunks.size == 32
     chunks.learn(32, 10_000)
     assert chunks.size == 8
-    fixed = Chunks(100, 100)
+    fixed = ChunkSizer(100, 100)
     fixed.learn(100, 10_000)
     assert fixed.size == 100
 

@@ -73,7 +73,7 @@ def test_moving_choosing_and_inserting(zoo: Zoo, name: str) -> None:
     row = session.logits
     assert session.choose(steps[3].id).node == steps[3].node
     list(session.insert([11, 12, 13]))
-    session.kept = type(session.kept)(0)
+    session.kept_logits = type(session.kept_logits)(0)
     again = session.move(steps[2].node)
     assert again.recomputed == len(PROMPT) + 3
     assert "without a KV cache" in again.note
@@ -103,16 +103,16 @@ def test_a_run_takes_single_steps(zoo: Zoo) -> None:
 def test_a_recalled_row_is_the_row_that_was_there(zoo: Zoo) -> None:
     session = opened(zoo, "llama", cached=False)
     steps = [session.step() for _ in range(3)]
-    row = session.kept.get(steps[0].node)
-    session.kept = type(session.kept)(2**20)
+    row = session.kept_logits.get(steps[0].node)
+    session.kept_logits = type(session.kept_logits)(2**20)
     session.recall((steps[0].node,))
     assert row is not None
-    assert np.array_equal(session.kept.get(steps[0].node), row)
+    assert np.array_equal(session.kept_logits.get(steps[0].node), row)
 
 
 def test_a_long_pass_goes_in_chunks_and_can_be_stopped(zoo: Zoo) -> None:
     loaded = zoo.load("llama", no_kv_cache=True)
-    whole = Runner(loaded.model, loaded.settings).whole(PROMPT)
+    whole = Runner(loaded.model, loaded.settings).forward_uncached(PROMPT)
     loaded = zoo.load("llama", no_kv_cache=True, prefill_step_size=6)
     asked: list[int] = []
 
@@ -121,10 +121,10 @@ def test_a_long_pass_goes_in_chunks_and_can_be_stopped(zoo: Zoo) -> None:
         return False
 
     runner = Runner(loaded.model, loaded.settings)
-    assert np.abs(runner.whole(PROMPT, count) - whole).max() < TOLERANCE
+    assert np.abs(runner.forward_uncached(PROMPT, count) - whole).max() < TOLERANCE
     assert len(asked) == 4
     with pytest.raises(Cancelled):
-        runner.whole(PROMPT, lambda: True)
+        runner.forward_uncached(PROMPT, lambda: True)
     assert runner.kv.offset == 0
 
 

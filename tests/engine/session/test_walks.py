@@ -165,7 +165,7 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
 
         def go(self, node: int) -> None:
             without_step = self.session.tree.without_step(node)
-            moved, *steps = self.session.go(node)
+            moved, *steps = self.session.move_and_step(node)
             assert [step.node for step in steps] == without_step
             assert isinstance(moved, Moved)
             assert moved.node == (self.session.tree[without_step[0]].parent if without_step else node)

@@ -31,7 +31,7 @@ def searched(loaded: Loaded) -> tuple[Session, BeamEnded]:
 def test_going_to_a_beam_steps_its_tokens(zoo: Zoo, name: str) -> None:
     session, end = searched(zoo.load(name))
     wanted = end.ranking[1]
-    moved, *steps = session.go(wanted.node)
+    moved, *steps = session.move_and_step(wanted.node)
     assert isinstance(moved, Moved)
     assert all(isinstance(step, Step) for step in steps)
     told = [step for step in steps if isinstance(step, Step)]
@@ -44,9 +44,9 @@ def test_going_to_a_beam_steps_its_tokens(zoo: Zoo, name: str) -> None:
 
 def test_a_second_visit_is_a_move(zoo: Zoo) -> None:
     session, end = searched(zoo.load("llama"))
-    list(session.go(end.ranking[1].node))
-    list(session.go(end.ranking[0].node))
-    (again,) = session.go(end.ranking[1].node)
+    list(session.move_and_step(end.ranking[1].node))
+    list(session.move_and_step(end.ranking[0].node))
+    (again,) = session.move_and_step(end.ranking[1].node)
     assert isinstance(again, Moved)
     assert again.recomputed == 0
     assert again.restored_bytes > 0
@@ -56,7 +56,7 @@ def test_a_second_visit_is_a_move(zoo: Zoo) -> None:
 
 def test_it_can_be_broken_off_at_any_step(zoo: Zoo) -> None:
     session, end = searched(zoo.load("llama"))
-    going = session.go(end.ranking[0].node, lambda: session.tree[session.node].depth >= 7)
+    going = session.move_and_step(end.ranking[0].node, lambda: session.tree[session.node].depth >= 7)
     _, _, last = (next(going) for _ in range(3))
     with pytest.raises(Cancelled):
         next(going)
