@@ -31,10 +31,6 @@ class PromptError(EngineError):
     """The prompt can't be read, encoded or held."""
 
 
-class TokenError(EngineError):
-    """A token id that the model has no embedding for."""
-
-
 class StepError(EngineError):
     """The requested step, move or insertion isn't possible at the session's current node."""
 

@@ -158,12 +158,14 @@ class InspectorApp(App[int]):
 
     def _hurry(self) -> None:
         """Drain now: the last of a look ahead is waited for, and the next tick is up to a frame away."""
-        if self.inbox:
+        if self.inbox and self.main.is_attached:
             self.drain()
 
     def _tick(self) -> None:
         """Drain, unless the last frame was so dear that the engine should have the time."""
         began = perf_counter()
+        if not self.main.is_attached:
+            return  # the program is being left
         if self.inbox and began >= self._due:
             self.drain()
             self._due = began + (perf_counter() - began) * SHARE

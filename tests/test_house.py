@@ -26,10 +26,7 @@ LINES_OF_A_FILE = 400
 METHODS_OF_A_CLASS = 31
 LONG_FILES: dict[str, str] = {}
 """Files of more lines, and why that is right."""
-LARGE_CLASSES = {
-    "MainScreen": 39,  # the host of the tools and the arrangement of the panels: two things
-    "BeamScreen": 33,  # its keys, its search and its three views
-}
+LARGE_CLASSES = {}
 """Classes of more methods, not yet taken apart; the number may only fall."""
 
 

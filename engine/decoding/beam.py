@@ -34,7 +34,7 @@ from engine.beam_settings import BeamSettings, check_beams
 from engine.errors import StepError
 from engine.model.batch import Rows, rows
 from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
-from engine.sampling.ranking import Row, log_softmax, ranked
+from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session import stops
 from engine.session.session import Session
 
@@ -258,11 +258,7 @@ class BeamRun:
 
     def _read(self, row: Row) -> Row:
         """The logprobs of a row of logits, without end-of-sequence while it is barred."""
-        if np.isnan(row).any():
-            raise StepError(
-                "The model's logits are not numbers here.", "Its weights or precision don't hold."
-            )
-        logprobs = log_softmax(row)
+        logprobs = checked_logprobs(row)
         if self._step < self._barred_until:
             logprobs[list(self._session.tokens.eos_ids)] = -np.inf
         return logprobs

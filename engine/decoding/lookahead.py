@@ -14,14 +14,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from engine.errors import Cancelled, StepError
 from engine.model.batch import Rows, rows
 from engine.model.forward import Stopped, never
 from engine.model.tokens import Tokens
 from engine.records import AheadLine, LookedAhead
-from engine.sampling.ranking import Row, log_softmax
+from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.detached import DetachedPath, run_at
 from engine.session.session import Session
 
@@ -66,7 +64,7 @@ def _start(session: Session, node: int, ids: Sequence[int], tokens: int, stopped
     count, ends = _within_window(session, node, tokens)
     forwards = rows(detached.runner)
     notes = (_recomputed_note(detached), forwards.note, ends)
-    logprobs, pending = _read(detached.row), session.pending.get(node, b"")
+    logprobs, pending = checked_logprobs(detached.row), session.pending.get(node, b"")
     lines = [GreedyLine(session.tokens, token, float(logprobs[token]), pending) for token in ids]
     return LookAheadRun(node, lines, forwards, count, " ".join(filter(None, notes)))
 
@@ -150,7 +148,7 @@ class GreedyLine:
     def grow(self, row: Row) -> None:
         """Take the most probable token after a row of logits."""
         token = int(row.argmax())
-        self._logprob += float(_read(row)[token])
+        self._logprob += float(checked_logprobs(row)[token])
         self._ids.append(token)
         if not self.ended:
             text, self._pending = self._tokens.text(token, self._pending)
@@ -159,13 +157,6 @@ class GreedyLine:
     def record(self) -> AheadLine:
         """As a record."""
         return AheadLine(self._id, tuple(self._ids), self._text, self._logprob, self.ended)
-
-
-def _read(row: Row) -> Row:
-    """The logprobs of a row of logits."""
-    if np.isnan(row).any():
-        raise StepError("The model's logits are not numbers here.", "Its weights or precision don't hold.")
-    return log_softmax(row)
 
 
 def _recomputed_note(detached: DetachedPath) -> str:
@@ -181,14 +172,10 @@ def _within_window(session: Session, node: int, tokens: int) -> tuple[int, str]:
 
     The context window sets it, unless the text has passed a window that the model can pass.
     """
+    session.check_room(node)
     window, held = session.facts.context_window, session.tree[node].depth
-    if window is None or (held >= window and not session.facts.hard_window):
+    if window is None or held >= window:
         return tokens, ""
-    if held >= window:
-        raise StepError(
-            f"The context window of {window} tokens is full, and this model has no positions beyond it.",
-            "Go back, or begin with a new prompt.",
-        )
     left = window - held - 1
     ends = f"The context window of {window:,} tokens ends {left} of them after the candidate."
     return (tokens, "") if left >= tokens else (left, ends)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.errors import StepError
+
 Row = npt.NDArray[np.float32]
 """Logits or log-probabilities, float32, shape (vocabulary,)."""
 Values = npt.NDArray[np.floating[Any]]
@@ -18,6 +20,17 @@ def log_softmax(logits: Row) -> Row:
     shifted = logits - logits.max()
     total = np.exp(shifted, dtype=np.float32).sum(dtype=np.float64)
     return np.asarray(shifted - np.float32(math.log(total)), np.float32)
+
+
+def checked_logprobs(logits: Row) -> Row:
+    """The float32 log-softmax of a model's row of logits, shape (vocabulary,).
+
+    Raises:
+        StepError: The row holds values that are not numbers.
+    """
+    if np.isnan(logits).any():
+        raise StepError("The model's logits are not numbers here.", "Its weights or precision don't hold.")
+    return log_softmax(logits)
 
 
 def ranked(row: Values, k: int) -> npt.NDArray[np.intp]:

@@ -7,13 +7,11 @@ import time
 from dataclasses import dataclass
 
 import mlx.core as mx
-import numpy as np
 
-from engine.errors import StepError
 from engine.model.tokens import Tokens
 from engine.records import Distribution, KVReading, Memory, Origin, Step, StepTimes
 from engine.sampling.pipeline import OnStage, Sampled, sample, uniform
-from engine.sampling.ranking import Row, log_softmax, rank_of
+from engine.sampling.ranking import Row, checked_logprobs, rank_of
 from engine.sampling.stages import Context
 from engine.session.readings import RowReader
 from engine.session.rss import resident
@@ -81,12 +79,7 @@ class NodeReader:
         Raises:
             StepError: The row holds no numbers.
         """
-        if np.isnan(row).any():
-            raise StepError(
-                "The model's logits are not numbers here.", "Its weights or precision don't hold."
-            )
-        at = self._tree[node]
-        logprobs = log_softmax(row)
+        at, logprobs = self._tree[node], checked_logprobs(row)
         begun = time.perf_counter()
         count = at.reroll if reroll is None else reroll
         draw = uniform(settings.seed, at.depth, count)

@@ -196,7 +196,7 @@ class Session(SessionState):
         Raises:
             StepError: The context is full and its positions end there.
         """
-        self._check_room()
+        self.check_room(self.node)
         at = self.tree[self.node]
         if self.kv.offset < at.depth:  # a failure or a cancelled move left it short
             self.runner.forward_path(self.tree.tokens(self.node), at.start)

@@ -105,8 +105,13 @@ class SessionState:
         node_logits = self.node_reader.sample(node, row, self.settings)
         self.set_position(self.node_reader.position(node_logits, self.settings.candidates))
 
-    def _check_room(self) -> None:
-        window, at = self.facts.context_window, self.tree[self.node]
+    def check_room(self, node: int) -> None:
+        """Ensure that one more token can go through the model after a node.
+
+        Raises:
+            StepError: The context is full and the model's positions end there.
+        """
+        window, at = self.facts.context_window, self.tree[node]
         if self.facts.hard_window and window is not None and at.depth >= window:
             raise StepError(
                 f"The context window of {window} tokens is full, and this model has no positions beyond it.",

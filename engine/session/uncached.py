@@ -48,7 +48,7 @@ class UncachedSession(Session):
         Raises:
             StepError: The context is full and its positions end there.
         """
-        self._check_room()
+        self.check_room(self.node)
 
     def prepared_runner(self, stopped: Stopped = never) -> Runner:
         """A runner with a separate cache, for beams and look-aheads, which need one.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
 
 from textual import events, getters, on
@@ -15,6 +14,7 @@ from engine import records
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.beams.control import BeamControl
+from inspector.tools.beams.cursor import follow
 from inspector.tools.beams.entries import BeamEntry, compare_with_greedy, entries, passing
 from inspector.tools.beams.excerpt import pieces
 from inspector.tools.beams.form import BeamForm
@@ -131,7 +131,7 @@ class BeamScreen(ToolScreen[int]):
             return  # it is left, or not there yet: records come all the time
         beams = self.host.controller.timeline.beams
         self.listed = entries(beams, self.step) if self.step else []
-        self._pick()
+        self._place, self.node = follow(self.listed, self.node, beams)
         self._arrange()
         if self.listed:
             self.table.put(self.listed, self._place, self._title(), counts(self.listed))
@@ -154,28 +154,6 @@ class BeamScreen(ToolScreen[int]):
             if self.setting
             else "The first step is under way."
         )
-
-    def _pick(self) -> None:
-        """Keep the cursor on its beam, or on what grew from it, or on what it grew from; else on the best one."""
-        for places in (self._same(), self._grown(), self._older()):
-            if (place := next(places, None)) is not None:
-                self._place = place
-                return
-        self._place, self.node = 0, None
-
-    def _same(self) -> Iterator[int]:
-        return (place for place, entry in enumerate(self.listed) if entry.node == self.node)
-
-    def _grown(self) -> Iterator[int]:
-        for place, entry in enumerate(self.listed):
-            if entry.kind != "fell" and any(beam.node == self.node for beam in entry.path):
-                self.node = entry.node
-                yield place
-
-    def _older(self) -> Iterator[int]:
-        path = self.host.controller.timeline.beams.path(self.node) if self.node is not None else []
-        before = {beam.node for beam in path}
-        return (place for place, entry in enumerate(self.listed) if entry.node in before)
 
     @property
     def entry(self) -> BeamEntry | None:
