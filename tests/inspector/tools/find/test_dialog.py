@@ -11,7 +11,7 @@ from engine import commands
 from engine.records import Candidate, Ended, Failure, Recalled, TokensFound
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.find.dialog import LIMIT, WAYS, FindDialog, told
+from inspector.tools.find.dialog import LIMIT, WAYS, FindDialog, answer_sentence
 from inspector.tools.find.match_list import MatchList
 from inspector.widgets.safety import SafeInput
 from tests.inspector.main.test_dialogs import HOSTILE, remark
@@ -192,7 +192,10 @@ def test_the_query_is_remembered_and_typing_takes_its_place():
     ],
 )  # fmt: skip
 def test_what_was_found_is_said(query, total, matches, sentence):
-    assert told(TokensFound(4, query, matches, total, sum(each.prob for each in matches)), 4096) == sentence
+    assert (
+        answer_sentence(TokensFound(4, query, matches, total, sum(each.prob for each in matches)), 4096)
+        == sentence
+    )
 
 
 def test_where_logits_are_not_kept_a_key_computes_them_and_the_search_goes_on():

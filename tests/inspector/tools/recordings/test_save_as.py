@@ -134,7 +134,7 @@ def test_before_the_model_is_there_there_is_nothing_to_save():
 # ---- recent sessions --------------------------------------------------------------------------
 
 
-async def saved_sessions(rig: Rig) -> OptionList:
+async def listed(rig: Rig) -> OptionList:
     await rig.press("ctrl+o")
     await rig.app.workers.wait_for_complete()
     await rig.pilot.pause()
@@ -148,7 +148,7 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
 
     async def test(rig: Rig) -> None:
         await rig.ready(3)
-        options = await saved_sessions(rig)
+        options = await listed(rig)
         assert options.option_count == 3
         text = "\n".join(str(option.prompt) for option in options.options)
         assert "3 tokens · runs" in text
@@ -171,7 +171,7 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
 def test_the_session_that_runs_is_not_shown_over_itself(state):
     async def test(rig: Rig) -> None:
         await rig.ready(3)
-        await saved_sessions(rig)
+        await listed(rig)
         await rig.press("enter")
         assert "runs now" in rig.status
         assert rig.app.playback.player is None
@@ -181,7 +181,7 @@ def test_the_session_that_runs_is_not_shown_over_itself(state):
 
 def test_without_sessions_the_list_says_so():
     async def test(rig: Rig) -> None:
-        await saved_sessions(rig)
+        await listed(rig)
         assert "No session is saved yet" in rig.screen_text()
 
     run(test)

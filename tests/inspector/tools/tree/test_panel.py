@@ -12,7 +12,7 @@ from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypot
 from inspector.state.branches import Sums, Token, branches_of
 from inspector.state.mark_words import written
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.columns import COLUMNS, fitting, logprob, perplexity, told
+from inspector.tools.tree.columns import COLUMNS, fitting, logprob, perplexity, sums_phrase
 from inspector.tools.tree.panel import FORK, KEYS_HERE, TreePanel
 from inspector.tools.tree.view import TreeView
 from tests.inspector.fakes import HOSTILE, TORN, Session, session
@@ -338,8 +338,8 @@ def test_perplexities_as_text(value: float | None, text: str):
 
 
 def test_sums_in_words_tell_what_is_known():
-    assert told("branch", Sums(1, 0, 0.0)) == "branch 1 token"
-    assert told("branch", Sums(3, 2, -2.0)) == (
+    assert sums_phrase("branch", Sums(1, 0, 0.0)) == "branch 1 token"
+    assert sums_phrase("branch", Sums(3, 2, -2.0)) == (
         "branch 3 tokens, logprob of the 2 known -2.00, mean -1.00, perplexity 2.72"
     )
 
