@@ -187,9 +187,11 @@ class InspectorApp(App[int]):
             self.main.show()  # at once: nothing may be painted from a path that was shortened under it
 
     def _notify_of(self, record: Record) -> None:
-        """Say what is no part of the panels. A model that can't be loaded is told in the text's place."""
+        """Say what is no part of the panels: a model or first prompt that is refused is told in the text's place."""
         told = notice(record)
-        in_place = self.controller.timeline.phase is Phase.FAILED and getattr(record, "expected", True)
+        timeline = self.controller.timeline
+        refused = timeline.phase is Phase.EMPTY and record is timeline.prompt_failure
+        in_place = (timeline.phase is Phase.FAILED or refused) and getattr(record, "expected", True)
         if told is not None and not in_place:
             self.announce(told.text, told.title, told.severity)
 

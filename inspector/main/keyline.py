@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from rich.cells import cell_len
 from textual import events
@@ -51,12 +51,13 @@ class KeyLine(Widget):
 
     Args:
         table: All keys and hints.
+        available: Whether a key means something now.
         id: Of the widget.
     """
 
-    def __init__(self, table: KeyTable, id: str | None = None) -> None:
+    def __init__(self, table: KeyTable, available: Callable[[Key], bool], id: str | None = None) -> None:
         super().__init__(id=id)
-        self._table = table
+        self._table, self._available = table, available
         self._seen: tuple[Phase | None, Tool | None, bool] = (None, None, False)
 
     def show(self, timeline: Timeline, panel: Tool | None = None) -> None:
@@ -79,7 +80,7 @@ class KeyLine(Widget):
         return Content(" " * GAP).join(self._hint(hint) for hint in hints)
 
     def _hint(self, hint: Hint) -> Content:
-        enabled = all(self._enabled(self._table[id]) for id in hint.ids)
+        enabled = all(self._available(self._table[id]) for id in hint.ids)
         return Content("").join(
             (*self._keys(hint, enabled), Content.styled(f" {hint.word}", "" if enabled else "dim"))
         )
@@ -88,9 +89,6 @@ class KeyLine(Widget):
         for id in hint.ids:
             style = "bold $footer-key-foreground" if enabled else "dim"
             yield Content.styled(self._table[id].shown, style).stylize(Style.from_meta({"key": id}))
-
-    def _enabled(self, key: Key) -> bool:
-        return bool(self.screen.check_action("do", (key.id,)))
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Explain the key under the mouse."""

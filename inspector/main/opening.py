@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.content import Content
 from textual.widgets import Static
 
@@ -27,7 +29,10 @@ def no_text(timeline: Timeline) -> bool:
 def opening(timeline: Timeline, setup: Setup) -> Content:
     """The message, made printable."""
     if timeline.phase is Phase.FAILED and timeline.load_failure is not None:
-        return _failed(setup.load.model, timeline.load_failure)
+        failed = f"{visible(setup.load.model)} could not be loaded"
+        return _failed(failed, timeline.load_failure, (("o", "opens another model"), ("q", "quits")))
+    if timeline.phase is Phase.EMPTY and timeline.prompt_failure is not None:
+        return _failed("The prompt was refused", timeline.prompt_failure, (("p", "changes it"),))
     lines = _loading(timeline, setup) if timeline.phase is Phase.LOADING else _empty(setup)
     return Content("\n").join(lines)
 
@@ -70,15 +75,15 @@ def _prompt(setup: Setup, label: str) -> list[Content]:
     return [Content.styled(label, "dim"), Content(visible_lines(setup.prompt.text))]
 
 
-def _failed(model: str, failure: Failure) -> Content:
+def _failed(what: str, failure: Failure, keys: Sequence[tuple[str, str]]) -> Content:
+    """What went wrong, why, and the keys that help; `what` is printable."""
     lines = [
-        Content.styled(f"{visible(model)} could not be loaded", "bold $text-error"),
+        Content.styled(what, "bold $text-error"),
         Content(),
         Content(visible_lines(failure.message)),
         Content(visible_lines(failure.hint)),
         Content(),
-        Content.styled("o", "bold $primary") + Content(" opens another model   "),
-        Content.styled("q", "bold $primary") + Content(" quits"),
+        Content("   ").join(Content.styled(key, "bold $primary") + Content(f" {does}") for key, does in keys),
     ]
     return Content("\n").join(lines)
 

@@ -1,29 +1,52 @@
-"""Whether a key means something now, by what it needs: greyed where it doesn't, refused where a word helps."""
+"""Whether a key means something now, by what it needs: greyed where it doesn't, and answered when it is pressed."""
 
 from __future__ import annotations
 
 from inspector.main.tool import LOOK, Key, Needs
 from inspector.session.controller import Controller
 from inspector.session.replay_backend import REFUSED
-from inspector.state.timeline import Phase
+from inspector.state.timeline import Phase, Timeline
 
 
 def available(key: Key, controller: Controller) -> bool:
     """Whether a key is not to be greyed."""
-    timeline = controller.timeline
-    if Needs.MODEL in key.needs and timeline.facts is None and not key.refusal:
+    if Needs.MODEL in key.needs and controller.timeline.facts is None and not key.refusal:
         return False
+    return _has_distribution(key, controller)
+
+
+def refusal(key: Key, controller: Controller) -> str:
+    """Why a key can do nothing now, and what to do about it; printable, empty where it can."""
+    if Needs.ENGINE in key.needs and controller.transport.recorded:
+        return REFUSED
+    if Needs.MODEL in key.needs and controller.timeline.facts is None:
+        return key.refusal or _not_yet(key, controller.timeline)
+    return "" if _has_distribution(key, controller) else _not_yet(key, controller.timeline)
+
+
+def _has_distribution(key: Key, controller: Controller) -> bool:
+    """Whether a distribution is on show, where a key needs one."""
     if Needs.DISTRIBUTION not in key.needs or controller.stepping:
         return True
-    if timeline.phase is Phase.RETURNING:
+    if controller.timeline.phase is Phase.RETURNING:
         return key.group == LOOK
     return key.moves in controller.transport.ready
 
 
-def refusal(key: Key, controller: Controller) -> str:
-    """Why a key that is not greyed can do nothing, and what to do about it; empty where it can."""
-    if Needs.ENGINE in key.needs and controller.transport.recorded:
-        return REFUSED
-    if Needs.MODEL in key.needs and controller.timeline.facts is None:
-        return key.refusal
-    return ""
+def _not_yet(key: Key, timeline: Timeline) -> str:
+    """What a key waits for."""
+    match timeline.phase:
+        case Phase.RETURNING:
+            return f"{key.shown} works once the session is live. Esc stops going live"
+        case _ if timeline.recorded:
+            return f"{key.shown} works once the recording shows a token. Space shows what comes next"
+        case Phase.LOADING:
+            return f"The model is still loading: {key.shown} works once the prompt went through it"
+        case Phase.FAILED:
+            return "No model is loaded. Press o to open one"
+        case Phase.EMPTY if timeline.prompt_failure is not None:
+            return "The prompt was refused. Press p to change it"
+        case Phase.EMPTY:
+            return "There is no prompt yet. Press p to give one"
+        case _:
+            return f"The prompt is still going through the model: {key.shown} works after it"

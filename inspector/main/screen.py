@@ -106,7 +106,7 @@ class MainScreen(Screen[None]):
             yield TimingPanel(id="timing", classes="panel")
         yield CaptionLine(id="caption")
         yield StatusLine(id="status")
-        yield KeyLine(self.table, id="keyline")
+        yield KeyLine(self.table, lambda key: available(key, self.controller), id="keyline")
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
                      id="too-small")  # fmt: skip
 
@@ -160,7 +160,7 @@ class MainScreen(Screen[None]):
 
     def answer(self, answer: str = "") -> None:
         """Answer the last key, or take the answer back, and have everything shown again."""
-        self.status.say(answer)
+        self.status.say(answer, self.controller.timeline.phase)
         self.changed()
 
     @property
@@ -184,12 +184,6 @@ class MainScreen(Screen[None]):
         return self.controller.transport.whereabouts
 
     # ---- keys -------------------------------------------------------------------------------
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Grey the keys that mean nothing yet."""
-        if action == "do" and (id := str(parameters[0])) in self.table:
-            return True if available(self.table[id], self.controller) else None
-        return True
 
     async def action_do(self, id: str) -> None:
         """Do what a key does, or say why it can't be done."""
@@ -241,7 +235,9 @@ class MainScreen(Screen[None]):
         self.answer("Enlarged: f or esc goes back, tab to the next panel" if enlarged else "")
 
     def on_descendant_focus(self) -> None:
-        """A click into a panel goes to it."""
+        """A click into a panel goes to it; under a dialog the toolkit moves the focus from a panel that was hidden."""
+        if not self.is_active:
+            return
         focused = self.focused.id if self.focused is not None else None
         if focused != self.arrangement.current and any(
             panel.id == focused for panel in self.arrangement.panels

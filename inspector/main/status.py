@@ -37,6 +37,8 @@ def situation(controller: Controller, panel: str = "") -> str:
             return "Loading the model. Meanwhile: p another prompt, s sampling, q quit"
         case Phase.FAILED:
             return "No model. Press o to open another, q to quit"
+        case Phase.EMPTY if timeline.prompt_failure is not None:
+            return "The prompt was refused. Press p to change it"
         case Phase.EMPTY:
             return "No prompt. Press p to give one"
         case _:
@@ -101,6 +103,11 @@ def _tip(timeline: Timeline) -> str:
     return f"Press space to take {token_label(picked.text, picked.raw)}, ↑ ↓ and ⏎ to take another, r to run"
 
 
+def _stage(phase: Phase) -> Phase:
+    """A phase, as far as answers hold: a run begins and ends within one."""
+    return Phase.READY if phase is Phase.RUNNING else phase
+
+
 class StatusLine(Widget):
     """One line under the panels: the situation, or an answer to the last key; at the right where one is."""
 
@@ -108,9 +115,16 @@ class StatusLine(Widget):
         super().__init__(id=id)
         self.left, self.right, self.answer = "", "", ""
         self.points = Breakpoints()
+        self._answered_in = Phase.LOADING
 
-    def say(self, answer: str) -> None:
-        """Answer the last key; an empty answer gives the line back to the situation."""
+    def say(self, answer: str, phase: Phase) -> None:
+        """Answer the last key, until the phase is another one; an empty answer gives the line back to the situation.
+
+        Args:
+            answer: Printable.
+            phase: What the engine is doing now.
+        """
+        self._answered_in = phase
         if answer != self.answer:
             self.answer = answer
             self.set_class(bool(answer), "-answer")
@@ -124,6 +138,8 @@ class StatusLine(Widget):
             right: What stands at the right end: the panel, where one is shown at a time.
             panel: What the tool whose panel is the current one has to say.
         """
+        if _stage(controller.timeline.phase) is not _stage(self._answered_in):
+            self.say("", controller.timeline.phase)
         shown = (situation(controller, panel), right, controller.runs.breakpoints.points)
         if shown != (self.left, self.right, self.points):
             self.left, self.right, self.points = shown

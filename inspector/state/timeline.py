@@ -82,6 +82,8 @@ class Timeline:
     """By node."""
     running: bool = False
     load_failure: records.Failure | None = None
+    prompt_failure: records.Failure | None = None
+    """Why the last prompt was refused, until one is taken."""
     recorded: bool = False
     """What is shown was recorded: there is no engine."""
     returning: str = ""
@@ -271,7 +273,7 @@ class Timeline:
         self.beams.apply(record)
         match record:
             case records.ModelFacts():
-                self.facts, self.loading, self.load_failure = record, None, None
+                self.facts, self.loading, self.load_failure, self.prompt_failure = record, None, None, None
             case records.Loading():
                 self.loading = record
             case records.PromptOpened():
@@ -301,11 +303,14 @@ class Timeline:
                 self.finished[record.node] = record
             case records.Failure(command="Load"):
                 self.load_failure = record
+            case records.Failure(command="Prefill"):
+                self.prompt_failure = record
             case _:
                 pass
 
     def _open(self, record: records.PromptOpened) -> None:
         self.prompt, self.prefilled, self.next, self.moved = record, None, None, None
+        self.prompt_failure = None
         self.chunks, self.finished = [], {}
         self.nodes, self.parent, self.children, self.latest = {}, {}, {}, {}
         self.branches, self.marks, self.left = Branches(), Marks(), {}

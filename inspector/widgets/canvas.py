@@ -15,6 +15,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from inspector import scales
+from inspector.display import visible
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.inks import Inked
 
@@ -55,6 +56,8 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
             return "The model is loading.", empty
         case Phase.FAILED:
             return "No model could be loaded.", "Press q to quit and start with another --model."
+        case Phase.EMPTY if timeline is not None and timeline.prompt_failure is not None:
+            return visible(timeline.prompt_failure.message), "Press p to change the prompt."
         case Phase.EMPTY:
             return "There is no prompt yet.", "Press p to write one."
         case Phase.PREFILL:

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from engine import commands
-from engine.records import Failure, Verified
+from engine.records import Ended, Failure, Verified
 from engine.settings import Settings
 from inspector.main.arrangement import Arrangement, Layout, layout_for
 from inspector.main.messages import CandidateChosen, SlotSelected
@@ -14,6 +14,7 @@ from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.screen import PANELS
+from inspector.widgets.canvas import why_empty
 from tests.inspector.fakes import HOSTILE, TORN, Session
 from tests.inspector.rig import Rig, run
 
@@ -209,6 +210,9 @@ def test_while_loading_the_prompt_is_there_and_the_keys_that_mean_nothing_are_gr
         await rig.press("space", "r", "enter", "backspace", "v", "d", "g", "left", "i")
         assert rig.engine.names == ["Load"]
         assert rig.app.screen is rig.app.main
+        for key in ("space", "r"):
+            await rig.press(key)
+            assert rig.status == f"The model is still loading: {key} works once the prompt went through it"
 
     run(test)
 
@@ -251,6 +255,32 @@ def test_a_fault_while_loading_names_the_log(monkeypatch, tmp_path):
         assert str(tmp_path) in told(rig)
 
     run(test)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_a_first_prompt_that_is_refused_is_told_in_the_place_of_the_text_and_in_the_panels(size):
+    async def test(rig: Rig) -> None:
+        why = "The prompt has 600 tokens, [the] model's \x1b[31mwindow holds 512."
+        await rig.push([*rig.session.load(), Ended("Configure")])
+        await rig.push([rig.session.fail(why, "Shorten it.", "Prefill"), Ended("Prefill")])
+        text = " ".join(rig.screen_text().replace("│", " ").replace("\n", " ").split())
+        assert "The prompt was refused" in text
+        assert "Shorten it." in text
+        assert "p changes it" in text
+        assert rig.status == "The prompt was refused. Press p to change it"
+        assert told(rig) == ""
+        if size[0] >= 80:
+            assert (
+                why_empty(rig.timeline, "")[0]
+                == "The prompt has 600 tokens, [the] model's ␛[31mwindow holds 512."
+            )
+            assert text.count("[the]") > 1
+        await rig.press("space")
+        assert rig.status == "The prompt was refused. Press p to change it"
+        await rig.push(rig.session.open())
+        assert "refused" not in rig.screen_text() + rig.status
+
+    run(test, size)
 
 
 def test_a_model_without_a_prompt_asks_for_one():

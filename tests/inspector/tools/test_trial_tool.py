@@ -20,6 +20,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.arrangement import Place
 from inspector.main.dialogs.help import HelpDialog
+from inspector.main.refusals import available
 from inspector.main.tool import LOOK, Hint, Key, Needs, PanelSpec, Tool, ToolActions
 from inspector.session.playback import Opening
 from inspector.session.replay_backend import REFUSED
@@ -161,13 +162,15 @@ def test_the_palette_the_help_and_the_line_of_keys_know_it() -> None:
     run(test, (140, 160))
 
 
-def test_it_is_grey_before_there_is_a_prompt() -> None:
+def test_it_is_grey_and_refused_before_there_is_a_prompt() -> None:
     async def test(rig: Rig) -> None:
-        assert rig.app.main.check_action("do", ("words",)) is None
+        key = rig.app.main.table["words"]
+        assert not available(key, rig.app.controller)
         await rig.press("W")
         assert not panel(rig).display
+        assert rig.status == "The model is still loading: W works once the prompt went through it"
         await rig.ready()
-        assert rig.app.main.check_action("do", ("words",)) is True
+        assert available(key, rig.app.controller)
 
     run(test)
 

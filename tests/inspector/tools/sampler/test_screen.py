@@ -75,6 +75,20 @@ def test_w_shows_the_sampler_and_escape_goes_back(size, places):
     run(test, size)
 
 
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (100, 16), (60, 30), (40, 12)])
+def test_settings_that_are_discarded_leave_the_panels_as_they_were(size):
+    """At 80x24 the dialog hides the text, and the toolkit then moved the focus to the sampler, which stayed open."""
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        before = on_screen(rig)
+        await rig.press("s", "escape")
+        assert on_screen(rig) == before
+        assert rig.app.main.arrangement.current == "text"
+
+    run(test, size)
+
+
 def test_text_and_steps_keep_the_sampler_and_the_other_panels_put_it_away():
     async def test(rig: Rig) -> None:
         await rig.ready()
