@@ -116,6 +116,11 @@ def token_label(text: str, raw: bytes = b"", pending: bytes = b"") -> str:
     return SPACE * lead + core + SPACE * (len(shown) - lead - len(core))
 
 
+def quoted(label: str) -> str:
+    """A token's label inside a sentence, where its comma or full stop would be taken for the sentence's own."""
+    return f"“{label}”"
+
+
 def truncate(text: str, cells: int) -> str:
     """Cut a display text to at most `cells` cells; `…` marks the cut."""
     if cell_len(text) <= cells:

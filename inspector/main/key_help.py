@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from inspector.main.tool import HelpSection, KeyTable
+from inspector.main.tool import HelpSection, KeyTable, Tool
 
 MOUSE = HelpSection(
     "Mouse",
-    text="Click a token in the text or in the steps to look at it; click a candidate to choose it.",
+    text="Click a token in the text or in the steps to look at it; click a candidate to highlight it, and once more to "
+    "choose it.",
 )
 DIALOGS = HelpSection(
     "In dialogs",
@@ -17,13 +18,21 @@ DIALOGS = HelpSection(
 )
 EVERYWHERE = HelpSection(
     "Everywhere",
-    text="`ctrl+p` opens the command palette: every action by name. `ctrl+q` quits.",
+    text="`ctrl+p` opens the command palette: every action by name. `?` shows the keys of the screen, `ctrl+q` "
+    "quits.",
 )
 
 
 def keys_markdown(table: KeyTable) -> str:
     """The page of keys: a table for each group, then what the tools have to say of their own."""
     return "\n".join(_lines(table)) + "\n"
+
+
+def screen_markdown(tool: Tool) -> str:
+    """The page of keys of a screen that a tool opens."""
+    return (
+        "\n".join(("# Keys", *(line for part in (*tool.help, EVERYWHERE) for line in _section(part)))) + "\n"
+    )
 
 
 def _lines(table: KeyTable) -> Iterator[str]:

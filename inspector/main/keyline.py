@@ -1,4 +1,4 @@
-"""The last line: the keys that matter most, as many as fit."""
+"""The last line: the keys that matter most, as many as fit; those of a dialog while one is on top."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from textual.widget import Widget
 
 from inspector.main.tool import Hint, Key, KeyTable, Tool, When
 from inspector.state.timeline import Phase, Timeline
+from inspector.widgets.dialog import hints_of
+from inspector.widgets.key_hints import key_hints
 
 GAP = 2
 """Cells between two keys."""
@@ -73,6 +75,8 @@ class KeyLine(Widget):
             self.refresh()
 
     def render(self) -> Content:
+        if on_top := hints_of(self.app.screen):
+            return key_hints(self.content_size.width, on_top)
         phase, panel, recorded = self._seen
         when = {When.ALWAYS, When.REPLAY if recorded else When.LIVE}
         when |= {When.RUNNING} if phase is Phase.RUNNING else set()

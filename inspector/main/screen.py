@@ -25,7 +25,7 @@ from inspector.main.actions.transport import TRANSPORT
 from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place
 from inspector.main.caption import CaptionLine
 from inspector.main.dialogs.help import HelpDialog
-from inspector.main.key_help import keys_markdown
+from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
 from inspector.main.opening import OpeningPanel, no_text
@@ -274,9 +274,19 @@ class MainScreen(Screen[None]):
         """Switch between dark and light."""
         self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
 
-    def help(self) -> None:
-        """Show the help."""
-        self.app.push_screen(HelpDialog(keys_markdown(self.table)))
+    def help(self, tool: str = "") -> None:
+        """Show the help of the main screen, or of the screen that a tool opened."""
+        opened = next((each for each in self.table.tools if each.id == tool), None)
+        keys = keys_markdown(self.table) if opened is None else screen_markdown(opened)
+        self.app.push_screen(HelpDialog(keys))
+
+    def on_screen_suspend(self) -> None:
+        """The line of keys has those of what is on top."""
+        self.query_one(KeyLine).refresh()
+
+    def on_screen_resume(self) -> None:
+        """The line of keys has this screen's again."""
+        self.query_one(KeyLine).refresh()
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
         """Tell the person something that is no answer to a key; printable."""

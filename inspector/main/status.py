@@ -11,7 +11,7 @@ from textual.widget import Widget
 from engine.breakpoints import Breakpoints
 from engine.commands import Choose, Insert, MoveTo, Recall, Verify
 from engine.records import Step
-from inspector.display import token_label, visible
+from inspector.display import quoted, token_label, visible
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
 from inspector.state.mark_words import STAR, written
@@ -100,7 +100,7 @@ def _tip(timeline: Timeline) -> str:
     picked = next((c for c in timeline.candidates if c.id == timeline.taken), None)
     if picked is None:
         return "Press space to step, r to run"
-    return f"Press space to take {token_label(picked.text, picked.raw)}, ↑ ↓ and ⏎ to take another, r to run"
+    return f"Press space to take {quoted(token_label(picked.text, picked.raw))}, ↑ ↓ and ⏎ to take another, r to run"
 
 
 def _stage(phase: Phase) -> Phase:

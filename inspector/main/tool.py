@@ -99,8 +99,12 @@ class Host(Protocol):
     def toggle(self, panel: str) -> None:
         """Open a tool's panel, or close it."""
 
-    def help(self) -> None:
-        """Show the keys and what is shown."""
+    def help(self, tool: str = "") -> None:
+        """Show the keys and what is shown.
+
+        Args:
+            tool: Id of the one whose own screen is open; empty for the keys of the main screen.
+        """
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.widgets import Static
 
 from engine.records import Record
 from inspector.main.tool import Host
+from inspector.widgets.dialog import hints_of
+from inspector.widgets.key_hints import KeyHint, key_hints
 
 Result = TypeVar("Result")
 
@@ -26,6 +30,11 @@ class ToolScreen(Screen[Result]):
         Binding("question_mark", "help", "Help", tooltip="Show the keys and what is shown."),
     ]
 
+    TOOL: ClassVar[str]
+    """Id of the tool that opens it: its help is this screen's."""
+    KEYS: ClassVar[str]
+    """The widget of the line of keys, as a selector."""
+
     def __init__(self, host: Host) -> None:
         super().__init__()
         self.host = host
@@ -39,6 +48,14 @@ class ToolScreen(Screen[Result]):
     def on_unmount(self) -> None:
         """Listen no more."""
         self.host.controller.client.listeners.remove(self.receive)
+
+    def on_screen_suspend(self) -> None:
+        """The line of keys has those of what is on top."""
+        self.changed()
+
+    def on_screen_resume(self) -> None:
+        """Catch up with what happened under another screen."""
+        self.changed()
 
     def on_resize(self, event: events.Resize) -> None:
         """As much as there is room for."""
@@ -62,10 +79,15 @@ class ToolScreen(Screen[Result]):
     def show(self) -> None:
         """Show everything, now."""
 
+    def show_keys(self, hints: Sequence[KeyHint]) -> None:
+        """Show these keys in the line of keys, or those of the dialog that is on top; as many as fit."""
+        foot = hints_of(self.app.screen) or hints
+        self.query_one(self.KEYS, Static).update(key_hints(self.size.width - 2, foot))
+
     def action_theme(self) -> None:
         """Switch between dark and light."""
         self.host.switch_theme()
 
     def action_help(self) -> None:
         """Show the help."""
-        self.host.help()
+        self.host.help(self.TOOL)

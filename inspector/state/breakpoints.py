@@ -6,7 +6,7 @@ from rich.cells import cell_len
 
 from engine import records
 from engine.breakpoints import SURE, Breakpoints
-from inspector.display import token_label, truncate, visible
+from inspector.display import quoted, token_label, truncate, visible
 from inspector.scales import percent
 
 LONGEST_TEXT = 24
@@ -68,7 +68,7 @@ class BreakpointState:
             return f"{skipped}: {held}. n skips on, space steps"
         picked = next(candidate for candidate in coming.candidates if candidate.id == coming.picked)
         skipped = skipped if self.skipped else "The next is not sure either"
-        token = token_label(picked.text, picked.raw)
+        token = quoted(token_label(picked.text, picked.raw))
         return f"{skipped}: {token} has {percent(picked.prob)}. n skips on, space takes it"
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Button, Static
+
+from inspector.widgets.key_hints import KeyHint
 
 Result = TypeVar("Result")
 
@@ -28,6 +31,8 @@ class Dialog(ModalScreen[Result]):
     APPLY: ClassVar[str] = ""
     """Label of the button that applies; empty where there is nothing to apply."""
     LEAVE: ClassVar[str] = "Cancel"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("⇥", "next field", 5),)
+    """Its own keys for the line of keys, before those that apply and leave."""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as box:
@@ -65,6 +70,16 @@ class Dialog(ModalScreen[Result]):
     @on(Button.Pressed, "#leave")
     def _leave_pressed(self) -> None:
         self.action_leave()
+
+
+def hints_of(screen: Screen[Any]) -> tuple[KeyHint, ...]:
+    """What the line of keys says while a dialog is on top; nothing for a screen that has a line of its own."""
+    if isinstance(screen, CommandPalette):
+        return (("↑↓", "choose", 5), ("⏎", "do it", 6), ("esc", "leave", 8))
+    if not isinstance(screen, Dialog):
+        return ()
+    apply = (("ctrl+s", screen.APPLY.lower(), 7),) if screen.APPLY else ()
+    return (*screen.HINTS, *apply, ("esc", screen.LEAVE.lower(), 8))
 
 
 class Remark(Static):

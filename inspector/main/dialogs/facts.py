@@ -14,6 +14,7 @@ from textual.widgets import Static
 from engine.records import ModelFacts
 from inspector.display import visible
 from inspector.widgets.dialog import Dialog
+from inspector.widgets.key_hints import KeyHint
 
 
 def rows(facts: ModelFacts) -> Iterator[tuple[str, str]]:
@@ -71,6 +72,7 @@ class FactsDialog(Dialog[None]):
 
     HEADING: ClassVar[str] = "Model"
     LEAVE: ClassVar[str] = "Close"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "scroll", 5),)
 
     def __init__(self, facts: ModelFacts) -> None:
         super().__init__()

@@ -14,6 +14,7 @@ from textual.widgets import Markdown, TabbedContent, TabPane
 
 from inspector.main.dialogs.keys_page import KeysPage
 from inspector.widgets.dialog import Dialog
+from inspector.widgets.key_hints import KeyHint
 
 PAGES: tuple[tuple[str, str], ...] = (("keys", "Keys"), ("concepts", "What is shown"))
 """File name without its ending, and title."""
@@ -33,6 +34,7 @@ class HelpDialog(Dialog[None]):
 
     HEADING: ClassVar[str] = "Help"
     LEAVE: ClassVar[str] = "Close"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("←→", "other page", 6), ("↑↓", "scroll", 5))
     AUTO_FOCUS = "#help-keys VerticalScroll"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,right,tab", "other_page", "Other page", tooltip="Show the other page.", priority=True),

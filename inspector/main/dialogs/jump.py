@@ -11,6 +11,7 @@ from textual.widgets import Button, Input
 
 from inspector.display import visible
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.safety import SafeInput
 
 
@@ -24,6 +25,7 @@ class JumpDialog(Dialog[int]):
 
     HEADING: ClassVar[str] = "Jump to a step"
     APPLY: ClassVar[str] = "Jump"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = ()
 
     def __init__(self, first: int, last: int) -> None:
         super().__init__()

@@ -11,6 +11,9 @@ MARK, PERCENT, SAMPLER, RANK, ID, JOINT = 3, 8, 9, 7, 8, 9
 WORDS = 22
 """Cells that a token's text gets at most, and about half of that at least before a column is dropped."""
 
+LEAST_BAR = 4
+"""Cells that a bar keeps where the tokens are long."""
+
 
 @dataclass(frozen=True, slots=True)
 class CandidateColumns:
@@ -25,12 +28,13 @@ class CandidateColumns:
     """The probability of a look ahead."""
 
 
-def columns(width: int, sampler: bool) -> CandidateColumns:
+def columns(width: int, sampler: bool, longest: int = 0) -> CandidateColumns:
     """The columns for a width: the id goes first, then the rank, then what the sampler made of it.
 
     Args:
         width: Cells available.
         sampler: Whether there is a sampler's column at all.
+        longest: Cells of the longest token's text: it has room before the bar has.
     """
     extra = {"sampler": SAMPLER if sampler else 0, "rank": RANK, "id": ID}
     for dropped in ("", "id", "rank", "sampler"):
@@ -38,7 +42,7 @@ def columns(width: int, sampler: bool) -> CandidateColumns:
         free = width - MARK - PERCENT - sum(extra.values())
         if free >= 20:
             break
-    token = max(6, min(WORDS, free // 2))
+    token = max(6, min(WORDS, max(free // 2, min(longest, free - LEAST_BAR - 1))))
     return CandidateColumns(
         token, max(0, free - token - 1), sampler and "sampler" in extra, "rank" in extra, "id" in extra
     )

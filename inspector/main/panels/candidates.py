@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -155,7 +156,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         self._lay_out(kind, max(1, height - 3))
         self._entitle(timeline)
         distribution, item = timeline.distribution, timeline.selected
-        fit = (columns_behind if kind is Placement.BEHIND else columns)(width, distribution is not None)
+        fit = self._columns(kind, width, distribution is not None)
         rows = [self._head(fit), *self._candidates(kind, fit, width, timeline)]
         if len(rows) < height:
             rows.append(self._others(fit, distribution, item))
@@ -165,6 +166,12 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         if len(rows) < height and distribution is not None:
             rows.append(self._stages(distribution))
         return rows
+
+    def _columns(self, kind: Placement, width: int, sampler: bool) -> CandidateColumns:
+        if kind is Placement.BEHIND:
+            return columns_behind(width, sampler)
+        longest = max(cell_len(token_label(each.text, each.raw)) for each in self._rows)
+        return columns(width, sampler, longest)
 
     def _lay_out(self, kind: Placement, room: int) -> None:
         """Find which candidates are in the rows between the head and the two lines below."""

@@ -18,7 +18,7 @@ Parts = list[list[Row]]
 """The parts of the line from left to right, each in versions from long to short; the last may be empty."""
 _SHORT_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _MODEL, _PHASE, _CONTEXT, _SAMPLING = range(4)
-_GIVING_WAY = (_MODEL, _SAMPLING, _CONTEXT, _MODEL, _SAMPLING, _PHASE, _MODEL, _CONTEXT, _PHASE)
+_GIVING_WAY = (_MODEL, _MODEL, _SAMPLING, _CONTEXT, _MODEL, _SAMPLING, _PHASE, _MODEL, _CONTEXT, _PHASE)
 """Which part takes its next shorter version, in this order, while the line is too long."""
 _BETWEEN = " │ "
 
@@ -72,11 +72,13 @@ Which model, what it is doing, how much of its context window is used, and how i
     def _model(self, facts: ModelFacts | None) -> list[Row]:
         if facts is None:
             return [[]]
-        name = Segment(truncate(visible(facts.name), 28), self.ink("strong"))
+        whole = Segment(visible(facts.name), self.ink("strong"))
+        name = Segment(truncate(whole.text, 28), whole.style)
         kind = f"{visible(facts.family)} · {facts.layers} layers · {scales.amount(facts.parameters)} {_type(facts)}"
         muted = self.ink("muted")
         short = f"{scales.amount(facts.parameters)} {_type(facts)}"
-        return [[name, Segment(f" {kind}", muted)], [name, Segment(f" {short}", muted)], [name], []]
+        kind_of = Segment(f" {kind}", muted)
+        return [[whole, kind_of], [name, kind_of], [name, Segment(f" {short}", muted)], [name], []]
 
     def _phase(self, timeline: Timeline) -> list[Row]:
         match timeline.phase:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from inspector.display import token_label
+from inspector.display import quoted, token_label
 from inspector.state.beams import BeamNode, BeamSearch
 from inspector.tools.beams.entries import BeamEntry, GreedyComparison
 
@@ -90,7 +90,7 @@ def _gap(against: GreedyComparison) -> str:
 
 
 def _token(token: BeamNode) -> str:
-    return token_label(token.text) if token.text else "an unfinished character"
+    return quoted(token_label(token.text)) if token.text else "an unfinished character"
 
 
 def _tokens(count: int) -> str:

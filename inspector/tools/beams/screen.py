@@ -23,7 +23,6 @@ from inspector.tools.beams.status import begun_after, hints, situation
 from inspector.tools.beams.table import BeamTable
 from inspector.tools.beams.text_panel import BeamTextPanel
 from inspector.tools.beams.tree import BeamTree
-from inspector.widgets.key_hints import key_hints
 
 ABOUT = (
     "Several continuations at once, the best of them kept",
@@ -45,6 +44,8 @@ class BeamScreen(ToolScreen[int]):
         control: Knows the engine and the settings last requested.
     """
 
+    TOOL: ClassVar[str] = "beams"
+    KEYS: ClassVar[str] = "#beam-keys"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "step", "Step", tooltip="Let every beam grow by a token; while it runs, pause."),
         Binding("r", "run", "Run", tooltip="Search to the end; again to pause."),
@@ -99,10 +100,6 @@ class BeamScreen(ToolScreen[int]):
         self.host.controller.timeline.beams.refused = None  # it was reported then
         if self.setting:
             self.call_after_refresh(self.form.begin)
-
-    def on_screen_resume(self) -> None:
-        """Catch up with what happened under another screen."""
-        self.changed()
 
     def on_resize(self, event: events.Resize) -> None:
         """Another size may have room for both list and tree."""
@@ -173,7 +170,7 @@ class BeamScreen(ToolScreen[int]):
         status = self.query_one("#beam-status", Static)
         status.update(Content(self.answer or sentence.text))
         status.set_class(sentence.wrong or bool(self.answer), "-answer")
-        self.query_one("#beam-keys", Static).update(key_hints(width, hints(self.control, self.setting)))
+        self.show_keys(hints(self.control, self.setting))
 
     @property
     def views(self) -> tuple[frozenset[str], ...]:

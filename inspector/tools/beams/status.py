@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from engine.records import Step
-from inspector.display import token_label, visible
+from inspector.display import quoted, token_label, visible
 from inspector.scales import milliseconds
 from inspector.state.beams import BeamSearch
 from inspector.state.branches import ROOT
@@ -117,7 +117,7 @@ def _instead(timeline: Timeline) -> str:
     if timeline.following or item is None or timeline.before == ROOT:
         return ""
     what = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
-    return f" in place of {token_label(item.text, item.raw)}, {what}"
+    return f" in place of {quoted(token_label(item.text, item.raw))}, {what}"
 
 
 def _end_of(timeline: Timeline, node: int, cells: int) -> str:

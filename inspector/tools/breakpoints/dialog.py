@@ -19,6 +19,7 @@ from engine.errors import SettingsError
 from inspector.display import visible
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.one_line import escaped, unescaped
 from inspector.widgets.safety import SafeInput
 
@@ -65,6 +66,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
 
     HEADING: ClassVar[str] = "Breakpoints: where runs stop"
     APPLY: ClassVar[str] = "Apply"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "field", 6), ("ctrl+d", "clear all", 4))
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "app.focus_previous", "Field above", show=False, priority=True),
         Binding("down", "app.focus_next", "Field below", show=False, priority=True),

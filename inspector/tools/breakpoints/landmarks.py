@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.records import Candidate, Step
-from inspector.display import token_label
+from inspector.display import quoted, token_label
 from inspector.state.timeline import Item, Timeline
 
 SURPRISE_BITS = 4.0
@@ -79,7 +79,7 @@ def _describe_fork(timeline: Timeline, slot: int) -> str:
 
 
 def _label(item: Item | Candidate) -> str:
-    return token_label(item.text, item.raw)
+    return quoted(token_label(item.text, item.raw))
 
 
 SURPRISE = Landmark(

@@ -12,7 +12,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
-from inspector.display import token_label, visible
+from inspector.display import quoted, token_label, visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.state.timeline import Item, Timeline
@@ -20,7 +20,6 @@ from inspector.tools.compare.comparison import Comparison, compare, nearest, oth
 from inspector.tools.compare.figures import GapChart, TotalsPanel
 from inspector.tools.compare.lines import LEFT, RIGHT
 from inspector.tools.compare.table import CompareTable
-from inspector.widgets.key_hints import key_hints
 
 LOOK_SECONDS = 0.5
 """Seconds between two checks whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
@@ -50,6 +49,8 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         other: Where the branch ends that is shown first.
     """
 
+    TOOL: ClassVar[str] = "compare"
+    KEYS: ClassVar[str] = "#compare-keys"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "walk(-1)", "Up", tooltip="Walk one token up.", priority=True),
         Binding("down", "walk(1)", "Down", tooltip="Walk one token down.", priority=True),
@@ -101,9 +102,13 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         self.set_interval(LOOK_SECONDS, self._look)
 
     def on_resize(self, event: events.Resize) -> None:
-        """As many keys as fit."""
+        """As much as there is room for."""
         self.set_class(event.size.height < 16, "-low")
-        self.query_one("#compare-keys", Static).update(key_hints(event.size.width - 2, HINTS))
+        super().on_resize(event)
+
+    def show(self) -> None:
+        """Show the keys; the rest is shown as the cursor moves."""
+        self.show_keys(HINTS)
 
     # ---- what is compared -------------------------------------------------------------------
 
@@ -174,7 +179,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
     def _situation(self, item: Item | None) -> str:
         if item is None:
             return "There is no token on this side. tab goes to the other one"
-        label = token_label(item.text, item.raw)
+        label = quoted(token_label(item.text, item.raw))
         if self.table.side == LEFT:
             return f"⏎ looks at {label}, token {item.position + 1} of this path"
         return f"⏎ goes to {label}, token {item.position + 1} of this branch"

@@ -19,7 +19,6 @@ from inspector.tools.costs.control import CostControl
 from inspector.tools.costs.pages import bits_page, layers_page, parts_page, roofline_page
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
-from inspector.widgets.key_hints import key_hints
 from inspector.widgets.page_view import PageView
 
 PARTS, LAYERS, ROOFLINE, BITS = range(4)
@@ -44,6 +43,8 @@ class ProfileScreen(ToolScreen[None]):
         page: The one to begin with.
     """
 
+    TOOL: ClassVar[str] = "costs"
+    KEYS: ClassVar[str] = "#cost-keys"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab,right", "turn(1)", "Next page", tooltip="Show the next page.", priority=True),
         Binding("shift+tab,left", "turn(-1)", "Page before", tooltip="Show the page before.", priority=True),
@@ -97,7 +98,7 @@ class ProfileScreen(ToolScreen[None]):
             ("⇥", "page", 9), ("↑↓", "scroll", 5), ("r", doing, 6), ("T", "theme", 1), ("?", "help", 2),
             ("esc", "back", 8),
         )  # fmt: skip
-        self.query_one("#cost-keys", Static).update(key_hints(self.size.width - 2, hints))
+        self.show_keys(hints)
 
     def _tabs(self) -> Content:
         """The pages, the present one reversed."""

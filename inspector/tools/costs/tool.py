@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.main.tool import LOOK, Host, Key, Needs, Tool, ToolActions
+from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.costs.control import CostControl
 from inspector.tools.costs.screen import BITS, PARTS, ProfileScreen
 
@@ -32,5 +32,18 @@ COSTS = Tool(
         Key("compare_kv", "Q", "Q", "Quantized KV", LOOK,
             "Compare the KV cache with quantized ones: bytes, and how far the logits change.",
             lambda own: own.open(BITS), Needs.DISTRIBUTION),
+    ),
+    help=(
+        HelpSection(
+            "While a step is taken apart",
+            (
+                ("`tab` `←` `→` `shift+tab`", "Show the next page, or the one before."),
+                ("`1` to `4` `Q`", "Show the parts of a step, layers, roofline, or the KV cache at fewer bits."),
+                ("`r` `space`", "Measure again; while it is measured, stop."),
+                ("`↑` `↓` `pgup` `pgdn`", "Scroll the page."),
+                ("`T`", "Switch between the dark and the light theme."),
+                ("`esc` `P` `q`", "Go back; what is measured stops."),
+            ),
+        ),
     ),
 )  # fmt: skip

@@ -19,6 +19,7 @@ from inspector.tools.export import FORMATS
 from inspector.tools.export.output_file import free
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.safety import SafeInput
 
 PICTURE = "svg"
@@ -49,6 +50,7 @@ class ExportDialog(Dialog[Wanted]):
 
     HEADING: ClassVar[str] = "Export"
     APPLY: ClassVar[str] = "Export"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "field", 6),)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "app.focus_previous", "Field above", show=False, priority=True),
         Binding("down", "app.focus_next", "Field below", show=False, priority=True),

@@ -21,6 +21,7 @@ from inspector.display import hex_bytes, token_label, truncate, visible
 from inspector.session.lookup import Lookup
 from inspector.tools.find.match_list import MatchList
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.safety import SafeInput
 
 LIMIT = 100
@@ -67,6 +68,7 @@ class FindDialog(Dialog[VocabularySearch]):
 
     HEADING: ClassVar[str] = "Find a token"
     APPLY: ClassVar[str] = "Choose"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "match", 6), ("ctrl+r", "compute logits", 4))
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "Above", show=False, priority=True),
         Binding("down", "move(1)", "Below", show=False, priority=True),

@@ -18,7 +18,6 @@ from inspector.main.tool_screen import ToolScreen
 from inspector.tools.race.control import FIRST, RaceControl
 from inspector.tools.race.lanes import RaceLane, RaceTotals
 from inspector.tools.race.report import progress
-from inspector.widgets.key_hints import key_hints
 
 Hint = tuple[str, str, int]
 
@@ -31,6 +30,8 @@ class RaceScreen(ToolScreen[None]):
         control: Knows the engine and the state of the race.
     """
 
+    TOOL: ClassVar[str] = "race"
+    KEYS: ClassVar[str] = "#race-keys"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,r,enter", "go", "Start", tooltip="Start, pause or go on."),
         Binding("left,minus", "lengthen(-1)", "Shorter", tooltip="Race to fewer tokens."),
@@ -86,7 +87,7 @@ class RaceScreen(ToolScreen[None]):
         status = self.query_one("#race-status", Static)
         status.update(Content(self.situation()))
         status.set_class(self.control.job.failure is not None, "-answer")
-        self.query_one("#race-keys", Static).update(key_hints(self.size.width - 2, self._hints()))
+        self.show_keys(self._hints())
 
     def situation(self) -> str:
         """What is going on, and what to do about it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.main.tool import LOOK, Host, Key, Needs, Tool, ToolActions
+from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.race.control import RaceControl
 from inspector.tools.race.screen import RaceScreen
 
@@ -29,5 +29,17 @@ RACE = Tool(
         Key("race", "z", "z", "Race", LOOK,
             "Race with the KV cache against without: the same tokens side by side, both measured.",
             RaceActions.open, Needs.DISTRIBUTION),
+    ),
+    help=(
+        HelpSection(
+            "In a race",
+            (
+                ("`space` `r` `⏎`", "Start, pause, or go on."),
+                ("`←` `→` `-` `+`", "Race to fewer tokens, or to more."),
+                ("`n`", "Begin anew."),
+                ("`T`", "Switch between the dark and the light theme."),
+                ("`esc` `z` `q`", "Go back; a race under way pauses."),
+            ),
+        ),
     ),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from inspector.display import pad, truncate, visible
 from inspector.recordings.sessions import SavedSession, saved_sessions
 from inspector.scales import size
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.key_hints import KeyHint
 
 HELP = "⏎ shows it as a recording; there G goes on with it live. What runs now is saved and in this list too."
 
@@ -26,6 +27,7 @@ class SessionsDialog(Dialog[Path]):
 
     HEADING: ClassVar[str] = "Recent sessions"
     LEAVE: ClassVar[str] = "Close"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "choose", 5), ("⏎", "open", 6))
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,6 +19,7 @@ from inspector.config.presets import Presets
 from inspector.display import visible
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.one_line import escaped, unescaped
 from inspector.widgets.safety import SafeInput
 
@@ -31,7 +32,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Bias and order", ("logit_bias", "sampler_order")),
 )  # fmt: skip
 """The fields in display order."""
-WIDE = ("logit_bias", "sampler_order")
+WIDE = ("seed", "logit_bias", "sampler_order")
 """Fields that take a whole line."""
 GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
 AS_SET = "as set"
@@ -100,6 +101,9 @@ class SamplingDialog(Dialog[Settings]):
     HEADING: ClassVar[str] = "Sampling · shift+↑↓ walk · pgup pgdn next difference"
     APPLY: ClassVar[str] = "Apply"
     LEAVE: ClassVar[str] = "Discard"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (
+        ("↑↓", "field", 6), ("shift+↑↓", "token", 3), ("pgup pgdn", "difference", 2), ("ctrl+r", "recompute", 1),
+    )  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "app.focus_previous", "Field above", show=False, priority=True),
         Binding("down", "app.focus_next", "Field below", show=False, priority=True),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.records import Candidate, Distribution, Explained, StageReading, Step
 from engine.settings import Settings
 from inspector import scales
-from inspector.display import token_label, visible
+from inspector.display import quoted, token_label, visible
 from inspector.state.timeline import Item
 from inspector.tools.sampler.stage_table import PENALTIES
 from inspector.widgets.ruler import places
@@ -179,11 +179,6 @@ def _label(candidate: Candidate) -> str:
 def _percent(share: float) -> str:
     """A probability that no line break tears from its unit."""
     return scales.percent(share).replace(" ", "\u00a0")
-
-
-def quoted(label: str) -> str:
-    """A token's label inside a sentence, where a comma would be lost."""
-    return f"“{label}”"
 
 
 def label_of(distribution: Distribution, id: int) -> str:

@@ -19,7 +19,6 @@ from inspector.tools.sweeps.control import SweepControl
 from inspector.tools.sweeps.page import sweeps_page
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
-from inspector.widgets.key_hints import key_hints
 from inspector.widgets.page_view import PageView
 
 BAR = 16
@@ -39,6 +38,8 @@ class SweepScreen(ToolScreen[None]):
         control: Knows the engine, and what came of the last sweeps.
     """
 
+    TOOL: ClassVar[str] = "sweeps"
+    KEYS: ClassVar[str] = "#sweep-keys"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,r,enter", "go", "Start", tooltip="Start, or stop."),
         *(
@@ -91,7 +92,7 @@ class SweepScreen(ToolScreen[None]):
         choose = (("1-4", "choose", 5), ("←→", "length", 6)) if not running else ()
         hints = (("space", "stop" if running else "start", 9), *choose, ("↑↓", "scroll", 4), ("T", "theme", 1),
                  ("?", "help", 2), ("esc", "back", 8))  # fmt: skip
-        self.query_one("#sweep-keys", Static).update(key_hints(self.size.width - 2, hints))
+        self.show_keys(hints)
 
     def _selection(self) -> Content:
         """The selected sweeps: each with its key and a mark, in words where there is room."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.main.tool import LOOK, Host, Key, Needs, Tool, ToolActions
+from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.sweeps.control import SweepControl
 from inspector.tools.sweeps.screen import SweepScreen
 
@@ -30,5 +30,18 @@ SWEEP = Tool(
             "Measure time to first token over the prompt's length, time per token over the context's, throughput over "
             "the batch, and what inspection costs.",
             SweepActions.open, Needs.MODEL, refusal="There is no model to measure yet"),
+    ),
+    help=(
+        HelpSection(
+            "While sweeps are measured",
+            (
+                ("`space` `r` `⏎`", "Start, or stop."),
+                ("`1` to `4`", "Measure a sweep, or leave it out."),
+                ("`←` `→`", "Go to shorter prompts and contexts, or to longer ones."),
+                ("`↑` `↓` `pgup` `pgdn`", "Scroll the tables."),
+                ("`T`", "Switch between the dark and the light theme."),
+                ("`esc` `y` `q`", "Go back; what is measured stops."),
+            ),
+        ),
     ),
 )  # fmt: skip

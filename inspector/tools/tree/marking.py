@@ -8,7 +8,7 @@ from dataclasses import replace
 from engine import records
 from engine.commands import MoveTo
 from engine.records import Deleted, Marked, Undeleted
-from inspector.display import token_label, truncate
+from inspector.display import quoted, token_label, truncate
 from inspector.session.controller import Controller
 from inspector.state.branches import PROMPT
 from inspector.state.marks import counted
@@ -50,8 +50,8 @@ class Marking:
         mark = self.at(node)
         self.write(replace(mark, bookmarked=not mark.bookmarked))
         if mark.bookmarked:
-            return f"The bookmark at {self.label(node)} is gone."
-        return f"Bookmarked {self.label(node)}. * takes it off again"
+            return f"The bookmark at {quoted(self.label(node))} is gone."
+        return f"Bookmarked {quoted(self.label(node))}. * takes it off again"
 
     def write(self, mark: Marked) -> None:
         """Let these be the marks of their node."""

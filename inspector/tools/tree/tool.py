@@ -7,6 +7,7 @@ from functools import partial
 
 from engine.commands import MoveTo
 from engine.records import Marked
+from inspector.display import quoted
 from inspector.main.arrangement import Place
 from inspector.main.messages import ToolMessage
 from inspector.main.tool import (
@@ -116,7 +117,7 @@ class TreeActions(ToolActions):
     def name(self) -> None:
         """Ask for name, note and caption."""
         if (node := self._here()) is not None:
-            what = f"{'Branch' if self._is_current else 'Token'} {self.marking.label(node)}"
+            what = f"{'Branch' if self._is_current else 'Token'} {quoted(self.marking.label(node))}"
             self.host.open(NamingDialog(self.marking.at(node), what), self._named)
 
     def _named(self, mark: Marked | None) -> None:

@@ -14,11 +14,12 @@ from textual.widgets import Button, TextArea
 
 from engine.commands import Tokenize
 from engine.records import Failure, PromptToken, Tokenized
-from inspector.display import token_label, truncate, visible
+from inspector.display import quoted, token_label, truncate, visible
 from inspector.session.lookup import Lookup
 from inspector.state.timeline import Item, Timeline
 from inspector.tools.typed_text.pieces import PieceList
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.safety import SafeTextArea
 
 KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
@@ -57,7 +58,7 @@ def _replaced(item: Item | None) -> str:
 
 
 def _named(item: Item) -> str:
-    return f"‹{truncate(token_label(item.text, item.raw), LABEL)}›"
+    return quoted(truncate(token_label(item.text, item.raw), LABEL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class OwnTextDialog(Dialog[OwnText]):
 
     HEADING: ClassVar[str] = "Type your own"
     APPLY: ClassVar[str] = "Insert"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("⏎", "insert", 6), ("ctrl+n", "new line", 5))
 
     def __init__(self, text: str, lookup: Lookup[Tokenized], spot: Spot) -> None:
         super().__init__()

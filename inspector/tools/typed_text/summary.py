@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engine.records import Step
 from inspector import scales
-from inspector.display import token_label, truncate
+from inspector.display import quoted, token_label, truncate
 
 LABEL = 20
 """Cells of a token's text at most."""
@@ -31,4 +31,4 @@ def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
 
 def _thought(step: Step) -> str:
     label = truncate(token_label(step.text, step.raw), LABEL)
-    return f"‹{label}› ({scales.tiny(step.prob)}, rank {step.rank:,})"
+    return f"{quoted(label)} ({scales.tiny(step.prob)}, rank {step.rank:,})"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from textual.content import Content
 
 from inspector.main.dialogs.help import PAGES, page
-from inspector.main.key_help import keys_markdown
+from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.keyline import fitting, written
 from inspector.main.screen import key_table
 from inspector.main.tool import GROUPS, When
+from inspector.main.tool_screen import ToolScreen
 from inspector.tools.registry import TOOLS
 
 ALIASED = {"ctrl+j", "ctrl+m", "ctrl+i", "ctrl+h", "ctrl+p"}
@@ -18,6 +19,26 @@ STILL = {When.ALWAYS, When.LIVE}
 
 def test_the_help_file_is_made_from_the_table():
     assert page("keys") == keys_markdown(TABLE)
+
+
+def test_a_screen_of_a_tool_has_a_page_of_its_own_keys_that_leaves_none_out():
+    glyphs = {"escape": "esc", "enter": "⏎", "up": "↑", "down": "↓", "left": "←", "right": "→",
+              "pageup": "pgup", "pagedown": "pgdn", "minus": "-", "plus": "+", "left_square_bracket": "[",
+              "right_square_bracket": "]", "question_mark": "?"}  # fmt: skip
+    screens = ToolScreen.__subclasses__()
+    assert len(screens) == 5
+    for screen in screens:
+        tool = next(tool for tool in TABLE.tools if tool.id == screen.TOOL)
+        page = screen_markdown(tool)
+        assert "Take back" not in page
+        bound = [
+            binding
+            for each in (*ToolScreen.BINDINGS, *screen.BINDINGS)
+            for binding in each.make_bindings([each])
+        ]
+        for key in (binding.key for binding in bound if not binding.key.startswith("shift+")):
+            shown = glyphs.get(key, key)
+            assert f"`{shown}`" in page or (shown in "1234" and "`1` to `4`" in page), (screen, key)
 
 
 def test_every_key_has_an_action_an_id_of_its_own_and_words():

@@ -31,7 +31,7 @@ def shown(rig: Rig) -> list[str]:
 def test_space_steps_at_the_tip():
     async def test(rig: Rig) -> None:
         await rig.ready()
-        assert rig.status.startswith("Press space to take ␣")
+        assert rig.status.startswith("Press space to take “␣")
         await rig.press("space", "space")
         assert rig.engine.sent == [commands.TakeStep(), commands.TakeStep()]
 
@@ -510,3 +510,47 @@ def test_settings_are_configured_during_a_run():
         assert rig.engine.last(commands.Configure).settings.temp == 1
 
     run(test, settings=Settings(temp=0.5))
+
+
+# ---- the line of keys ------------------------------------------------------------------------
+
+
+def test_the_line_of_keys_has_those_of_what_is_on_top():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+
+        def last() -> str:
+            return str(rig.app.main.query_one("#keyline").render())
+
+        before = last()
+        assert "space step" in before
+        for keys, words in (
+            (
+                ("s",),
+                "↑↓ field  shift+↑↓ token  pgup pgdn difference  ctrl+r recompute  ctrl+s apply  esc discard",
+            ),
+            (("g",), "ctrl+s jump  esc cancel"),
+            (("question_mark",), "←→ other page  ↑↓ scroll  esc close"),
+            (("ctrl+p",), "↑↓ choose  ⏎ do it  esc leave"),
+        ):
+            await rig.press(*keys)
+            assert last() == words
+            await rig.press("escape")
+            assert last() == before
+
+    run(test)
+
+
+def test_the_line_of_keys_of_a_tool_has_those_of_its_help():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("z")
+        assert "length" in rig.screen_text().splitlines()[-1]
+        await rig.press("question_mark")
+        assert "←→ other page  ↑↓ scroll  esc close" in rig.screen_text().splitlines()[-1]
+        assert "In a race" in rig.screen_text()
+        assert "Take back" not in rig.screen_text()
+        await rig.press("escape")
+        assert "length" in rig.screen_text().splitlines()[-1]
+
+    run(test)
