@@ -6,6 +6,7 @@ model.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Rate:
 
     value: float
     """In 10^9 a second."""
+    median: float
+    """Of the same measurements."""
     how: str
 
 
@@ -50,14 +53,14 @@ def bandwidth(stopped: Stopped) -> Rate:
         "reading it for its sum": (1, lambda: mx.sum(array)),
         "reading it and writing its negative": (2, lambda: mx.negative(array)),
     }
-    best = dict.fromkeys(ways, 0.0)
+    rates: dict[str, list[float]] = {name: [] for name in ways}
     for name in _in_turn(list(ways), BANDWIDTH_SECONDS, stopped):
         factor, run = ways[name]
-        best[name] = max(best[name], factor * ARRAY_BYTES / _seconds(run))
-    name = max(best, key=lambda way: best[way])
+        rates[name].append(factor * ARRAY_BYTES / _seconds(run) / 1e9)
+    name = max(rates, key=lambda way: max(rates[way]))
     mx.clear_cache()
-    return Rate(
-        best[name] / 1e9,
+    return _best(
+        rates[name],
         f"an array of {ARRAY_BYTES // 2**20} MiB of float32, {name}: the best of its repeats",
     )
 
@@ -71,23 +74,30 @@ def matmul(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
     quantized = next((m for _, m in model.named_modules() if isinstance(m, nn.QuantizedLinear)), None)
     dtype = getattr(mx, facts.dtype)
     ends = time.perf_counter() + MATMUL_SECONDS
-    rows, best, at, run, took = SMALLEST, 0.0, SMALLEST, None, 0.0
+    rows, rates, at, run, took = SMALLEST, [0.0], SMALLEST, None, 0.0
     # the next product takes eight times as long: it has to fit into the remaining time
     while run is None or (rows < LARGEST and took < LONG_ENOUGH and time.perf_counter() + 8 * took < ends):
         if stopped():
             raise Cancelled
         rows = rows if run is None else 2 * rows
         run = _product(rows, dtype, quantized)
-        took = min(_seconds(run) for _ in range(2))
-        best, at = max((best, at), (2 * rows**3 / took, rows))
+        times = [_seconds(run) for _ in range(2)]
+        took = min(times)
+        if 2 * rows**3 / took > max(rates):
+            rates, at = [2 * rows**3 / each for each in times], rows
     run = run if at == rows else _product(at, dtype, quantized)
     for _ in _in_turn([""], ends - time.perf_counter(), stopped):
-        best = max(best, 2 * at**3 / _seconds(run))
+        rates.append(2 * at**3 / _seconds(run))
     mx.clear_cache()
     kind = facts.quantization if quantized is not None else facts.dtype
-    return Rate(
-        best / 1e9, f"the product of two matrices of {at} x {at}, weights in {kind}: the best of its repeats"
+    return _best(
+        [rate / 1e9 for rate in rates],
+        f"the product of two matrices of {at} x {at}, weights in {kind}: the best of its repeats",
     )
+
+
+def _best(rates: list[float], how: str) -> Rate:
+    return Rate(max(rates), statistics.median(rates), how)
 
 
 def _product(rows: int, dtype: mx.Dtype, like: Any) -> Callable[[], mx.array]:

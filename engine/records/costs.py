@@ -157,7 +157,9 @@ class Work:
     flops: int
     """Multiplications and additions, counted as two."""
     ms: float
-    """Median of the repeats, unfenced."""
+    """The best of the repeats, unfenced: what the machine can do. All rates are of it."""
+    median_ms: float
+    """Of the same repeats: far above the best on a machine that is busy."""
 
     @property
     def gbs(self) -> float:
@@ -202,6 +204,15 @@ class RooflineMeasured:
     def ridge(self) -> float:
         """Operations for each byte from which on arithmetic is the limit."""
         return self.matmul_gflops / self.bandwidth_gbs if self.bandwidth_gbs else 0.0
+
+    def roof(self, intensity: float) -> float:
+        """GFLOP/s that the machine allows at an intensity, in operations a byte."""
+        return min(self.matmul_gflops, self.bandwidth_gbs * intensity)
+
+    def share(self, work: Work) -> float:
+        """How much of the roof a forward reaches: above 1 where it is faster than what the roof was measured with."""
+        roof = self.roof(work.intensity)
+        return work.gflops / roof if roof else 0.0
 
 
 # ---- quantized KV -----------------------------------------------------------------------------

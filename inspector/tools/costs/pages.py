@@ -11,7 +11,7 @@ from rich.segment import Segment
 from engine.records import KVCompared, KVCost, Profiled, RooflineMeasured, Work
 from inspector.display import pad, visible
 from inspector.scales import amount, count, milliseconds, size
-from inspector.tools.costs.tables import NAMES, ROLES, by_role
+from inspector.tools.costs.tables import NAMES, ROLES, by_role, works
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import bar
 from inspector.widgets.curves import curves
@@ -20,6 +20,8 @@ from inspector.widgets.fact_table import fact_rows
 Fact = tuple[str, str]
 _READABLE = 104
 """Cells of a line of sentences at most."""
+NEAR = 0.5
+"""Share of the roof from which on it is what limits a forward."""
 _LEAST_ROOF = 6
 _FIGURES = 22
 """Cells of milliseconds and share next to a bar."""
@@ -69,7 +71,7 @@ def _against(on: Canvas, profiled: Profiled) -> list[Row]:
     times = profiled.fenced_ms / profiled.unfenced_ms if profiled.unfenced_ms else 0.0
     return [
         [
-            Segment("fenced ", muted), Segment(milliseconds(profiled.fenced_ms), strong),
+            Segment("whole step: fenced ", muted), Segment(milliseconds(profiled.fenced_ms), strong),
             Segment("   unfenced ", muted), Segment(milliseconds(profiled.unfenced_ms), strong),
             Segment(f"   fences make it {times:.2f} times as long", muted),
         ]
@@ -80,8 +82,9 @@ def _reading(roofline: RooflineMeasured | None) -> Iterator[Fact]:
     if roofline is None:
         return
     work = roofline.decode
-    read = f"{size(work.weight_bytes)} of weights and {size(work.kv_bytes)} of KV in {milliseconds(work.ms)}"
-    yield "reads", f"{read}: {work.gbs:.3g} GB/s of the machine's {roofline.bandwidth_gbs:.3g}"
+    read = f"{size(work.weight_bytes)} of weights and {size(work.kv_bytes)} of KV"
+    alone = f"the forward alone, best of its repeats: {milliseconds(work.ms)}"
+    yield "reads", f"{read} ({alone}): {work.gbs:.3g} GB/s of the machine's {roofline.bandwidth_gbs:.3g}"
     yield (
         "computes",
         f"{amount(work.flops)} operations: {work.gflops:.3g} of {roofline.matmul_gflops:.3g} GFLOP/s",
@@ -133,23 +136,22 @@ def roofline_page(on: Canvas, roofline: RooflineMeasured, width: int, height: in
     return [*_roof(on, roofline, width, rows), *facts_of(on, facts, width)]
 
 
-def works(roofline: RooflineMeasured) -> list[tuple[str, Work]]:
-    """Both forwards by name."""
-    return [("decode", roofline.decode), *([("prefill", roofline.prefill)] if roofline.prefill else [])]
-
-
-def roof(roofline: RooflineMeasured, intensity: float) -> float:
-    """GFLOP/s that the machine allows at an intensity, in operations a byte."""
-    return min(roofline.matmul_gflops, roofline.bandwidth_gbs * intensity)
-
-
 def _work_fact(name: str, work: Work, roofline: RooflineMeasured) -> Fact:
-    limit = "memory" if work.intensity < roofline.ridge else "arithmetic"
-    most = roof(roofline, work.intensity)
-    share = f"{work.gflops / most:.0%} of the roof" if most else ""
     tokens = f"{count(work.tokens)} token{'s' if work.tokens > 1 else ''} in {milliseconds(work.ms)}"
+    spread = f"median {milliseconds(work.median_ms)}"
     rates = f"{work.intensity:.3g} operations a byte, {work.gflops:.3g} GFLOP/s"
-    return name, f"{tokens}: {rates}, {share}, limited by {limit}"
+    return (
+        name,
+        f"{tokens} ({spread}): {rates}, {roofline.share(work):.0%} of the roof, {_limit(work, roofline)}",
+    )
+
+
+def _limit(work: Work, roofline: RooflineMeasured) -> str:
+    """What holds a forward up, as far as the roof tells: near to it the side of the roof that it is under."""
+    side = "memory" if work.intensity < roofline.ridge else "arithmetic"
+    if roofline.share(work) >= NEAR:
+        return f"limited by {side}"
+    return f"under the roof of {side}, limited by neither: most of its time goes elsewhere"
 
 
 def _roof(on: Canvas, roofline: RooflineMeasured, width: int, rows: int) -> list[Row]:
@@ -158,10 +160,10 @@ def _roof(on: Canvas, roofline: RooflineMeasured, width: int, rows: int) -> list
     room = max(16, width - label)
     left, right = _span([roofline.ridge, *(work.intensity for _, work in works(roofline))])
     low, high = _span(
-        [roofline.matmul_gflops, *(work.gflops for _, work in works(roofline)), roof(roofline, 10**left)]
+        [roofline.matmul_gflops, *(work.gflops for _, work in works(roofline)), roofline.roof(10**left)]
     )
     line = [
-        math.log10(max(1e-12, roof(roofline, 10 ** (left + (right - left) * n / (2 * room - 1))))) - low
+        math.log10(max(1e-12, roofline.roof(10 ** (left + (right - left) * n / (2 * room - 1))))) - low
         for n in range(2 * room)
     ]
     grid = [[cell.char for cell in row] for row in curves([line], room, rows, high - low)]

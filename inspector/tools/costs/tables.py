@@ -55,7 +55,7 @@ def _layers(profiled: Profiled) -> list[str]:
             sum(part.ms for part in profiled.parts if part.layer == layer and part.role == role)
             for role in roles
         ]
-        rows.append((str(layer), *(f"{value:.3f}" if value else "·" for value in own), f"{sum(own):.3f}"))
+        rows.append((str(layer + 1), *(f"{value:.3f}" if value else "·" for value in own), f"{sum(own):.3f}"))
     return _aligned(rows)
 
 
@@ -69,7 +69,7 @@ def roofline_table(roofline: RooflineMeasured) -> list[str]:
     rows: list[tuple[str, ...]] = [
         ("", "tokens", "ms", "weights", "KV", "operations", "op/byte", "GB/s", "GFLOP/s", "of the roof")
     ]
-    rows += [_work(name, work, roofline) for name, work in _works(roofline)]
+    rows += [_work(name, work, roofline) for name, work in works(roofline)]
     machine = [
         f"  memory  {roofline.bandwidth_gbs:.3g} GB/s: {roofline.bandwidth_how}",
         f"  matmul  {roofline.matmul_gflops:.3g} GFLOP/s: {roofline.matmul_how}",
@@ -79,15 +79,15 @@ def roofline_table(roofline: RooflineMeasured) -> list[str]:
     return [head, *_aligned(rows), *machine, *(f"  note    {note}" for note in roofline.notes)]
 
 
-def _works(roofline: RooflineMeasured) -> list[tuple[str, Work]]:
+def works(roofline: RooflineMeasured) -> list[tuple[str, Work]]:
+    """Both forwards by name."""
     return [("decode", roofline.decode), *([("prefill", roofline.prefill)] if roofline.prefill else [])]
 
 
 def _work(name: str, work: Work, roofline: RooflineMeasured) -> tuple[str, ...]:
-    roof = min(roofline.matmul_gflops, roofline.bandwidth_gbs * work.intensity)
     return (
         name, str(work.tokens), ms(work.ms), size(work.weight_bytes), size(work.kv_bytes), amount(work.flops),
-        f"{work.intensity:.3g}", f"{work.gbs:.3g}", f"{work.gflops:.3g}", f"{work.gflops / roof:.0%}" if roof else "",
+        f"{work.intensity:.3g}", f"{work.gbs:.3g}", f"{work.gflops:.3g}", f"{roofline.share(work):.0%}",
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,6 @@ from engine.records import (
 )
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.costs.pages import roof
 from inspector.tools.costs.screen import ProfileScreen
 from tests.inspector.rig import Rig, run
 
@@ -36,8 +36,8 @@ PARTS = (
 )
 PROFILED = Profiled(1, 11, 5, PARTS, 15.0, 10.0, "Fenced, the mean of five.")
 ROOFLINE = RooflineMeasured(
-    1, 10.0, "reading an array", 50.0, "two matrices", Work(1, 12, 14_000_000, 80_000, 15_000_000, 10.0),
-    Work(11, 11, 14_000_000, 80_000, 160_000_000, 20.0), 7_000_000, "By formula.", ("Experts are guessed.",),
+    1, 10.0, "reading an array", 50.0, "two matrices", Work(1, 12, 14_000_000, 80_000, 15_000_000, 2.0, 2.1),
+    Work(11, 11, 14_000_000, 80_000, 160_000_000, 4.0, 4.5), 7_000_000, "By formula.", ("Experts are guessed.",),
 )  # fmt: skip
 OWN = KVCost(16, None, 1000, 1000, 2000, 0.0, 0.0, True, 1.0)
 QUARTER = KVCost(4, 64, 280, 280, 512, 0.875, 0.125, False, 1.0, note="One cache stays as it is.")
@@ -74,7 +74,10 @@ def test_the_parts_stand_against_the_unfenced_step():
         await rig.push([ROOFLINE])
         await rig.end("MeasureRoofline")
         text = rig.screen_text()
-        assert "13.4 MiB of weights and 78.1 KiB of KV in 10.0 ms: 1.41 GB/s of the machine's 10" in text
+        assert (
+            "13.4 MiB of weights and 78.1 KiB of KV (the forward alone, best of its repeats: 2.0 ms)" in text
+        )
+        assert "7.04 GB/s of the machine's 10" in text
         assert "● decode" in text
         assert "r again" in text
 
@@ -109,10 +112,22 @@ def test_the_roofline_has_both_forwards_under_it():
     run(test)
 
 
+def test_a_forward_far_under_the_roof_is_limited_by_neither_side_of_it():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        slow = replace(ROOFLINE.decode, ms=20.0, median_ms=22.0)
+        await rig.push([PROFILED, replace(ROOFLINE, decode=slow)])
+        await rig.press("3")
+        text = " ".join(rig.screen_text().replace("│", " ").split())
+        assert "7% of the roof, under the roof of memory, limited by neither" in text
+
+    run(test)
+
+
 def test_the_roof_is_the_lower_of_both_limits():
-    assert roof(ROOFLINE, 1.0) == 10.0
-    assert roof(ROOFLINE, ROOFLINE.ridge) == pytest.approx(50.0)
-    assert roof(ROOFLINE, 100.0) == 50.0
+    assert ROOFLINE.roof(1.0) == 10.0
+    assert ROOFLINE.roof(ROOFLINE.ridge) == pytest.approx(50.0)
+    assert ROOFLINE.roof(100.0) == 50.0
 
 
 def test_fewer_bits_are_compared_as_they_come_and_refusals_are_sentences():

@@ -28,12 +28,12 @@ def test_parts_are_summed_by_what_they_do_and_the_unknown_ones_keep_their_path()
     head, *rows = profile_table(PROFILED)
     assert head == "One step after 40 tokens: 8.0 ms; 10.0 ms with fences"
     assert rows[3].split()[:4] == ["MLP", "4.000", "ms", "40.0%"]
-    assert rows[-1].split() == ["0", "0.500", "3.000", "4.000", "0.500", "8.000"]
+    assert rows[-1].split() == ["1", "0.500", "3.000", "4.000", "0.500", "8.000"]
 
 
 def test_the_roofline_tells_both_forwards_and_the_limits() -> None:
-    decode = Work(1, 41, 10_000_000, 0, 20_000_000, 10.0)
-    prefill = Work(40, 40, 10_000_000, 0, 800_000_000, 100.0)
+    decode = Work(1, 41, 10_000_000, 0, 20_000_000, 10.0, 11.0)
+    prefill = Work(40, 40, 10_000_000, 0, 800_000_000, 100.0, 110.0)
     found = RooflineMeasured(
         9, 4.0, "an array", 16.0, "a product", decode, prefill, 10_000_000, "So.", ("A note.",)
     )
