@@ -33,6 +33,14 @@ def count(value: int) -> str:
     return f"{value:,}".replace(",", "\u2009")
 
 
+def time_left(left_ms: float | None) -> str:
+    """An estimated time to the end, as the end of a line: `, about 40 s left`; empty where it isn't known."""
+    if left_ms is None:
+        return ""
+    seconds = max(1, round(left_ms / 1000))
+    return f", about {seconds} s left" if seconds < 120 else f", about {round(seconds / 60)} min left"
+
+
 def percent(share: float) -> str:
     """A probability in percent with two decimals, and never rounded to certainty or to nothing.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import islice
 
@@ -51,7 +51,7 @@ class _Place:
 
 
 def sweep(loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> Iterator[Measuring | Swept]:
-    """Measure all points, with progress records; sessions on the same model don't change.
+    """Measure all points, with progress and the results so far; sessions on the same model don't change.
 
     Args:
         loaded: The model.
@@ -66,19 +66,21 @@ def sweep(loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> Iterator
     begun, taken = time.perf_counter(), _SweepResults()
     at = _SweepPoints(loaded, settings, stopped)
     places = at.places()
-    total = (settings.rounds + 1) * len(places)
+    total, facts = (settings.rounds + 1) * len(places), loaded.facts
+    swept = Swept(
+        machine(facts), facts.name, facts.family, facts.parameters, facts.dtype, facts.quantization,
+        settings.rounds, (), tuple((name, HOW[name]) for name in HOW if name in settings.sweeps), (), 0.0, False,
+    )  # fmt: skip
     for turn in range(total):
-        place = places[turn % len(places)]
+        place, counted = places[turn % len(places)], turn >= len(places)
         if stopped():
             raise Cancelled
-        yield Measuring("Sweep", turn, total, f"{place.sweep} at {place.at:,}")
-        taken.measure(place, counted=turn >= len(places))
-    facts = loaded.facts
-    yield Swept(
-        machine(facts), facts.name, facts.family, facts.parameters, facts.dtype, facts.quantization,
-        settings.rounds, taken.points(), tuple((name, HOW[name]) for name in HOW if name in settings.sweeps),
-        tuple(taken.notes), (time.perf_counter() - begun) * 1000,
-    )  # fmt: skip
+        left_ms = taken.expected_ms(turn, total, places) if counted else None
+        yield Measuring("Sweep", turn, total, f"{place.sweep} at {place.at:,}", left_ms)
+        taken.measure(place, counted)
+        if counted:
+            ms, last = (time.perf_counter() - begun) * 1000, turn == total - 1
+            yield replace(swept, points=taken.points(), notes=tuple(taken.notes), ms=ms, last=last)
 
 
 class _SweepResults:
@@ -88,9 +90,20 @@ class _SweepResults:
         self.notes: list[str] = []
         self._values: dict[_Place, dict[tuple[str, str], list[float]]] = {}
         self._failed: set[SweepName] = set()
+        self._took_ms: dict[_Place, float] = {}
+        """The last measurement at each place."""
+
+    def expected_ms(self, turn: int, total: int, places: Sequence[_Place]) -> float:
+        """How long the turns from `turn` to `total` will take, by the last one at each place."""
+        return sum(self._took_ms[places[each % len(places)]] for each in range(turn, total))
 
     def measure(self, place: _Place, counted: bool) -> None:
         """Measure at a place; a sweep that fails with this model is skipped from there on, with a note."""
+        begun = time.perf_counter()
+        self._measure(place, counted)
+        self._took_ms[place] = (time.perf_counter() - begun) * 1000
+
+    def _measure(self, place: _Place, counted: bool) -> None:
         if place.sweep in self._failed:
             return
         try:

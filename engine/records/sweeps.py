@@ -51,7 +51,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """All requested sweeps."""
+    """The requested sweeps; emitted after each point of the rounds that count, with all results so far."""
 
     machine: Machine
     model: str
@@ -66,3 +66,5 @@ class Swept:
     notes: tuple[str, ...]
     """Sweeps that could not be measured, and why."""
     ms: float
+    last: bool = True
+    """False while more is measured: then some points are missing, and figures have fewer values than rounds."""

@@ -12,6 +12,7 @@ from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
 from inspector.cli.writers.plain import PlainText
 from inspector.display import visible
+from inspector.scales import time_left
 from inspector.tools.sweeps.tables import BAR, tables
 from inspector.widgets.charts import bar
 
@@ -36,8 +37,10 @@ class BenchText(PlainText):
         match record:
             case records.Measuring():
                 filled = bar(record.done / record.total, BAR).replace(" ", "·")
-                self._show(f"{filled} {record.done}/{record.total} {record.detail}")
-            case Swept():
+                self._show(
+                    f"{filled} {record.done}/{record.total} {record.detail}{time_left(record.left_ms)}"
+                )
+            case Swept(last=True):
                 self._swept = record
             case _:
                 super().take(record, text)
@@ -66,4 +69,6 @@ def as_object(swept: Swept) -> dict[str, object]:
         }
         for point in swept.points
     ]
-    return {**asdict(swept), "how": dict(swept.how), "points": points}
+    whole = asdict(swept)
+    del whole["last"]  # it always is
+    return {**whole, "how": dict(swept.how), "points": points}

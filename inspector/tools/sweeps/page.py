@@ -38,12 +38,13 @@ def sweeps_page(on: Canvas, swept: Swept, width: int) -> list[Row]:
 def _where(swept: Swept) -> list[tuple[str, str]]:
     machine = swept.machine
     memory = f", {size(machine.memory_bytes)} of memory" if machine.memory_bytes else ""
+    rounds = f"{swept.rounds} rounds" if swept.last else f"the rounds so far, of {swept.rounds}"
     versions = f"mlx {machine.mlx}, mlx-lm {machine.mlx_lm}, Python {machine.python}"
     weights = f"{amount(swept.parameters)} parameters, {swept.quantization or swept.dtype}, {machine.backend}"
     return [
         ("model", f"{swept.model}: {swept.family}, {weights}"),
         ("machine", f"{machine.processor}, {machine.cores} cores{memory}, {machine.system}; {versions}"),
-        ("figures", f"medians of {swept.rounds} rounds, after a warm-up; in brackets the least and the most"),
+        ("figures", f"medians of {rounds}, after a warm-up; in brackets the least and the most"),
     ]
 
 

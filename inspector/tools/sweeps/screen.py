@@ -15,6 +15,7 @@ from engine.sweep_settings import SWEEPS
 from inspector.display import visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
+from inspector.scales import time_left
 from inspector.tools.sweeps.control import SweepControl
 from inspector.tools.sweeps.page import sweeps_page
 from inspector.widgets.canvas import Canvas, Row, centred
@@ -129,10 +130,12 @@ class SweepScreen(ToolScreen[None]):
             if now is None:
                 return "Getting ready"
             filled = bar(now.done / now.total if now.total else 0.0, BAR).replace(" ", "·")
-            return f"{filled} {now.done}/{now.total} {visible(now.detail)}"
+            return f"{filled} {now.done}/{now.total} {visible(now.detail)}{time_left(now.left_ms)}"
         if control.job.failure is not None:
             return visible(control.job.failure.message)
-        stopped = "Stopped: nothing was measured to the end. " if control.job.cancelled else ""
+        partly = control.swept is not None and not control.swept.last
+        stopped = "the figures are of the rounds until then" if partly else "nothing was measured to the end"
+        stopped = f"Stopped: {stopped}. " if control.job.cancelled else ""
         return f"{stopped}Press space to measure; {control.settings.rounds} rounds after a warm-up"
 
     # ---- keys -------------------------------------------------------------------------------

@@ -36,6 +36,18 @@ def test_every_point_is_measured_in_every_round(zoo: Zoo) -> None:
     assert end.notes == ()
 
 
+def test_results_and_time_left_come_from_the_first_counted_round_on(zoo: Zoo) -> None:
+    told = list(sweep(zoo.load("llama"), SweepSettings(("ttft",), 2, 3, 40, 4), lambda: False))
+    progress = [each for each in told if isinstance(each, Measuring)]
+    results = [each for each in told if isinstance(each, Swept)]
+    assert [each.left_ms is None for each in progress] == [True] * 3 + [False] * 6
+    left = [each.left_ms or 0.0 for each in progress[3:]]
+    assert all(ms > 0 for ms in left)
+    assert [len(each.points) for each in results] == [1, 2, 3, 3, 3, 3]
+    assert [each.last for each in results] == [False] * 5 + [True]
+    assert [len(point.figures[0].values) for point in results[3].points] == [2, 1, 1]
+
+
 def test_kv_bytes_are_those_of_the_formula(zoo: Zoo) -> None:
     _, end = swept(zoo, "llama", SweepSettings(("ttft", "batch"), 1, 3, 40, 4))
     each = zoo.load("llama").facts.kv_bytes_per_token

@@ -109,7 +109,7 @@ def test_at_an_older_token_it_begins_there_and_the_session_stays_where_it_stood(
         await rig.press("left", "left")
         tip, before, slot = rig.timeline.tip, rig.timeline.before, rig.timeline.slot
         await rig.press("B")
-        assert "in place of ␣a, step 3" in rig.screen_text()
+        assert "in place of “␣a”, step 3" in rig.screen_text()
         await rig.press("enter")
         assert rig.engine.sent == [MoveTo(before), SearchBeams(BeamSettings(), steps=1), MoveTo(tip)]
         move = rig.session.move

@@ -53,7 +53,7 @@ def test_a_surprise_is_told_with_its_figures() -> None:
     surprising(timeline, 7, 9)
     assert timeline.items[7].text == " a"
     timeline.select(8)
-    assert go(timeline, SURPRISE, -1) == "Surprise 1 of 2: ␣a, 7.2 bits, rank 31"
+    assert go(timeline, SURPRISE, -1) == "Surprise 1 of 2: “␣a”, 7.2 bits, rank 31"
     assert go(timeline, SURPRISE, -1) == "No surprise before this token: there is 1 after it"
     timeline.select(None)
     assert go(timeline, SURPRISE, 1) == "No surprise after this token: there are 2 before it"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.commands import Sweep
@@ -82,6 +84,25 @@ def test_the_tables_have_bars_and_say_how(size):
         assert "a [processor]" in rig.screen_text()
 
     run(test, size=size)
+
+
+def test_results_come_as_they_are_measured_with_the_time_that_is_left():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("space")
+        await rig.push([Measuring("Sweep", 1, 12, "ttft at 32")])
+        assert "1/12 ttft at 32" in rig.screen_text()
+        assert "left" not in rig.screen_text()
+        await rig.push([replace(SWEPT, last=False), Measuring("Sweep", 5, 12, "tpot at 64", 41_400.0)])
+        assert "5/12 tpot at 64, about 41 s left" in rig.screen_text()
+        assert "Time to first token over" in rig.screen_text()
+        await rig.press("space")
+        await rig.end("Sweep", cancelled=True)
+        assert "Stopped: the figures are of the rounds until then." in rig.screen_text()
+        await rig.press("pagedown", "pagedown")
+        assert "the rounds so far, of" in rig.screen_text()
+
+    run(test)
 
 
 def test_space_and_escape_stop_it():

@@ -56,10 +56,10 @@ def remark_and_pieces(rig: Rig) -> tuple[str, bool]:
 @pytest.mark.parametrize(
     ("slot", "words"),
     [
-        (None, "After ‹␣named›, at the end of the text."),
-        (10, "After ‹␣girl›, in the place of ‹␣named›, which keeps its own branch."),
-        (5, "After ‹,›, in the place of ‹␣there›, which keeps its own branch."),
-        (3, "After ‹␣a›, in the place of ‹␣time›: the prompt as it was keeps its own branch."),
+        (None, "After “␣named”, at the end of the text."),
+        (10, "After “␣girl”, in the place of “␣named”, which keeps its own branch."),
+        (5, "After “,”, in the place of “␣there”, which keeps its own branch."),
+        (3, "After “␣a”, in the place of “␣time”: the prompt as it was keeps its own branch."),
     ],
 )
 def test_it_says_where_the_text_goes(slot, words):
@@ -234,7 +234,7 @@ def test_what_was_not_taken_is_kept_to_be_typed_again(how):
             await rig.press("escape")
             assert rig.engine.cancelled(rig.engine.last(commands.Insert))
             await rig.push([Ended("Insert", cancelled=True)])
-            assert rig.status.startswith("Stopped: 1 token typed: ‹")
+            assert rig.status.startswith("Stopped: 1 token typed: “")
         else:
             await rig.push([Failure("Insert", "It doesn't fit.", "Type less."), Ended("Insert")])
             assert [note.title for note in rig.app._notifications] == ["The insertion failed"]
@@ -263,9 +263,9 @@ def test_the_sentence_names_the_least_expected_token():
         replace(steps[2], text="\n", surprisal_bits=0.5, prob=0.7, rank=1),
     )
     assert typed_summary([likely, unlikely, other]) == (
-        "3 tokens typed: 12.30 bits in all; the least expected was ‹␣toys› (0.04 %, rank 812)"
+        "3 tokens typed: 12.30 bits in all; the least expected was “␣toys” (0.04 %, rank 812)"
     )
-    assert typed_summary([unlikely]) == "1 token typed: ‹␣toys› (0.04 %, rank 812), 11.30 bits"
+    assert typed_summary([unlikely]) == "1 token typed: “␣toys” (0.04 %, rank 812), 11.30 bits"
     assert typed_summary([unlikely, likely], stopped=True).startswith("Stopped: 2 tokens typed: 11.80 bits")
     assert typed_summary([], stopped=True).startswith("Stopped: none of it was taken")
     assert typed_summary([]) == ""
