@@ -151,6 +151,15 @@ def test_columns_give_way_one_by_one(width: int, kept: tuple[str, ...]) -> None:
     assert tuple(name for name in ("sampler", "rank", "id") if getattr(fit, name)) == kept
 
 
+def test_a_long_token_has_the_room_of_the_bar_before_it_is_cut() -> None:
+    assert columns(54, True, 5) == columns(54, True)
+    fit, long = columns(54, True), columns(54, True, 18)
+    assert (fit.token, long.token) == (13, 18)
+    assert (long.sampler, long.rank, long.id) == (fit.sampler, fit.rank, fit.id)
+    assert fit.token + fit.bar == long.token + long.bar
+    assert columns(54, True, 99).token == 22
+
+
 @pytest.mark.parametrize("width", [24, 30, 44, 60, 120])
 @on_screen
 async def test_no_row_is_wider_than_the_panel(width: int) -> None:

@@ -185,9 +185,9 @@ def test_beside_greedy_tells_the_parting_and_the_gap(beams: BeamHistory):
     )
     told = greedy_sentence(live[1], compare_with_greedy(beams, live[1], 4))
     # -0.2 -0.7 -0.1 -1.0 = -2.0 against -0.2 -0.6 -0.15 -0.2 = -1.15
-    assert (
-        told
-        == "Beam 2 parts from greedy at token 2: “␣cat” −0.70, greedy “␣dog” −0.60; 0.850 behind in logprob after 4 tokens"
+    assert told == (
+        "Beam 2 parts from greedy at token 2: “␣cat” −0.70, greedy “␣dog” −0.60; "
+        "0.850 behind in logprob after 4 tokens"
     )
     best = entries(beams, 6)[0]
     # " too" -0.5 against "<eos>" -0.3, after five tokens each
