@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from textual.command import Command as PaletteEntry
+from textual.command import CommandList
 from textual.pilot import Pilot
 
 from engine.commands import Cancel, Command
@@ -82,6 +85,25 @@ class Rig:
         """Press keys and let what follows happen."""
         await self.pilot.press(*keys)
         await self.pilot.pause()
+
+    async def until(self, holds: Callable[[], object], seconds: float = 30) -> None:
+        """Wait for what can be seen."""
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, f"it never came:\n{self.screen_text()}"
+            await self.pilot.pause(0.01)
+
+    async def from_palette(self, typed: str, label: str) -> None:
+        """Do what the palette finds first, once it has found it."""
+
+        def found() -> bool:
+            lists = self.app.screen.query(CommandList)
+            first = lists.first().highlighted_option if lists else None
+            return isinstance(first, PaletteEntry) and first.hit.text == label
+
+        await self.press("ctrl+p", *typed)
+        await self.until(found)
+        await self.press("enter")
 
     async def push(self, records: Iterable[Record]) -> None:
         """Hand out records as the engine would, and have them shown."""

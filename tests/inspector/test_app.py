@@ -37,8 +37,7 @@ def test_records_of_the_engine_are_drained_by_the_clock():
     async def test(rig: Rig) -> None:
         for record in rig.session.load():
             rig.app.emit(record)
-        await rig.pilot.pause(0.15)
-        assert rig.timeline.facts is not None
+        await rig.until(lambda: rig.timeline.facts is not None)
 
     run(test)
 

@@ -475,10 +475,8 @@ def test_a_terminal_that_is_too_small_is_told_so():
 def test_the_palette_finds_actions_by_name():
     async def test(rig: Rig) -> None:
         await rig.ready()
-        await rig.press("ctrl+p", *"verify")
-        await rig.pilot.pause(0.3)
-        await rig.press("enter")
-        assert rig.engine.names == ["Verify"]
+        await rig.from_palette("verify", "Verify")
+        await rig.until(lambda: rig.engine.names == ["Verify"])
 
     run(test)
 

@@ -109,7 +109,7 @@ def test_a_file_that_goes_away_is_told_once(tmp_path):
     kept = recording(tmp_path, told)
     session = lived(kept)
     kept.path.unlink()
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not told and time.monotonic() < end:
         kept.receive(session.steps(1)[0])
         time.sleep(0.05)
@@ -128,7 +128,7 @@ def test_a_full_disk_is_told_once(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("engine.trace.journal.os.write", full)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not told and time.monotonic() < end:
         kept.receive(session.steps(1)[0])
         time.sleep(0.01)

@@ -150,14 +150,13 @@ def test_the_palette_the_help_and_the_line_of_keys_know_it() -> None:
         await rig.ready()
         assert "W words" in rig.screen_text()
         await rig.press("question_mark")
-        await rig.pilot.pause(0.2)
         assert isinstance(rig.app.screen, HelpDialog)
+        await rig.until(lambda: "Count words." in rig.screen_text())
         assert "Count words. Show how often each word was said." in rig.screen_text()
         assert "Words. Go to the words." in rig.screen_text()
-        await rig.press("escape", "ctrl+p", *"count words")
-        await rig.pilot.pause(0.5)
-        await rig.press("enter")
-        assert drawn(rig)
+        await rig.press("escape")
+        await rig.from_palette("count words", "Count words")
+        await rig.until(lambda: drawn(rig))
 
     run(test, (140, 160))
 

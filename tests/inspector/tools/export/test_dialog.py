@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -159,7 +158,6 @@ def test_what_comes_meanwhile_is_not_in_it(tmp_path: Path) -> None:
         await rig.press("right", "right", "ctrl+s")
         await rig.push(rig.session.steps(3))
         await done(rig)
-        await asyncio.sleep(0.05)
         rows = (tmp_path / "once-upon-a-time-there-was.csv").read_text().splitlines()
         assert len(rows) == 1 + 5 + 4
 

@@ -255,9 +255,12 @@ def test_a_run_is_paused_and_its_last_step_is_followed():
         assert rig.engine.cancelled(rig.engine.last(commands.Run))
         first = rig.timeline.tip
         await rig.push([*found(rig, *MATCHES), rig.session.step(), Ended("Run", True)])
-        await rig.pilot.pause(0.3)
-        asked = [each.node for each in rig.engine.asked if isinstance(each, commands.FindTokens)]
-        assert asked == [first, rig.timeline.tip]
+
+        def asked() -> list[int]:
+            return [each.node for each in rig.engine.asked if isinstance(each, commands.FindTokens)]
+
+        await rig.until(lambda: len(asked()) == 2)
+        assert asked() == [first, rig.timeline.tip]
         assert first != rig.timeline.tip
 
     run(test)

@@ -139,12 +139,10 @@ def test_walking_and_captions(path):
 def test_space_and_back_go_through_it_step_by_step(path):
     async def test(rig: Rig) -> None:
         await rig.press("backspace", "backspace")
-        await rig.pilot.pause(0.1)
-        assert len(rig.timeline.steps) == 3
+        await rig.until(lambda: len(rig.timeline.steps) == 3)
         assert "Recorded, 11 of 13" in rig.status
         await rig.press("space")
-        await rig.pilot.pause(0.1)
-        assert len(rig.timeline.steps) == 4
+        await rig.until(lambda: len(rig.timeline.steps) == 4)
 
     replayed(test, path)
 
@@ -152,19 +150,18 @@ def test_space_and_back_go_through_it_step_by_step(path):
 def test_it_plays_pauses_and_changes_its_speed(path):
     async def test(rig: Rig) -> None:
         await rig.press("r")
-        await rig.pilot.pause(0.3)
         assert rig.app.playback.player.playing
-        assert "Playing ×1" in rig.status
+        await rig.until(lambda: "Playing ×1" in rig.status)
         await rig.press("space")
         assert not rig.app.playback.player.playing
         shown = rig.app.playback.player.position
-        await rig.pilot.pause(0.3)
+        for _ in range(10):
+            rig.app._tick()
         assert rig.app.playback.player.position == shown
         await rig.press("plus", "plus", "plus", "plus")
         assert "as fast as possible" in rig.status
         await rig.press("r")
-        await rig.pilot.pause(0.5)
-        assert rig.app.playback.player.at_end
+        await rig.until(lambda: rig.app.playback.player.at_end)
 
     replayed(test, path)
 
@@ -179,8 +176,7 @@ def test_escape_pauses(path):
 
 def test_it_can_begin_to_play_at_once(path):
     async def test(rig: Rig) -> None:
-        await rig.pilot.pause(0.5)
-        assert rig.app.playback.player.at_end
+        await rig.until(lambda: rig.app.playback.player and rig.app.playback.player.at_end)
 
     replayed(test, path, settled=False, play=True, speed=float("inf"))
 
@@ -204,15 +200,13 @@ def test_choosing_goes_where_it_was_gone_and_refuses_other_ways(path):
         assert rig.timeline.steps[2].node != first
         taken = rig.timeline.steps[2]
         rig.app.controller.navigation.choose(rig.timeline.nodes[first].id)
-        await rig.pilot.pause(0.1)
-        assert rig.timeline.steps[2].node == first
+        await rig.until(lambda: rig.timeline.steps[2].node == first)
         assert rig.timeline.next == rig.timeline.steps[-1].next
         other = next(
             c.id for c in taken.choice.candidates if c.id not in (taken.id, rig.timeline.nodes[first].id)
         )
         rig.app.controller.navigation.choose(other)
-        await rig.pilot.pause(0.1)
-        assert "not taken" in rig.status
+        await rig.until(lambda: "not taken" in rig.status)
 
     replayed(test, path)
 
@@ -233,8 +227,12 @@ def test_searching_finds_what_was_recorded(path):
         told = []
         rig.app.controller.client.listeners.append(told.append)
         rig.app.controller.client.backend.send(asked)
-        await rig.pilot.pause(0.1)
-        found = next(record for record in told if type(record).__name__ == "TokensFound")
+
+        def answers() -> list[object]:
+            return [record for record in told if type(record).__name__ == "TokensFound"]
+
+        await rig.until(answers)
+        (found,) = answers()
         assert [each.id for each in found.matches] == [rig.timeline.next.candidates[0].id]
 
     replayed(test, path)
@@ -253,11 +251,10 @@ def test_a_recorded_explanation_is_told_again(path):
 
     async def test(rig: Rig) -> None:
         await rig.press("w")
-        await rig.pilot.pause(0.1)
+        await rig.until(lambda: rig.timeline.last_explanation is not None)
         assert rig.timeline.last_explanation.explained == explained
         await rig.press("left")
-        await rig.pilot.pause(0.1)
-        assert "not recorded here" in rig.screen_text()
+        await rig.until(lambda: "not recorded here" in rig.screen_text())
 
     replayed(test, path)
 
@@ -266,8 +263,7 @@ def test_measuring_and_beams_are_refused_without_a_model(path):
     async def test(rig: Rig) -> None:
         for command in (commands.SearchBeams(BeamSettings()), commands.Verify(), commands.Profile()):
             rig.app.controller.client.do(command)
-        await rig.pilot.pause(0.1)
-        assert not rig.app.controller.client.outstanding
+        await rig.until(lambda: not rig.app.controller.client.outstanding)
         assert rig.engine.sent == []
 
     replayed(test, path)
@@ -428,7 +424,7 @@ def test_going_live_can_be_stopped(path):
 def test_going_live_in_the_middle_takes_only_what_is_on_show(path, state):
     async def test(rig: Rig) -> None:
         await rig.press(*["backspace"] * 4)
-        await rig.pilot.pause(0.1)
+        await rig.until(lambda: rig.app.playback.player.settled)
         await go(rig)
         assert len(rig.engine.sent[2].nodes) == len(
             [n for n in rig.timeline.nodes.values() if isinstance(n, Step)]
@@ -474,7 +470,7 @@ def test_resuming_goes_live_by_itself_and_appends_to_the_file(state):
         file.write(b'{"Marked":[1,"half')
 
     async def test(rig: Rig) -> None:
-        await rig.pilot.pause(0.1)
+        await rig.until(lambda: rig.engine.sent)
         assert rig.engine.sent == [commands.Load(LoadSettings("pocket", kv_bits=8))]
         assert "incomplete" in next(iter(rig.app._notifications)).message
         facts = next(r for r in Session().load(fingerprint="ab") if isinstance(r, ModelFacts))
@@ -528,7 +524,10 @@ async def main():
         await pilot.press("home", "space", "space", "backspace", "end")
         print(len(app.controller.timeline.nodes), "RECORDED" in app.export_screenshot(), *asked)
         await pilot.press("G")
-        await pilot.pause(1)
+        for _ in range(600):
+            await pilot.pause(0.05)
+            if "MLX" in app.main.status.answer:
+                break
         print(app.main.status.answer)
 asyncio.run(main())
 """
