@@ -50,11 +50,15 @@ class BlasError(Exception):
 class Blas:
     """Which library multiplies matrices."""
 
-    name: str
-    fast: bool = False
-    """Whether it is another one than MLX brings."""
-    note: str = ""
-    """Why it is not the one that was wished for; empty where it is."""
+    name: str = ""
+    """Name and version; empty for what MLX brings."""
+    notes: tuple[str, ...] = ()
+    """Why it is not a fast one though one was wished for."""
+
+    @property
+    def fast(self) -> bool:
+        """Whether it is another one than MLX brings."""
+        return bool(self.name)
 
 
 def install(choice: str = "auto") -> Blas:
@@ -68,22 +72,22 @@ def install(choice: str = "auto") -> Blas:
         What serves MLX from now on.
     """
     if not _concerned():
-        return Blas(BUNDLED)
+        return Blas()
     mx.synchronize()
     _slots.restore()
     if choice == "bundled":
-        return Blas(BUNDLED)
+        return Blas()
     reasons = []
     for path in [choice] if choice != "auto" else candidates():
         try:
-            return Blas(_serve(path), fast=True)
-        except (BlasError, elf.ElfError, OSError) as error:
+            return Blas(_serve(path))
+        except (BlasError, elf.ElfError) as error:
             reasons.append(f"{path}: {error}")
+        except OSError as error:  # what the linker says begins with the path
+            reasons.append(str(error))
     if not reasons:
-        why = "no fast BLAS was found (pip install scipy-openblas32 brings one)"
-    else:
-        why = "; ".join(reasons)
-    return Blas(BUNDLED, note=f"Matrix products are computed by {BUNDLED}, which is slow: {why}.")
+        return Blas()
+    return Blas(notes=(f"Matrices are multiplied by {BUNDLED}, which is slow: {'; '.join(reasons)}.",))
 
 
 def candidates() -> Iterator[str]:

@@ -19,13 +19,17 @@ from engine.cache.head_groups import group_size_problem
 from engine.cache.kinds import kind_of
 from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError
-from engine.model import source
+from engine.model import blas, source
+from engine.model.memory import memory_available
 from engine.model.fingerprint import fingerprint
 from engine.model.tokens import Tokens
 from engine.records import Loading, ModelFacts
 from engine.settings import LoadSettings, check_load
 
 Emit = Callable[[Loading], None]
+MEMORY_SHARE = 0.5
+"""Of the memory that is free, what the weights may take in a larger type without being asked for."""
+_SIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 LEARNED_POSITIONS = ("wpe", "embed_positions", "position_embeddings", "position_embedding")
 
 
@@ -62,10 +66,11 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
         # On Linux a compiled function calls g++ at run time and loads what it built from a shared temporary
         # folder: seconds at the first step, and no gain after it.
         mx.disable_compile()
+    served = blas.install(settings.blas)
     path = source.resolve(settings.model, emit, cancel)
     model, config = _model(path, settings)
     _adapt(model, settings)
-    notes = _float32_scales(model, config, settings)
+    notes = (*served.notes, *_float32_scales(model, config, settings), *_set_dtype(model, settings, served))
     _weights(model, emit, cancel)
     emit(Loading("tokenizer", 0, 0, path.name))
     vocabulary = _embedding_rows(model, config)
@@ -73,7 +78,7 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
     probe = _probe_cache(model, settings)
     digest = fingerprint(path, settings.adapter_path)
     facts = _facts(model, config, path, tokens, probe, (time.perf_counter() - started) * 1000)
-    facts = replace(facts, notes=notes + probe.notes, fingerprint=digest)
+    facts = replace(facts, notes=notes + probe.notes, fingerprint=digest, blas=served.name)
     return Loaded(model, tokens, facts, probe.settings)
 
 
@@ -169,6 +174,30 @@ def _float32_scales(model: Any, config: dict[str, Any], settings: LoadSettings) 
         return ()
     model.set_dtype(mx.float32)
     return ("Quantized weights are computed with float32 scales (7 to 40 times faster on the CPU backend).",)
+
+
+def _set_dtype(model: Any, settings: LoadSettings, served: blas.Blas) -> tuple[str, ...]:
+    """Compute in another type than the file's where the settings say so, or where it is faster and memory allows it."""
+    if settings.dtype == "file" or (settings.dtype == "auto" and not served.fast):
+        return ()
+    wanted = "float32" if settings.dtype == "auto" else settings.dtype
+    file_type = _dtype(model)
+    if file_type == wanted:
+        return ()
+    held = sum(array.nbytes for _, array in _parameters(model))
+    if settings.dtype == "auto":
+        free = memory_available()
+        if free is not None and held * _SIZES[wanted] / _SIZES[file_type] > MEMORY_SHARE * free:
+            return (
+                f"Computed in {file_type}: with the fast BLAS float32 would be faster, but its weights would take more "
+                f"than half of the {free / 2**30:.1f} GiB that are free. --dtype float32 asks for it all the same.",
+            )
+    model.set_dtype(getattr(mx, wanted))
+    times = _SIZES[wanted] / _SIZES[file_type]
+    because = ", which is faster with the fast BLAS" if settings.dtype == "auto" else ""
+    return (
+        f"The file's {file_type} is computed in {wanted}{because}: weights and KV cache take {times:g} times the bytes.",
+    )
 
 
 # ---- what this model can do -------------------------------------------------------------------

@@ -130,6 +130,10 @@ def add_load(group: argparse._ArgumentGroup) -> None:
         action=argparse.BooleanOptionalAction,
         help="compute a quantized model with float32 scales (default: on the CPU, where it is faster)",
     )
+    add("--dtype", metavar="TYPE", help="of the computation: auto, file, float32, bfloat16 or float16 (default: auto, "
+        "the file's; float32 on a CPU with a fast BLAS where memory allows it)")  # fmt: skip
+    add("--blas", metavar="WHICH", help="what multiplies float32 matrices on a Linux CPU: auto, bundled or a library's "
+        "path (default: auto, a fast one where there is one)")  # fmt: skip
     add("--kept-logits-mib", type=whole, metavar="N", help="memory for kept rows of logits (default: 64)")
     add("--kept-kv-mib", type=whole, metavar="N", help="memory for the KV of branches left (default: 256)")
 
