@@ -94,7 +94,7 @@ class LoadSettings:
     float32_scales: bool | None = None
     """Compute a quantized model with float32 scales; None: on the CPU backend, where it is 7 to 40 times faster."""
     dtype: str = "auto"
-    """Of the computation, one of `DTYPES`. `auto` is the file's; float32 on a CPU with a fast BLAS where memory allows it."""
+    """Of the computation, one of `DTYPES`. `auto`: float32 on a CPU with a fast BLAS, where memory allows it."""
     blas: str = "auto"
     """What multiplies float32 matrices on a Linux CPU: `auto`, `bundled` for what MLX brings, or a library's path."""
     kept_logits_mib: int = 64

@@ -1,19 +1,19 @@
 """A fast BLAS for MLX on a Linux CPU.
 
 MLX's wheel for Linux brings the reference BLAS: a product of two 512 x 512 float32 matrices runs at 3 GFLOP/s, with
-OpenBLAS at 155. Its library `libmlx.so` calls three functions of a BLAS, each through a slot that holds an address. Here
-the slots are given the addresses of another library's functions.
+OpenBLAS at 155. Its library `libmlx.so` calls three functions of a BLAS, each through a slot that holds an address.
+Here the slots are given the addresses of another library's functions.
 
 Of three ways this one was chosen:
-- A library that is loaded before MLX with RTLD_GLOBAL takes over every BLAS call of the whole process, also those of other
-  packages, whose integers may have another size; it has to come first; and `scipy-openblas32`, the one on PyPI, has a prefix
-  before its names, so that it can't serve them.
+- A library that is loaded before MLX with RTLD_GLOBAL takes over every BLAS call of the whole process, also those of
+  other packages, whose integers may have another size. It has to come first, and `scipy-openblas32`, the one on PyPI,
+  has a prefix before its names, so that it can't serve them.
 - A copy of that library with other names would be a file of our own making, of 25 MB, written on the user's disk.
 - Three slots concern MLX alone, work at any time, and are put back by writing them again.
 
 Before anything is written: the file is an ELF library whose linker tables name the slots, the memory there is writable
-and holds addresses of code, and the other library has all three functions, with integers of 32 bits. Afterwards products of several
-forms are compared with numpy's in float64. Any doubt puts the slots back.
+and holds addresses of code, and the other library has all three functions, with integers of 32 bits. Afterwards
+products of several forms are compared with numpy's in float64. Any doubt puts the slots back.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BUNDLED = "the BLAS that MLX brings"
 THREADS = 1
 """A second thread brought nothing reliable for matrices of decode steps, and takes a core from the screen."""
 TOLERANCE = 2e-5
-"""Largest relative error allowed, of the sum of absolute products: float32 sums of up to 256 numbers have about 1e-6."""
+"""Largest error allowed, as a share of the sum of absolute products: float32 sums of 256 numbers have about 1e-6."""
 
 
 class BlasError(Exception):
@@ -65,8 +65,8 @@ def install(choice: str = "auto") -> Blas:
     """Have MLX's matrix products on the CPU computed by a fast library; from the thread that owns MLX.
 
     Args:
-        choice: `auto` for the first of `scipy-openblas32` and the system's OpenBLAS or BLIS that works, `bundled` for what
-            MLX brings, or the path of a library.
+        choice: `auto` for the first of `scipy-openblas32` and the system's OpenBLAS or BLIS that works, `bundled` for
+            what MLX brings, or the path of a library.
 
     Returns:
         What serves MLX from now on.
@@ -118,7 +118,9 @@ def _concerned() -> bool:
 
 def _serve(path: str) -> str:
     """Point the slots at a library, check it, and name it; at any doubt they are as they were."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(THREADS))  # read when it is loaded: else it starts threads
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", str(THREADS)
+    )  # read when it is loaded: else it starts threads
     library = ctypes.CDLL(path)
     functions, prefix = _functions(library)
     name = _describe(library, prefix, path)
@@ -134,10 +136,11 @@ def _serve(path: str) -> str:
 def _functions(library: ctypes.CDLL) -> tuple[dict[str, int], str]:
     """The addresses of the three functions, and what is before their names."""
     for prefix in PREFIXES:
-        found = [getattr(library, prefix + name, None) for name in FUNCTIONS]
-        if all(found):
-            addresses = [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found]
-            return dict(zip(FUNCTIONS, addresses, strict=True)), prefix
+        if all(hasattr(library, prefix + name) for name in FUNCTIONS):
+            return {
+                name: ctypes.cast(getattr(library, prefix + name), ctypes.c_void_p).value or 0
+                for name in FUNCTIONS
+            }, prefix
     raise BlasError(f"it lacks {', '.join(FUNCTIONS)}")
 
 

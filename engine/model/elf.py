@@ -1,4 +1,4 @@
-"""Where a shared library of this process keeps the addresses of functions that it calls in others: read, not written."""
+"""Where a shared library of this process keeps the addresses of the functions that it calls in others."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def mappings() -> list[Mapping]:
 def jump_slots(path: str, names: Collection[str]) -> dict[str, int]:
     """Find the slots through which a library calls some functions of other libraries.
 
-    It reads the tables that the dynamic linker reads (System V ABI, "Dynamic Linking"), not the section headers, which may
-    have been stripped.
+    It reads the tables that the dynamic linker reads (System V ABI, "Dynamic Linking"), not the section headers, which
+    may have been stripped.
 
     Args:
         path: A shared library, ELF of 64 bits, little-endian.

@@ -20,8 +20,8 @@ from engine.cache.kinds import kind_of
 from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError
 from engine.model import blas, source
-from engine.model.memory import memory_available
 from engine.model.fingerprint import fingerprint
+from engine.model.memory import memory_available
 from engine.model.tokens import Tokens
 from engine.records import Loading, ModelFacts
 from engine.settings import LoadSettings, check_load
@@ -196,7 +196,7 @@ def _set_dtype(model: Any, settings: LoadSettings, served: blas.Blas) -> tuple[s
     times = _SIZES[wanted] / _SIZES[file_type]
     because = ", which is faster with the fast BLAS" if settings.dtype == "auto" else ""
     return (
-        f"The file's {file_type} is computed in {wanted}{because}: weights and KV cache take {times:g} times the bytes.",
+        f"The file's {file_type} is computed in {wanted}{because}: weights and KV take {times:g} times the bytes.",
     )
 
 
