@@ -60,11 +60,11 @@ def jump_slots(path: str, names: Collection[str]) -> dict[str, int]:
         ElfError: The file is of another form.
         OSError: It can't be read.
     """
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        try:
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return dict(_slots(_Library(data), set(names)))
-        except (struct.error, IndexError, ValueError) as error:
-            raise ElfError(f"{path} is cut short or not of the expected form ({error})") from error
+    except (struct.error, IndexError, StopIteration, ValueError) as error:
+        raise ElfError(f"{path} is cut short or not of the expected form ({error})") from error
 
 
 class _Library:
