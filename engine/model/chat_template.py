@@ -2,7 +2,8 @@
 
 It runs in a process of its own, which the kernel limits: one expression, `'x' * 10**10`, is a single call of C that no
 check within this process could interrupt, and jinja2 even computes it while it compiles. jinja2's sandbox bounds
-`range` and what can be reached, neither time nor memory. A rendering takes 0.1 s longer for it, once a prompt.
+`range` and what can be reached, neither time nor memory. It costs
+0.15 to 0.2 s of processor time and 20 MB for as long, once a prompt.
 """
 
 from __future__ import annotations

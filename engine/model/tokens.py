@@ -140,11 +140,13 @@ class Tokens:
                     self._wrapper.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
                 )
             template = self._fast.get_chat_template()
+            if not isinstance(template, str):
+                raise TypeError("it is no text")
         except Exception as error:  # no default among several templates; code may raise anything
             raise chat_template.refusal(error) from error
         given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
         thinking = {"enable_thinking": self._wrapper.has_thinking}
-        return chat_template.render(str(template), {**self._fast.special_tokens_map, **thinking, **given})
+        return chat_template.render(template, {**self._fast.special_tokens_map, **thinking, **given})
 
     @property
     def _has_own_renderer(self) -> bool:

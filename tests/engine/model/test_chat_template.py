@@ -21,7 +21,7 @@ CHATML = (
 )
 TEMPLATES = {
     "chatml": CHATML,
-    "blocks": "{% for m in messages %}\n  {% if m.role == 'user' %}\n    {{ m.content }}\n  {% endif %}\n{% endfor %}\n",
+    "blocks": "{% for m in messages %}\n  {% if m.role == 'user' %}\n   {{ m.content }}\n  {% endif %}\n{% endfor %}\n",
     "namespace": (
         "{%- set ns = namespace(found=false, n=0) -%}{%- for m in messages[::-1] -%}{%- set ns.n = ns.n + 1 -%}"
         "{%- if m.role == 'user' and not ns.found -%}{%- set ns.found = true -%}{%- break -%}{%- endif -%}"

@@ -121,7 +121,7 @@ def gguf(path: Path) -> None:
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (removed("config.json"), "has no config.json"),
     "config is not JSON": (written("config.json", "{"), "can't be read as JSON"),
-    "config is a list": (written("config.json", "[]"), "names no model_type"),
+    "config is a list": (written("config.json", "[]"), "holds no JSON object"),
     "no model type": (configured(model_type=None), "names no model_type"),
     "unknown model type": (configured(model_type="bert"), "mlx_lm does not know the model type bert"),
     "model type of a helper": (configured(model_type="cache"), "mlx_lm does not know the model type cache"),
@@ -138,7 +138,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "GGUF in a directory": (gguf, "holds GGUF weights"),
     "no tokenizer": (removed("tokenizer*"), "has no tokenizer"),
-    "tokenizer is not JSON": (written("tokenizer.json", "{"), "The tokenizer in"),
+    "tokenizer is not JSON": (written("tokenizer.json", "{"), "tokenizer.json can't be read as JSON"),
 }
 
 
