@@ -240,7 +240,7 @@ def _probe(path: Path, model: Any, settings: LoadSettings) -> _CacheProbe:
         return _probe_cache(model, settings)
     except Exception as error:  # the first forward: a config that could be built may not run
         raise LoadError(
-            f"The model in {path} can't run: its config.json may be wrong ({_first_line(error)}).",
+            f"The model in {path} can't run: its config.json, or the adapter's, may be wrong ({_first_line(error)}).",
             "Download it again.",
         ) from error
 

@@ -78,9 +78,6 @@ ADAPTERS: dict[str, Change] = {
         WEIGHTS, safetensors({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, bytes(4))
     ),
     "layers-text": config(num_layers="x"),
-    "layers-huge": config(num_layers=10**9),
-    "type-unknown": config(fine_tune_type="spiral"),
-    "type-number": config(fine_tune_type=7),
     "lora-text": config(lora_parameters="x"),
     "rank-negative": lora(rank=-4),
     "rank-huge": lora(rank=10**12),

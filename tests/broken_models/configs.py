@@ -37,6 +37,7 @@ CONFIGS: dict[str, Change] = {
     "nested-100000": file(NAME, '{"model_type": "llama", "x": ' + nested(100_000) + "}"),
     "nested-objects": file(NAME, '{"x":' * 50_000 + "1" + "}" * 50_000),
     "nested-in-order": fields(NAME, rope_scaling=json.loads(nested(900))),
+    "many-values": file(NAME, '{"model_type": "llama", "x": [' + "[]," * 5_000_000 + "1]}"),
     "two-documents": file(NAME, '{"model_type": "llama"}{"model_type": "llama"}'),
     "long-number": file(NAME, '{"model_type": "llama", "hidden_size": ' + "9" * 5000 + "}"),
     "long-text": fields(NAME, model_type="x" * 100_000),
