@@ -17,12 +17,10 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm import utils
 
-from engine.cache.head_groups import group_size_problem
-from engine.cache.kinds import kind_of
-from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError
 from engine.model import directory, source
 from engine.model.fingerprint import fingerprint
+from engine.model.probe import CacheProbe, probe_cache
 from engine.model.tokens import Tokens
 from engine.records import Loading, ModelFacts
 from engine.settings import LoadSettings, check_load
@@ -227,73 +225,14 @@ def _float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
 # ---- what this model can do -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _CacheProbe:
-    settings: LoadSettings
-    notes: tuple[str, ...]
-    kinds: tuple[Any, ...]
-    bytes_per_token: int | None
-
-
-def _probe(path: Path, model: Any, settings: LoadSettings) -> _CacheProbe:
+def _probe(path: Path, model: Any, settings: LoadSettings) -> CacheProbe:
     try:
-        return _probe_cache(model, settings)
+        return probe_cache(model, settings)
     except Exception as error:  # the first forward: a config that could be built may not run
         raise LoadError(
             f"The model in {path} can't run: its config.json, or the adapter's, may be wrong ({_first_line(error)}).",
             "Download it again.",
         ) from error
-
-
-def _probe_cache(model: Any, settings: LoadSettings) -> _CacheProbe:
-    """Run two tokens through throwaway caches to find which cache settings this model supports."""
-    notes: list[str] = []
-    if settings.no_kv_cache:
-        settings = replace(settings, kept_kv_mib=0)
-        notes.append("The KV cache is off: every step runs all tokens before it again.")
-    cache = KV(model, settings)
-    kinds = cache.kinds()
-    if settings.max_kv_size is not None and hasattr(model, "make_cache"):
-        settings = replace(settings, max_kv_size=None)
-        notes.append("--max-kv-size is not used: this model builds its own caches.")
-    if settings.kv_bits is not None:
-        settings, more = _probe_kv_bits(model, settings, cache)
-        notes += more
-    return _CacheProbe(settings, tuple(notes), kinds, _trial_cache(model, settings).bytes_per_token())
-
-
-def _probe_kv_bits(model: Any, settings: LoadSettings, cache: KV) -> tuple[LoadSettings, list[str]]:
-    off = replace(settings, kv_bits=None)
-    kinds = [kind_of(layer) for layer in cache.caches]
-    others = sorted({kind.name for kind in kinds if not kind.quantizable})
-    if not any(kind.quantizable for kind in kinds):
-        return off, [f"--kv-bits is not used: caches of kind {', '.join(others)} can't be quantized."]
-    try:
-        _trial_cache(model, settings, tokens=2)
-    except Exception as error:
-        why = group_size_problem(_head_sizes(model, off), settings.kv_group_size)
-        why = why or f"This model can't run with a quantized cache ({error})."
-        return off, [f"--kv-bits is not used. {why}"]
-    if others:
-        return settings, [
-            f"--kv-bits is used for the plain caches alone; {', '.join(others)} stay as they are."
-        ]
-    return settings, []
-
-
-def _head_sizes(model: Any, settings: LoadSettings) -> set[int]:
-    """Of the keys and values that could be quantized."""
-    layers = [(kind_of(cache), cache) for cache in _trial_cache(model, settings).caches]
-    return {int(array.shape[-1]) for kind, kv in layers if kind.quantizable for array in kind.buffers(kv)}
-
-
-def _trial_cache(model: Any, settings: LoadSettings, tokens: int = 1) -> KV:
-    """Throwaway caches after one or more tokens; with `kv_bits`, quantized from the first on."""
-    trial = KV(model, replace(settings, quantized_kv_start=0))
-    for _ in range(tokens):
-        mx.eval(model(mx.array([[0]]), cache=trial.caches))
-        trial.advance(1)
-    return trial
 
 
 def _embedding_rows(model: Any, config: dict[str, Any]) -> int:
@@ -320,13 +259,15 @@ def _first(config: dict[str, Any], *names: str) -> Any:
 
 
 def _facts(
-    model: Any, config: dict[str, Any], path: Path, tokens: Tokens, probe: _CacheProbe, load_ms: float
+    model: Any, config: dict[str, Any], path: Path, tokens: Tokens, probe: CacheProbe, load_ms: float
 ) -> ModelFacts:
     hidden, heads = (
         _first(config, "hidden_size", "n_embd", "d_model"),
         _first(config, "num_attention_heads", "n_head"),
     )
-    head_size = _first(config, "head_dim") or (hidden // heads if hidden and heads else None)
+    head_size = (
+        probe.head_size or _first(config, "head_dim") or (hidden // heads if hidden and heads else None)
+    )
     return ModelFacts(
         name=path.name
         if not _is_snapshot(path)
