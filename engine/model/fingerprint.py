@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from engine.files import CONFIG_LIMIT, open_regular, read_regular
+
 WHOLE_LIMIT = 32 * 2**20
 """Bytes of a file that are all read."""
 BLOCKS, BLOCK = 256, 4096
@@ -47,7 +49,7 @@ def fingerprint(directory: Path | str, adapter: Path | str | None = None) -> str
 
 
 def _add(digest: Any, directory: Path, patterns: Iterable[str], config: str) -> None:
-    parsed = json.loads((directory / config).read_text(encoding="utf-8"))
+    parsed = json.loads(read_regular(directory / config, CONFIG_LIMIT).decode())
     if isinstance(parsed, dict):
         parsed = {name: value for name, value in parsed.items() if name not in _NOTES}
     digest.update(json.dumps(parsed, sort_keys=True).encode())
@@ -55,7 +57,7 @@ def _add(digest: Any, directory: Path, patterns: Iterable[str], config: str) -> 
     if not files:
         raise ValueError("no weights")
     for path in files:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             _weights(digest, path.name, file)
 
 

@@ -62,9 +62,11 @@ class Session(SessionState):
 
         Raises:
             PromptError: The prompt is empty, longer than the context window, or has ids without an embedding.
+            SettingsError: A logit bias names a token that the model doesn't have.
             Cancelled: `stopped` returned True; `go_on_prefill` continues.
         """
         self._check_prompt(ids)
+        self.check_settings()
         self.forget()
         self.tree.extend(ROOT, ids, "prompt")
         run = PrefillRun(
