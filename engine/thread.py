@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 
 from engine.commands import Cancel, Command
+from engine.errors import PathError
+from engine.paths import here
 from engine.records import Ended, Failure, Loading, Record
 from engine.task import Task
 
@@ -147,6 +149,14 @@ class EngineThread:
     def _fail_commands(self, error: Exception) -> None:
         while not self._closing.is_set() and (task := self._inbox.get()) is not None:
             kind, id = task.command.kind, task.command.id
-            hint = "On Linux install mlx[cpu]; then try again."
-            self._emit(Failure(kind, f"MLX can't be started: {error}.", hint, id=id))
+            self._emit(Failure(kind, *_cause(error), id=id))
             self._emit(Ended(kind, id=id))
+
+
+def _cause(error: Exception) -> tuple[str, str]:
+    """Why MLX can't be imported, and what to do."""
+    try:
+        here()  # what is imported asks for it
+    except PathError as gone:
+        return gone.message, gone.hint
+    return f"MLX can't be started: {error}.", "On Linux install mlx[cpu]; then try again."

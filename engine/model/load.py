@@ -22,6 +22,7 @@ from engine.errors import Cancelled, LoadError
 from engine.model import source
 from engine.model.fingerprint import fingerprint
 from engine.model.tokens import Tokens
+from engine.paths import typed
 from engine.records import Loading, ModelFacts
 from engine.settings import LoadSettings, check_load
 
@@ -114,7 +115,7 @@ def _explain(error: Exception, path: Path) -> LoadError:
 def _adapt(model: Any, settings: LoadSettings) -> None:
     if settings.adapter_path is None:
         return
-    path = Path(settings.adapter_path).expanduser()
+    path = typed(settings.adapter_path)
     for name in ("adapter_config.json", "adapters.safetensors"):
         if not (path / name).is_file():
             raise LoadError(

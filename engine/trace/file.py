@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from engine.errors import TraceError
+from engine.paths import told
 from engine.trace.bounds import FIRST_LIMIT, LINE_LIMIT, excess, too_long
 from engine.trace.decode import Decoder
 from engine.trace.entry import END, MAGIC, VERSION, Entry, Header
@@ -123,9 +124,7 @@ class TraceReader(Iterator[Entry]):
         try:
             file = self.path.open("rb")
         except OSError as error:
-            raise TraceError(
-                f"{self.path} can't be read: {error.strerror or error}.", "Check its name."
-            ) from error
+            raise TraceError(*told(self.path, error)) from error
         self._size = os.fstat(file.fileno()).st_size
         return file
 

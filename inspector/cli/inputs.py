@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from engine.errors import PromptError
+from engine.paths import shorter, told, typed
 
 ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
@@ -45,11 +45,11 @@ def read_file(name: str, kind: str = "file") -> bytes:
         PromptError: It isn't there, or can't be read.
     """
     try:
-        return Path(name).read_bytes()
+        return typed(name).read_bytes()
     except FileNotFoundError:
-        raise PromptError(f"There is no {kind} {name}.", "Check the path's spelling.") from None
+        raise PromptError(f"There is no {kind} {shorter(name)}.", "Check the path's spelling.") from None
     except OSError as error:
-        raise PromptError(f"The {kind} {name} can't be read: {error.strerror}.", "Choose another.") from error
+        raise PromptError(*told(f"The {kind} {name}", error)) from error
 
 
 def decoded(raw: bytes, source: str) -> str:

@@ -7,6 +7,7 @@ sessions too.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from engine.errors import EngineError, TraceError
+from engine.paths import typed
 from engine.trace import Peek, in_use, peek
 
 MOST = 50
@@ -128,8 +130,8 @@ def find(name: str, directory: Path | None = None) -> Path:
     directory = directory or folder()
     if not name:
         return _last(directory)
-    places = (Path(name).expanduser(), directory / name, directory / f"{name}{ENDING}")
-    path = next((path for path in places if path.is_file()), None)
+    places = (typed(name), directory / name, directory / f"{name}{ENDING}")
+    path = next((path for path in places if os.path.isfile(path)), None)
     if path is None:
         raise _not_found(name, places[0])
     return path
