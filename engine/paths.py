@@ -22,14 +22,10 @@ LONGEST = 160
 PRIVATE, SHARED = 0o600, 0o666
 """Permissions of a new file: for its owner alone, or as the person's umask has them."""
 OTHER = "Choose another name, or replace it with --force."
-_ROOM = "Make room there, or choose another place."
 _HINTS = {
     errno.EACCES: "Check the permissions, or choose another place.",
     errno.EPERM: "Check the permissions, or choose another place.",
     errno.EROFS: "Choose another place.",
-    errno.ENOSPC: _ROOM,
-    errno.EDQUOT: _ROOM,
-    errno.EFBIG: _ROOM,
     errno.ENAMETOOLONG: "Give a shorter one.",
     errno.ELOOP: "It is a link that leads in a circle; name the file itself.",
 }
@@ -75,9 +71,10 @@ def told(path: Path | str, error: OSError, done: Literal["read", "written"] = "r
         error: What was raised.
         done: What can't be done with the file.
     """
-    usual = "Check its name." if done == "read" else "Choose another place, or make room there."
-    message = f"{shorter(path)} can't be {done}: {error.strerror or error}."
-    return message, _HINTS.get(error.errno or 0, usual)
+    message, number = f"{shorter(path)} can't be {done}: {error.strerror or error}.", error.errno or 0
+    if done == "read":
+        return message, _HINTS.get(number, "Check its name.")
+    return message, _HINTS.get(number, "Make room there, or choose another place.")
 
 
 def shorter(path: Path | str) -> str:

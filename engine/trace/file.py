@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from engine.errors import TraceError
+from engine.files import open_regular
 from engine.paths import told
 from engine.trace.bounds import FIRST_LIMIT, LINE_LIMIT, excess, too_long
 from engine.trace.decode import Decoder
@@ -122,7 +123,7 @@ class TraceReader(Iterator[Entry]):
 
     def _opened(self) -> io.BufferedReader:
         try:
-            file = self.path.open("rb")
+            file = open_regular(self.path)
         except OSError as error:
             raise TraceError(*told(self.path, error)) from error
         self._size = os.fstat(file.fileno()).st_size

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError, SettingsError
+from engine.files import TEXT_LIMIT, read_regular
 from engine.settings import BY_NAME, FIELDS, Settings, check
 from inspector.config.files import set_aside, write
 
@@ -146,7 +147,7 @@ class Presets:
 
     def _read(self) -> StoredPresets:
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
+            content = json.loads(read_regular(self.path, TEXT_LIMIT).decode())
         except FileNotFoundError:
             return StoredPresets({}, {})
         except (OSError, ValueError, RecursionError) as error:

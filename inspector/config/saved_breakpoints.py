@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.breakpoints import BY_NAME, Breakpoints
 from engine.errors import SettingsError
+from engine.files import TEXT_LIMIT, read_regular
 from inspector.config import presets
 from inspector.config.files import set_aside, write
 
@@ -47,7 +48,7 @@ class SavedBreakpoints:
     def read(self) -> StoredBreakpoints:
         """Read the file; report what is wrong with it, and use what is valid."""
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
+            content = json.loads(read_regular(self.path, TEXT_LIMIT).decode())
         except FileNotFoundError:
             return StoredBreakpoints({}, Breakpoints())
         except (OSError, ValueError, RecursionError) as error:

@@ -365,3 +365,16 @@ def test_an_interrupt_while_modules_are_imported(module: str, tmp_path: Path) ->
     paths = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     done = run("--help", env={**os.environ, "PYTHONPATH": paths, "INTERRUPTED": module})
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_prompt_is_read_from_regular_files_and_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for command in (("generate", "--prompt-file"), ("score",)):
+        for name, why in ((str(tmp_path / "pipe"), "it is a named pipe"), ("/dev/zero", "it is a device")):
+            assert f"{name} can't be read: {why}, not a regular file." in complaint(capsys, *command, name)
+    monkeypatch.setattr("inspector.cli.inputs.TEXT_LIMIT", 2**20)
+    with open("/dev/zero", encoding="utf-8") as endless:
+        monkeypatch.setattr(sys, "stdin", endless)
+        assert "Standard input has more than 1 MiB." in complaint(capsys, "generate", "-p", "-")
