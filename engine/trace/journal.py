@@ -86,7 +86,7 @@ class Journal:
             if reader.compressed:
                 raise TraceError(f"{path} is compressed: it can't be gone on with.", "Save it without.")
             os.ftruncate(descriptor, reader.complete)
-            encoder.size, encoder.lines = reader.complete, reader.line
+            encoder.size, encoder.lines, encoder.built = reader.complete, reader.line, reader.built
         except BaseException as error:
             os.close(descriptor)
             if isinstance(error, OSError):

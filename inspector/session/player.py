@@ -74,6 +74,8 @@ class Player:
         self.speed = 1.0
         self.failure: TraceError | None = None
         """Why the rest can't be read, if so; what was read before it stands."""
+        self.stopped = False
+        """Whether a person had the rest left unread."""
         self.rerolls: dict[int, int] = {}
         """How often was drawn again after the nodes of the tree on show."""
         self._reader, self._show, self._begin, self._clock = (
@@ -182,6 +184,14 @@ class Player:
         if place < self.position:
             self.position, self.rerolls = 0, {}
             self._begin()
+
+    def stop_reading(self) -> bool:
+        """Leave the rest of the file unread; returns whether there was any."""
+        if self._read_whole:
+            return False
+        self._read_whole = self.stopped = True
+        self._reader.close()
+        return True
 
     def change_speed(self, by: int) -> None:
         """Play at another speed, `by` places further in `SPEEDS`."""

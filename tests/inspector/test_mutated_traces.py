@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import EngineError
+from engine.errors import EngineError, TraceError
+from engine.records import Step
+from inspector.state.timeline import Timeline
 from inspector.tools.export import FORMATS
 from inspector.tools.export.recording import read
 from tests.inspector import mutations
@@ -26,11 +28,14 @@ KEYS = (
 
 def documents(path: Path) -> int:
     """Make every document of a trace; returns how many could be made."""
+    refused = None
     try:
         recording = read(path)
     except EngineError as error:
-        assert "\n" not in str(error)
-        assert error.hint
+        refused = error
+    if refused is not None:
+        assert refused.hint
+        assert "\n" not in str(refused)
         return 0
     return len([form.make(recording) for form in FORMATS.values()])
 
@@ -52,6 +57,25 @@ def test_the_trace_itself_is_shown_and_exported(tmp_path: Path) -> None:
     path.write_bytes(b"".join(mutations.lines()))
     assert documents(path) == len(FORMATS)
     shown(path)
+
+
+def test_what_the_reader_lets_through_and_the_timeline_does_not_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"".join(mutations.lines()))
+    number = next(place for place, entry in enumerate(mutations.lived(), 1) if isinstance(entry.value, Step))
+    monkeypatch.setattr(Timeline, "_step", lambda self, record: {}[record.node])
+    with pytest.raises(
+        TraceError, match=rf"Entry {number} \(Step\) doesn't fit with those before it: KeyError"
+    ):
+        read(path)
+
+    async def test(rig: Rig) -> None:
+        assert f"Cut off: Entry {number} (Step) doesn't fit" in rig.status
+        assert rig.timeline.prefilled is not None
+
+    replayed(test, path)
 
 
 @pytest.mark.parametrize("begin", range(0, 90, 30))

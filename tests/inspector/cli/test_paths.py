@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from engine.trace.encode import Encoder
 from inspector.cli.main import main
 from inspector.cli.score import place
 
@@ -57,3 +62,35 @@ def test_a_trace_is_never_put_in_the_place_of_a_pipe(
         assert "is a pipe: only a file can be written." in capsys.readouterr().err
     assert (tmp_path / "pipe").is_fifo()
     assert place(str(tmp_path / "file"), force=False) == tmp_path / "file"
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks at what the process has open")
+def test_an_interrupt_while_a_trace_is_read_ends_it_at_once(tmp_path: Path) -> None:
+    long = tmp_path / "long.jsonl"
+    line = b'{"Undeleted":[1],"at":0}\n'
+    long.write_bytes(Encoder("test 1").header() + line * 900_000)
+    command = [
+        sys.executable,
+        "-m",
+        "inspector",
+        "export",
+        str(long),
+        "--to",
+        "md",
+        "-o",
+        str(tmp_path / "out.md"),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as export:
+        while not any(os.path.exists(link) and os.path.samefile(link, long) for link in _open(export.pid)):
+            assert export.poll() is None
+            time.sleep(0.01)
+        export.send_signal(signal.SIGINT)
+        _, error = export.communicate(timeout=60)
+    assert (export.returncode, error) == (130, "")
+    assert not (tmp_path / "out.md").exists()
+
+
+def _open(process: int) -> list[str]:
+    """The files that a process has open."""
+    directory = f"/proc/{process}/fd"
+    return [f"{directory}/{name}" for name in os.listdir(directory)] if os.path.isdir(directory) else []
