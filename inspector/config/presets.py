@@ -15,6 +15,7 @@ from typing import Any
 from engine.errors import EngineError, SettingsError
 from engine.files import TEXT_LIMIT, read_regular
 from engine.settings import BY_NAME, FIELDS, Settings, check
+from inspector import places
 from inspector.config.files import set_aside, write
 
 OUTSIDE = frozenset({"seed", "max_tokens", "stop", "candidates"})
@@ -33,9 +34,7 @@ _NUMBERS = {"float": (int, float), "int": (int,)}
 
 def folder() -> Path:
     """The program's directory in the user's place for configuration."""
-    from platformdirs import user_config_path  # not needed by what only asks for --help
-
-    return user_config_path("mlx-inspector", appauthor=False)
+    return places.config()
 
 
 @dataclass(frozen=True, slots=True)

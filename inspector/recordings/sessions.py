@@ -17,6 +17,7 @@ from pathlib import Path
 from engine.errors import EngineError, TraceError
 from engine.paths import typed
 from engine.trace import Peek, in_use, peek
+from inspector import places
 
 MOST = 50
 """Sessions that are kept."""
@@ -30,9 +31,7 @@ _STEP, _MARK = b'\n{"Step":', b'\n{"Marked":'
 
 def folder() -> Path:
     """Where sessions are kept: in the user's state directory."""
-    from platformdirs import user_state_path  # not needed by what only asks for --help
-
-    return user_state_path("mlx-inspector", appauthor=False) / "sessions"
+    return places.state() / "sessions"
 
 
 def new_path(directory: Path, model: str, now: datetime | None = None) -> Path:
@@ -46,7 +45,7 @@ def new_path(directory: Path, model: str, now: datetime | None = None) -> Path:
     stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S")
     stem = f"{stamp}-{re.sub('[^A-Za-z0-9._-]+', '-', model.rstrip('/').rsplit('/', 1)[-1])[:40] or 'model'}"
     path, number = directory / f"{stem}{ENDING}", 1
-    while path.exists():
+    while os.path.lexists(path):
         number += 1
         path = directory / f"{stem}-{number}{ENDING}"
     return path
