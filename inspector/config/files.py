@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from engine.errors import PathError
 from engine.paths import PRIVATE, replacing, told
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Keep other programs of the user from changing a file meanwhile, so that what one reads and writes is all of it.
+
+    The directory is what is locked: it stays where the file is replaced. Where its file system has no locks, or it
+    can't be made, there is no lock, and what is wrong with it is told when the file is written.
+
+    Args:
+        path: The file; all others in its directory wait, too.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write(path: Path, text: str) -> None:
