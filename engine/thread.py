@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable
 
 from engine.commands import Cancel, Command
+from engine.errors import PathError
+from engine.paths import here
 from engine.records import Ended, Failure, Loading, Record
 from engine.task import Task
 
@@ -156,6 +158,10 @@ class EngineThread:
 
 def _cause(error: Exception) -> tuple[str, str]:
     """Why MLX can't be imported, and what to do."""
+    try:
+        here()  # what is imported asks for it
+    except PathError as gone:
+        return gone.message, gone.hint
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < OPEN_FILES:
         return (

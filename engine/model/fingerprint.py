@@ -16,7 +16,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from engine.errors import EngineError
 from engine.files import CONFIG_LIMIT, open_regular, read_regular
+from engine.paths import typed
 
 WHOLE_LIMIT = 32 * 2**20
 """Bytes of a file that are all read."""
@@ -42,8 +44,8 @@ def fingerprint(directory: Path | str, adapter: Path | str | None = None) -> str
     try:
         _add(digest, Path(directory), ("model*.safetensors",), "config.json")
         if adapter is not None:
-            _add(digest, Path(adapter).expanduser(), ("adapters.safetensors",), "adapter_config.json")
-    except (OSError, ValueError, RecursionError):
+            _add(digest, typed(str(adapter)), ("adapters.safetensors",), "adapter_config.json")
+    except (EngineError, OSError, ValueError, RecursionError):
         return ""
     return digest.hexdigest()
 

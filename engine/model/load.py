@@ -22,6 +22,7 @@ from engine.model import directory, source
 from engine.model.fingerprint import fingerprint
 from engine.model.probe import CacheProbe, probe_cache
 from engine.model.tokens import Tokens
+from engine.paths import typed
 from engine.records import Loading, ModelFacts
 from engine.settings import LoadSettings, check_load
 
@@ -141,7 +142,7 @@ def _explain(error: Exception, path: Path) -> LoadError:
 def _adapt(model: Any, settings: LoadSettings) -> None:
     if settings.adapter_path is None:
         return
-    path = Path(settings.adapter_path).expanduser()
+    path = typed(settings.adapter_path)
     directory.check_adapter(path)
     try:
         utils.load_adapters(model, str(path))

@@ -15,6 +15,7 @@ from typing import Any
 from engine import pocket
 from engine.errors import Cancelled, LoadError
 from engine.model import directory
+from engine.paths import typed
 from engine.records import Loading
 
 Emit = Callable[[Loading], None]
@@ -39,7 +40,7 @@ def resolve(spec: str, emit: Emit, cancel: Event) -> Path:
         return pocket.directory()
     if not spec.strip():
         raise LoadError("The model's name is empty.", "Give a directory, a hub id, or pocket.")
-    path = Path(spec).expanduser()
+    path = typed(spec)
     if not os.path.lexists(path):
         if _means_path(spec, path):
             raise LoadError(f"No such directory: {spec}.", "Check the path's spelling.")

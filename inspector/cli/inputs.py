@@ -7,6 +7,7 @@ import sys
 
 from engine.errors import PromptError
 from engine.files import TEXT_LIMIT, read_at_most, read_regular
+from engine.paths import shorter, typed
 
 ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
@@ -49,14 +50,15 @@ def read_file(name: str, kind: str = "file") -> bytes:
         PromptError: It isn't there, can't be read, is no regular file, or has more than `TEXT_LIMIT` bytes.
     """
     try:
+        path = typed(name)
         if name.startswith("/dev/") and os.path.samestat(os.stat(name), os.fstat(0)):
             return read_stdin("Give the text in a file.")
-        return read_regular(name, TEXT_LIMIT)
+        return read_regular(path, TEXT_LIMIT)
     except FileNotFoundError:
-        raise PromptError(f"There is no {kind} {name}.", "Check the path's spelling.") from None
+        raise PromptError(f"There is no {kind} {shorter(name)}.", "Check the path's spelling.") from None
     except OSError as error:
         hint = "Give a regular file, or pipe it into standard input (-)."
-        raise PromptError(f"The {kind} {name} can't be read: {error.strerror}.", hint) from error
+        raise PromptError(f"The {kind} {shorter(name)} can't be read: {error.strerror}.", hint) from error
 
 
 def decoded(raw: bytes, source: str) -> str:

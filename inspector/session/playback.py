@@ -95,7 +95,7 @@ class Playback:
         if player.tick():
             self._controller.client.note_running()
             self._stage.redraw()
-        if self._shown is not None and self._shown.live and player.settled:
+        if self._shown is not None and self._shown.live and player.settled and not player.stopped:
             self._resume(self._shown, player)
 
     def _begin(self, opening: Opening) -> None:
@@ -142,7 +142,11 @@ class Playback:
         player, opening = self.player, self._shown
         assert player is not None
         assert opening is not None
-        own = opening.path.parent == self.recorder.directory and player.at_end and not player.failure
+        own = (
+            opening.path.parent == self.recorder.directory
+            and player.at_end
+            and not (player.failure or player.stopped)
+        )
         self.recorder.go_on(player.entries[: player.position], opening.path if own else None)
         player.close()
         self.player = self.going = self._shown = None

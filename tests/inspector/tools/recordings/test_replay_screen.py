@@ -443,7 +443,7 @@ def test_entries_that_contradict_each_other_end_the_recording_there(path):
     save_as(path, [*entries, Entry(opened, 9.0), Entry(lost, 9.0), *entries], "test 1")
 
     async def test(rig: Rig) -> None:
-        assert "BeamStep" in rig.status
+        assert "tells of node 800, which no beam before it reached" in rig.status
         assert "Cut off" in rig.status
         assert len(rig.timeline.steps) == 5
         await rig.press("left", "right", "t", "t")
@@ -542,3 +542,36 @@ def test_the_demonstration_is_replayed_where_there_is_no_mlx():
     assert drawn == "True"
     assert not asked  # not even in vain
     assert "MLX can't be started" in second
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_escape_leaves_the_rest_of_a_recording_unread(path, monkeypatch, live):
+    taken = 0.0
+
+    def clock() -> float:
+        nonlocal taken
+        taken += 0.005  # so that a frame reads two entries
+        return taken
+
+    async def test(rig: Rig) -> None:
+        player = rig.app.playback.player
+        player._clock = clock
+        while len(rig.timeline.steps) < 2:
+            await rig.pilot.pause(0.01)
+        assert "Esc stops it" in rig.app.controller.transport.describe()
+        await rig.press("escape")
+        while not player.settled:
+            await rig.pilot.pause(0.01)
+        await rig.pilot.pause()
+        assert "The rest was left unread" in rig.status
+        assert 0 < len(player.entries) < 15
+        assert rig.engine.sent == []
+
+    monkeypatch.setattr("inspector.session.player.READ_SECONDS", 0.0)
+    monkeypatch.setattr("inspector.session.player.SHOW_SECONDS", 1.0)
+
+    async def slow(rig: Rig) -> None:
+        monkeypatch.setattr("inspector.session.player.READ_SECONDS", 0.008)
+        await test(rig)
+
+    replayed(slow, path, settled=False, live=live)
