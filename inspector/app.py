@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import cast
 
 from rich.text import Text
 from textual.app import App, SystemCommand
 from textual.filter import LineFilter
 from textual.screen import Screen
+from textual.theme import ThemeProvider
 
 from engine.breakpoints import Breakpoints
 from engine.records import LookedAhead, Record
@@ -20,6 +22,7 @@ from engine.thread import EngineThread
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
 from inspector.main.notices import notice
+from inspector.main.palette import Palette
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
 from inspector.recordings.recorder import Recorder
@@ -127,6 +130,15 @@ class InspectorApp(App[int]):
     def get_line_filters(self) -> Sequence[LineFilter]:
         """The toolkit's filters, and the one that keeps control characters from the terminal."""
         return (*super().get_line_filters(), self._filter)
+
+    def action_command_palette(self) -> None:
+        """Show the palette, unless it is open."""
+        if not Palette.is_open(cast(App[object], self)):
+            self.push_screen(Palette(id="--command-palette"))
+
+    def search_themes(self) -> None:
+        """Show the palette with all themes."""
+        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes"))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the toolkit offers in the palette beyond our own actions."""
