@@ -69,6 +69,10 @@ class Action:
                 return ""
 
 
+PROBE = (Action("bytes", (b"\x1b[201~".hex(),)), *[Action("key", ("escape",)), Action("settle")] * 12)
+"""Leads to the main screen from wherever: the end of a paste that was never ended, and escapes."""
+
+
 def _sequences() -> dict[str, str]:
     """What a terminal sends for each key, by the toolkit's name of the key."""
     found = {_character_to_key(character): character for character in map(chr, range(32, 127))}

@@ -31,7 +31,7 @@ from inspector.app import InspectorApp
 from inspector.main.dialogs.help import HelpDialog
 from inspector.session.playback import Opening
 from inspector.state.timeline import Phase
-from tests.fuzz.actions import Action, Scenario
+from tests.fuzz.actions import PROBE, Action, Scenario
 from tests.fuzz.faults import Fault, StuckError, of
 from tests.fuzz.sandbox import inside
 from tests.inspector.fakes import HOSTILE, STORY, Session
@@ -237,9 +237,8 @@ class PilotHost:
 
     async def _probe(self) -> None:
         await self._do(Action("resize", (120, 40)))
-        for _ in range(12):
-            await self._do(Action("key", ("escape",)))
-            await self._settle()
+        for action in PROBE:
+            await self._do(action)
         if self.over or self._app._exception is not None:
             return
         if self._app.screen is not self._app.main:
@@ -263,12 +262,13 @@ class PilotHost:
         return fault or after
 
     async def _leave(self) -> None:
-        await self._do(Action("key", ("ctrl+q",)))
-        await self._settle()
+        for action in (PROBE[0], Action("key", ("ctrl+q",)), Action("settle")):
+            await self._do(action)
         if not self.over:
             raise StuckError("ctrl+q leaves nothing")
 
     async def _close(self) -> None:
+        self._app._exit_renderables.clear()  # its traceback is told once, and shorter
         await self._test.__aexit__(None, None, None)
         if not self._app.closed_in_time:
             raise StuckError("the engine's thread did not end")
