@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz --seed N --keys K [--pty] [--replay FILE]`: random use until something breaks; exit status 1 then.
+"""`python -m tests.fuzz --seed N --keys K [--pty] [--replay FILE]`: random use; exit status 1 where it broke.
 
 For each fault it prints the shortest list of actions that it found, and writes it to a file for `--replay`.
 """
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.fuzz.actions import Script
-from tests.fuzz.driver import Outcome, play, run
+from tests.fuzz.driver import play, run
 from tests.fuzz.faults import Host
 from tests.fuzz.sandbox import sandbox
 
@@ -22,8 +22,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keys", type=int, default=1500)
-    parser.add_argument("--pty", action="store_true", help="the program on a terminal of its own, as a user starts it")
-    parser.add_argument("--kinds", nargs="+", choices=sorted(set(KINDS)), default=KINDS, help="of the sessions")
+    parser.add_argument(
+        "--pty", action="store_true", help="the program on a terminal of its own, as a user starts it"
+    )
+    parser.add_argument(
+        "--kinds", nargs="+", choices=sorted(set(KINDS)), default=KINDS, help="of the sessions"
+    )
     parser.add_argument("--replay", type=Path, help="play one list of actions again")
     parser.add_argument("--no-minimise", action="store_true")
     args = parser.parse_args()
@@ -41,7 +45,10 @@ def main() -> int:
         path = Path(f"fuzz-{args.seed}-{number}.jsonl")
         script.write(path)
         print(f"\n{fault.detail}\n{path}: {script.scenario}")
-        print(*(f"  {action.kind} {' '.join(map(repr, action.values))[:100]}" for action in script.actions), sep="\n")
+        print(
+            *(f"  {action.kind} {' '.join(map(repr, action.values))[:100]}" for action in script.actions),
+            sep="\n",
+        )
     print(outcome)
     return int(bool(outcome.failures))
 

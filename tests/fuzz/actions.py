@@ -1,4 +1,4 @@
-"""What a person, a terminal and an engine may do to the screen; drawn from a seed, so that a list can be played again."""
+"""What a person, a terminal and an engine may do to the screen, and lists of it, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -19,31 +19,40 @@ from tests.inspector.fakes import HOSTILE
 TABLE = [name for key in key_table(TOOLS).keys for name in key.keys.split(",")]
 LEAVES = ("q", "ctrl+q")
 """Keys that end the program: on the main screen, and everywhere."""
-MOVES = ("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "tab", "shift+tab", "enter", "enter", "escape",
-         "backspace", "delete", "space", "shift+up", "shift+down", "ctrl+r", "ctrl+s", "ctrl+n", "ctrl+p", "ctrl+o", "ctrl+c",
-         "ctrl+a", "ctrl+k", "ctrl+z", "ctrl+home", "ctrl+end", "f1", "n", "r", "question_mark")  # fmt: skip
-OPENS = ("b", "slash", "a", "c", "B", "N", "g", "z", "P", "Q", "y", "w", "t", "p", "o", "i", "s", "E", "G", "ctrl+s", "ctrl+o",
-         "ctrl+p", "question_mark", "l")  # fmt: skip
+MOVES = (
+    "up down left right pageup pagedown home end tab shift+tab enter enter escape backspace delete space shift+up "
+    "shift+down ctrl+r ctrl+s ctrl+n ctrl+p ctrl+o ctrl+c ctrl+a ctrl+k ctrl+z ctrl+home ctrl+end f1 n r question_mark"
+)
+OPENS = "b slash a c B N g z P Q y w t p o i s E G ctrl+s ctrl+o ctrl+p question_mark l"
 """Keys that open something; a few actions inside it follow."""
-WORDS = ("1", "7", "30", "0.5", "-1", "1e-39", "nan", "99999999999999999999", "the", " Lily", "pocket", "no-such-model", "#300",
-         "0x e2", "out.html", "out.csv", "~nosuchuser", "~nosuchuser.md", "x" * 300, "\u202eabc", "e\u0301", "狐狸", "👩\u200d🚀",
-         "[/b]", "(a+)+$", "step", "theme", "<|im_end|>", "%s%d", "\ud800")  # fmt: skip
-PASTES = (*(text for text in HOSTILE if isinstance(text, str)), "\x1b[2J\x1b]0;x\x07", "a\nb\r\nc\n" * 40,
-          "word " * 8000, "\u0301" * 500, "\U0001f468\u200d\U0001f469\u200d\U0001f467" * 50, "\udcff\ud83d", "")  # fmt: skip
-BYTES = (b"\xff", b"\xc3", b"\xe2\x82", b"\x80\x9b31m", b"\x1b[", b"\x1b[<0;9999;9999M", b"\x1b[200~", b"\x1b[201~", b"\x00",
-         b"\x1b[I\x1b[O", b"\x1b[8;5;5t", b"\x1bOP\x1b\x1b")  # fmt: skip
+WORDS = [
+    "1", "7", "30", "0.5", "-1", "1e-39", "nan", "9" * 20, "the", " Lily", "pocket", "no-such-model", "#300", "0x e2",
+    "out.html", "out.csv", "~nosuchuser", "~nosuchuser.md", "x" * 300, "\u202eabc", "e\u0301", "狐狸", "👩\u200d🚀",
+    "[/b]", "(a+)+$", "step", "theme", "<|im_end|>", "%s%d", "\ud800",
+]  # fmt: skip
+PASTES = [
+    *(text for text in HOSTILE if isinstance(text, str)), "\x1b[2J\x1b]0;x\x07", "a\nb\r\nc\n" * 40, "word " * 8000,
+    "\u0301" * 500, "\U0001f468\u200d\U0001f469\u200d\U0001f467" * 50, "\udcff\ud83d", "",
+]  # fmt: skip
+BYTES = [
+    b"\xff", b"\xc3", b"\xe2\x82", b"\x80\x9b31m", b"\x1b[", b"\x1b[<0;9999;9999M", b"\x1b[200~", b"\x1b[201~", b"\x00",
+    b"\x1b[I\x1b[O", b"\x1b[8;5;5t", b"\x1bOP\x1b\x1b",
+]  # fmt: skip
 SETTLED = 0.4
 """Share of the actions that are taken in before the next one is sent."""
-BUTTONS = {"down": (0, "M"), "up": (0, "m"), "move": (35, "M"), "drag": (32, "M"), "right": (2, "M"), "scroll-up": (64, "M"),
-           "scroll-down": (65, "M")}  # fmt: skip
+BUTTONS = {
+    "down": (0, "M"), "up": (0, "m"), "move": (35, "M"), "drag": (32, "M"), "right": (2, "M"), "scroll-up": (64, "M"),
+    "scroll-down": (65, "M"),
+}  # fmt: skip
+"""Number and last letter of what a terminal sends for the mouse."""
 
 
 @dataclass(frozen=True)
 class Action:
     """One thing that happens.
 
-    `key NAME`, `text TEXT`, `paste TEXT`, `bytes HEX`, `mouse WHAT COLUMN ROW`, `resize COLUMNS ROWS`, `records COUNT` (that
-    the engine may hand out), `settle` (all that was sent before is taken in; without it, actions come in one burst).
+    `key NAME`, `text TEXT`, `paste TEXT`, `bytes HEX`, `mouse WHAT COLUMN ROW`, `resize COLUMNS ROWS`, `records COUNT`
+    (that the engine may hand out), `settle` (all that was sent is taken in; without it, actions come in a burst).
     """
 
     kind: str
@@ -73,6 +82,10 @@ PROBE = (Action("bytes", (b"\x1b[201~".hex(),)), *[Action("key", ("escape",)), A
 """Leads to the main screen from wherever: the end of a paste that was never ended, and escapes."""
 
 
+def _key(name: str) -> Action:
+    return Action("key", (name,))
+
+
 def _sequences() -> dict[str, str]:
     """What a terminal sends for each key, by the toolkit's name of the key."""
     found = {_character_to_key(character): character for character in map(chr, range(32, 127))}
@@ -90,7 +103,7 @@ class Scenario:
     """How a session begins."""
 
     kind: str
-    """`live`, `held` (records come when the driver lets them), `replay`, `failed` (no such model), `empty` (no prompt)."""
+    """`live`, `held` (records come when an action lets them), `replay`, `failed` (no model), `empty` (no prompt)."""
     model: str = "llama"
     """A family of tests/zoo.py, or `pocket`."""
     prompt: str = "Once upon a time, there was"
@@ -124,7 +137,9 @@ class Script:
         """What `write` wrote."""
         first, *rest = map(json.loads, path.read_text(encoding="utf-8").splitlines())
         seed, size = first.pop("seed"), tuple(first.pop("size"))
-        return cls(seed, Scenario(**first, size=size), tuple(Action(kind, tuple(values)) for kind, *values in rest))
+        return cls(
+            seed, Scenario(**first, size=size), tuple(Action(kind, tuple(values)) for kind, *values in rest)
+        )
 
 
 def scripts(seed: int, keys: int, kinds: Sequence[str]) -> Iterator[Script]:
@@ -152,7 +167,9 @@ def _scenario(chosen: random.Random, kinds: Sequence[str]) -> Scenario:
     return Scenario(
         kind,
         chosen.choice(("llama", "llama", "gemma3", "mamba2", "pocket")),
-        "" if kind == "empty" else chosen.choice(("Once upon a time, there was", "a " * 400, "[/b]\x1b狐\u202e", "x")),
+        ""
+        if kind == "empty"
+        else chosen.choice(("Once upon a time, there was", "a " * 400, "[/b]\x1b狐\u202e", "x")),
         chosen.random() < 0.3,
         chosen.choice((0.0, 0.8, 1.5)),
         chosen.choice(((120, 40), (120, 40), (80, 24), (160, 50), (60, 20), (40, 12))),
@@ -172,8 +189,8 @@ class Drawing:
     def __init__(self, chosen: random.Random, size: tuple[int, int]) -> None:
         self._random, self._size = chosen, size
         self._makers: dict[Callable[[], list[Action]], int] = {
-            self._key: 30, self._move: 25, self._opened: 10, self._text: 5, self._paste: 3, self._mouse: 10, self._click: 5,
-            self._resize: 3, self._records: 14, self._bytes: 1, self._leave: 7,
+            self._key: 30, self._move: 25, self._opened: 10, self._text: 5, self._paste: 3, self._mouse: 10,
+            self._click: 5, self._resize: 3, self._records: 14, self._bytes: 1, self._leave: 7,
         }  # fmt: skip
 
     def actions(self, count: int) -> Iterator[Action]:
@@ -181,7 +198,11 @@ class Drawing:
         chosen = self._random
         waiting = [Action("records", (1000,)), Action("settle")] * 3 if chosen.random() < 0.85 else []
         if chosen.random() < 0.5:
-            waiting += [Action("key", (chosen.choice(("r", "space", "n")),)), Action("records", (60,)), Action("settle")]
+            waiting += [
+                Action("key", (chosen.choice(("r", "space", "n")),)),
+                Action("records", (60,)),
+                Action("settle"),
+            ]
         while count > 0:
             if not waiting:
                 waiting = self._draw()
@@ -203,15 +224,18 @@ class Drawing:
         return [Action("key", (name,))]
 
     def _move(self) -> list[Action]:
-        return [Action("key", (self._random.choice(MOVES),))] * self._random.choice((1, 1, 1, 2, 5))
+        return [Action("key", (self._random.choice(MOVES.split()),))] * self._random.choice((1, 1, 1, 2, 5))
 
     def _opened(self) -> list[Action]:
         """Something is opened, something done in it, and it is left, or not."""
         chosen = self._random
-        made = [Action("key", (chosen.choice(OPENS),)), *([Action("settle")] * (chosen.random() < 0.7))]
+        made = [
+            Action("key", (chosen.choice(OPENS.split()),)),
+            *([Action("settle")] * (chosen.random() < 0.7)),
+        ]
         for _ in range(chosen.randint(0, 6)):
             made += chosen.choice((self._move, self._text, self._records, self._move, self._click))()
-        made += [Action("key", (name,)) for name in chosen.choice(((), ("enter",), ("enter", "enter"), ("ctrl+s",), ("escape",)))]
+        made += map(_key, chosen.choice(((), ("enter",), ("enter", "enter"), ("ctrl+s",), ("escape",))))
         return made
 
     def _leave(self) -> list[Action]:
@@ -235,9 +259,13 @@ class Drawing:
 
     def _resize(self) -> list[Action]:
         chosen = self._random
-        small = (chosen.randint(1, 12), chosen.randint(1, 6))
-        any_size = (chosen.randint(1, 300), chosen.randint(1, 100)) if chosen.random() < 0.2 else (chosen.randint(20, 130), 30)
-        self._size = chosen.choice((small, any_size, (120, 40), (80, 24), (40, 12), (120, 40)))
+        tiny, wide = (
+            (chosen.randint(1, 12), chosen.randint(1, 6)),
+            (chosen.randint(1, 300), chosen.randint(1, 100)),
+        )
+        self._size = chosen.choice(
+            (tiny, tiny, (chosen.randint(20, 130), 30), wide, (120, 40), (80, 24), (40, 12))
+        )
         return [Action("resize", self._size)]
 
     def _records(self) -> list[Action]:

@@ -52,7 +52,12 @@ def play(host: Host, script: Script) -> tuple[Fault | None, int]:
 
 
 def run(
-    host: Host, seed: int, keys: int, kinds: Sequence[str], tell: Callable[[str], None] = print, minimise: bool = True
+    host: Host,
+    seed: int,
+    keys: int,
+    kinds: Sequence[str],
+    tell: Callable[[str], None] = print,
+    minimise: bool = True,
 ) -> Outcome:
     """Play random scripts.
 
@@ -75,7 +80,7 @@ def run(
             outcome.known[f"{known}: {KNOWN[known]}"] += 1
         elif fault.signature not in seen:
             seen.add(fault.signature)
-            tell(f"seed {seed}, session {number} ({script.scenario}), action {done}: {fault.signature}")
+            tell(f"seed {seed}, session {number} ({script.scenario.kind}), action {done}: {fault.signature}")
             cut = replace(script, actions=script.actions[:done])
             outcome.failures.append((shortest(host, cut, fault) if minimise else cut, fault))
     outcome.seconds = time.monotonic() - began
@@ -83,7 +88,7 @@ def run(
 
 
 def shortest(host: Host, script: Script, fault: Fault) -> Script:
-    """The script without what the fault does not need: first what came long before, then ever smaller parts of the rest."""
+    """The script without what the fault does not need: what came long before, then ever smaller parts."""
 
     plays = iter(range(PLAYS))
 

@@ -14,6 +14,10 @@ KNOWN: Mapping[str, str] = {}
 """Signatures of faults that someone is at, and who; a session that meets one ends there and is counted."""
 
 
+OURS = re.compile(r"/(inspector|engine)/(?!.*site-packages)")
+"""In the path of a module of this project, whatever the directory of the checkout is called."""
+
+
 class StuckError(Exception):
     """The program did not answer in time."""
 
@@ -57,12 +61,14 @@ class Host(Protocol):
 def of(error: BaseException, note: str = "") -> Fault:
     """The fault that an exception tells."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "/inspector/" in frame.filename or "/engine/" in frame.filename]
+    ours = [frame for frame in frames if OURS.search(frame.filename)]
     last = (ours or frames or [None])[-1]
     place = f"{last.filename.rpartition('/')[2]}:{last.name}" if last is not None else "nowhere"
     text = str(error).splitlines()
     told = re.sub(r"\d+", "N", text[0])[:60] if text else ""
-    return Fault(f"{type(error).__name__}({told}) in {place}{note}", "".join(traceback.format_exception(error)))
+    return Fault(
+        f"{type(error).__name__}({told}) in {place}{note}", "".join(traceback.format_exception(error))
+    )
 
 
 def in_text(text: str) -> Fault | None:
@@ -71,6 +77,8 @@ def in_text(text: str) -> Fault | None:
     if not re.search(r"Traceback|fault of the program|Fatal Python|terminate called|\w+Error: ", plain):
         return None
     errors = re.findall(r"^\s*(\w+(?:Error|Exception|Matches)\b.*)$", plain, re.MULTILINE)
-    places = re.findall(r"(?:inspector|engine)/[\w/]*?(\w+\.py)\D{1,9}\d+,? in (\w+)", plain)
+    places = re.findall(r"/([^\s:\"]+\.py)\D{1,9}\d+,?\s+in\s+(\w+)", plain)
+    ours = [place for place in places if OURS.search(place[0])]
+    place = ":".join((ours or places or [("nowhere", "")])[-1]).rpartition("/")[2]
     what = re.sub(r"\d+", "N", errors[-1].strip())[:60] if errors else "a fault"
-    return Fault(f"{what} in {':'.join(places[-1]) if places else 'nowhere'}", plain[-6000:])
+    return Fault(f"{what} in {place}", plain[-6000:])

@@ -1,7 +1,7 @@
 """The application within this process: quick, and the same each time.
 
-Its event loop runs only while an action is settled, and a held engine hands out a record only when the list of actions says
-so: between two actions nothing moves, whatever the machine is busy with.
+Its event loop runs only while an action is done, and a held engine hands out a record only when an action says so:
+between two actions nothing moves, whatever the machine is busy with.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class HeldEngine:
             self._turn.wait_for(lambda: self._free >= 1)
             self._free -= 1
             self._emit(record)
-            self._open -= isinstance(record, Ended) or (isinstance(record, Loading) and record.stage == "import")
+            self._open -= isinstance(record, Ended) or (
+                isinstance(record, Loading) and record.stage == "import"
+            )
             self._turn.notify_all()
 
     def let(self, count: int) -> None:
@@ -292,8 +294,8 @@ def trace(path: Path) -> Path:
         made.choose(steps[5].parent, other)
         made.steps(6)
         entries = [Entry(LoadSettings("pocket"), 0.0)]
-        entries += [Entry(each, n / 100) for n, each in enumerate(made.records) if not isinstance(each, Loading)]
+        entries += [
+            Entry(each, n / 100) for n, each in enumerate(made.records) if not isinstance(each, Loading)
+        ]
         save_as(path, entries, "fuzz")
     return path
-
-

@@ -12,9 +12,9 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-CHANGES = {"os.remove": 1, "os.rename": 2, "os.link": 2, "os.symlink": 2, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1,
-           "os.chmod": 1, "os.chown": 1}  # fmt: skip
-"""Events of Python's own audit that change files, and how many paths come first in each."""
+CHANGES = "os.remove os.rename os.link os.symlink os.mkdir os.rmdir os.truncate os.chmod os.chown"
+TWO = ("os.rename", "os.link", "os.symlink")
+"""Events of Python's own audit that change files; the paths come first in each, in these two of them."""
 TERMINALS = ("/dev/null", "/dev/tty", "/dev/ptmx", "/dev/pts")
 
 
@@ -38,10 +38,14 @@ def _check(event: str, values: tuple[object, ...]) -> None:
         return
     if event == "open":
         path, mode, flags = values
-        if any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool(int(str(flags or 0)) & WRITES):
+        if (
+            any(letter in mode for letter in "wax+")
+            if isinstance(mode, str)
+            else bool(int(str(flags or 0)) & WRITES)
+        ):
             _allow(path, writing=True)
-    elif event in CHANGES:
-        for path in values[: CHANGES[event]]:
+    elif event in CHANGES.split():
+        for path in values[: 2 if event in TWO else 1]:
             _allow(path)
 
 
@@ -72,9 +76,13 @@ def sandbox() -> Iterator[Path]:
 def environment(folder: Path) -> Mapping[str, str]:
     """Variables of a program that is to stay in a sandbox; started with these, it puts up the fence itself."""
     home = folder / "home"
-    places = {name: str(home / name) for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")}
+    places = {f"XDG_{name}_HOME": str(home / name) for name in ("STATE", "CONFIG", "DATA", "CACHE")}
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "TEXTUAL", "HF_"))},
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("XDG_", "TEXTUAL", "HF_"))
+        },
         **places,
         "HOME": str(home),
         "TMPDIR": str(folder / "tmp"),
@@ -106,4 +114,6 @@ def inside(folder: Path) -> Iterator[None]:
 
 def crash_log(folder: Path) -> str:
     """What the program wrote down of its own faults; empty where there was none."""
-    return "".join(path.read_text(encoding="utf-8") for path in sorted((folder / "home").rglob("*inspector.log")))
+    return "".join(
+        path.read_text(encoding="utf-8") for path in sorted((folder / "home").rglob("*inspector.log"))
+    )

@@ -1,4 +1,4 @@
-"""The program as a user starts it, in a process and on a terminal of its own: what is sent are the bytes of a terminal."""
+"""The program as a user starts it, on a terminal of its own: what is sent are a terminal's bytes."""
 
 from __future__ import annotations
 
@@ -183,7 +183,9 @@ class TerminalHost:
 
     def _measure(self) -> int:
         """Resident bytes, as the system's own `ps` tells them on Linux and macOS."""
-        told = subprocess.run(["ps", "-o", "rss=", "-p", str(self._process.pid)], capture_output=True, text=True)
+        told = subprocess.run(
+            ["ps", "-o", "rss=", "-p", str(self._process.pid)], capture_output=True, text=True
+        )
         return int(told.stdout.strip() or 0) * 1024
 
 
