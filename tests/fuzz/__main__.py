@@ -6,6 +6,7 @@ For each fault it prints the shortest list of actions that it found, and writes 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -55,6 +56,9 @@ def main() -> int:
 
 def host_in(folder: Path, pty: bool) -> Host:
     """The host, imported only where it is used: the one on a terminal needs neither MLX nor Textual here."""
+    os.environ["HF_HUB_OFFLINE"] = (
+        "1"  # a random name is looked for on this machine alone; read when it is imported
+    )
     if pty:
         from tests.fuzz.terminal import TerminalHost
 

@@ -34,18 +34,18 @@ class Outcome:
         return "\n".join(lines + [f"FAULT {fault.signature}" for _, fault in self.failures])
 
 
-def play(host: Host, script: Script) -> tuple[Fault | None, int]:
+def play(host: Host, script: Script, probed: bool = True) -> tuple[Fault | None, int]:
     """Play a script from a fresh start; returns the first fault, and how many actions were done."""
     host.start(script.scenario)
     fault, done = None, 0
     for action in script.actions:
         fault = host.do(action)
         done += 1
-        if fault is None and done % PROBED == 0 and not host.over:
+        if fault is None and probed and done % PROBED == 0 and not host.over:
             fault = host.probe()
         if fault is not None or host.over:
             break
-    if fault is None and not host.over:
+    if fault is None and probed and not host.over:
         fault = host.probe()
     ended = host.end()
     return fault or ended, done
@@ -95,7 +95,7 @@ def shortest(host: Host, script: Script, fault: Fault) -> Script:
     def fails(actions: Sequence[Action]) -> bool:
         if next(plays, None) is None:
             return False
-        again, _ = play(host, replace(script, actions=tuple(actions)))
+        again, _ = play(host, replace(script, actions=tuple(actions)), probed="StuckError" in fault.signature)
         return again is not None and again.signature == fault.signature
 
     actions = list(script.actions)
