@@ -38,7 +38,7 @@ BYTES = [
     b"\xff", b"\xc3", b"\xe2\x82", b"\x80\x9b31m", b"\x1b[", b"\x1b[<0;9999;9999M", b"\x1b[200~", b"\x1b[201~", b"\x00",
     b"\x1b[I\x1b[O", b"\x1b[8;5;5t", b"\x1bOP\x1b\x1b",
 ]  # fmt: skip
-SETTLED = 0.4
+SETTLED = 0.3
 """Share of the actions that are taken in before the next one is sent."""
 BUTTONS = {
     "down": (0, "M"), "up": (0, "m"), "move": (35, "M"), "drag": (32, "M"), "right": (2, "M"), "scroll-up": (64, "M"),
@@ -172,7 +172,7 @@ def _scenario(chosen: random.Random, kinds: Sequence[str]) -> Scenario:
         else chosen.choice(("Once upon a time, there was", "a " * 400, "[/b]\x1b狐\u202e", "x")),
         chosen.random() < 0.3,
         chosen.choice((0.0, 0.8, 1.5)),
-        chosen.choice(((120, 40), (120, 40), (80, 24), (160, 50), (60, 20), (40, 12))),
+        chosen.choice(((80, 24), (80, 24), (80, 24), (120, 40), (60, 20), (40, 12))),
         chosen.random() < 0.3,
         chosen.random() < 0.1,
     )
@@ -264,7 +264,7 @@ class Drawing:
             (chosen.randint(1, 300), chosen.randint(1, 100)),
         )
         self._size = chosen.choice(
-            (tiny, tiny, (chosen.randint(20, 130), 30), wide, (120, 40), (80, 24), (40, 12))
+            (tiny, tiny, (chosen.randint(20, 130), 30), wide, (80, 24), (80, 24), (120, 40), (40, 12))
         )
         return [Action("resize", self._size)]
 

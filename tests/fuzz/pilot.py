@@ -186,10 +186,8 @@ class PilotHost:
                 await self._settle()
             case "records" if self._held is not None:
                 self._held.let(action.values[0])
-                await self._settle()
             case "records":
                 await asyncio.sleep(0.02)
-                await self._settle()
             case "resize":
                 driver._size = action.values  # type: ignore[attr-defined]
                 size = Size(*action.values)

@@ -113,7 +113,9 @@ def inside(folder: Path) -> Iterator[None]:
 
 
 def crash_log(folder: Path) -> str:
-    """What the program wrote down of its own faults; empty where there was none."""
-    return "".join(
-        path.read_text(encoding="utf-8") for path in sorted((folder / "home").rglob("*inspector.log"))
-    )
+    """What the program wrote down of its own faults since this was asked last; empty where there was none."""
+    logs = sorted((folder / "home").rglob("*inspector.log"))
+    told = "".join(path.read_text(encoding="utf-8") for path in logs)
+    for path in logs:
+        path.unlink()
+    return told
