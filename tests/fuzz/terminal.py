@@ -55,13 +55,13 @@ class TerminalHost:
         self._leader, self._follower = pty.openpty()
         self._size(*scenario.size)
         self._before = termios.tcgetattr(self._follower)
-        self._seen, self._painted, self._resident = b"", time.monotonic(), 0
+        self._seen, self._painted, self._resident = bytearray(), time.monotonic(), 0
         self._process = subprocess.Popen(
             [sys.executable, "-m", "inspector", *self._arguments(scenario)],
             stdin=self._follower, stdout=self._follower, stderr=self._follower, cwd=self._folder / "work",
             env={**environment(self._folder), "PYTHONFAULTHANDLER": "1"}, start_new_session=True,
         )  # fmt: skip
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader = threading.Thread(target=self._read_on, daemon=True)
         self._reader.start()
         self._until(lambda: b"\x1b[?1049h" in self._seen or self.over)
 
@@ -78,13 +78,17 @@ class TerminalHost:
     def _size(self, columns: int, rows: int) -> None:
         ioctl(self._follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def _read(self) -> None:
-        """Keep the last of what is painted, until the terminal is closed."""
-        with contextlib.suppress(OSError, ValueError):
-            while True:
-                if select.select([self._leader], [], [], 0.2)[0]:
-                    self._seen = (self._seen + os.read(self._leader, 1 << 16))[-(1 << 18) :]
-                    self._painted = time.monotonic()
+    def _read_on(self) -> None:
+        while not self.over:
+            self._read(0.2)
+
+    def _read(self, seconds: float) -> bool:
+        """Keep what is painted within some time; returns whether anything was."""
+        if not select.select([self._leader], [], [], seconds)[0]:
+            return False
+        self._seen += os.read(self._leader, 1 << 16)
+        self._painted = time.monotonic()
+        return True
 
     # ---- actions ----------------------------------------------------------------------------
 
@@ -142,20 +146,19 @@ class TerminalHost:
 
     def probe(self) -> Fault | None:
         for size in ((100, 35), (120, 40)):
-            before = self._painted
+            painted = self._painted
             self._size(*size)
             self._signal_size()
-            if not self._until(lambda before=before: self.over or self._painted > before):
+            if not self._until(lambda painted=painted: self.over or self._painted > painted):
                 return Fault("a new size paints nothing", self._tail)
-        self._seen = b""
-        end = time.monotonic() + BOUND
-        while not (self.over or HELP in self._seen):
+        before, end = len(self._seen), time.monotonic() + BOUND
+        while not (self.over or self._seen.find(HELP, before) >= 0):
             if time.monotonic() > end:
                 return Fault("the help key opens no help", self._tail)
             for action in (*PROBE, Action("key", ("question_mark",))):
                 self._send(action)
             # a busy program reads an escape together with the key after it, as one key: then once more
-            self._until(lambda: self.over or HELP in self._seen, AGAIN)
+            self._until(lambda: self.over or self._seen.find(HELP, before) >= 0, AGAIN)
         self._send(Action("key", ("escape",)))
         self._resident = self._measure()
         return None
@@ -168,9 +171,10 @@ class TerminalHost:
             self._process.kill()
         code = self._process.wait()
         attributes = termios.tcgetattr(self._follower)
-        self._until(lambda: time.monotonic() > self._painted + 0.1)
-        os.close(self._follower)
         self._reader.join()
+        while self._read(0.1):
+            pass
+        os.close(self._follower)
         os.close(self._leader)
         painted, _, after = self._seen.rpartition(LEFT)
         told = in_text(after.decode("utf-8", "replace")) or in_text(crash_log(self._folder))
