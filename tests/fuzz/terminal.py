@@ -32,8 +32,8 @@ APART = 0.15
 """Seconds after an escape, so that it is no part of a sequence: the toolkit waits 0.1."""
 HELP = b"Take the token"
 """What the help on keys says, and no other screen."""
-NO_MODEL = b"no-such-model"
-"""In what is said at the end where no model could be loaded; the status is 2 then."""
+FAILED = b"FAILED"
+"""In the header where no model could be loaded; the status is 2 then."""
 LEFT = b"\x1b[?1049l"
 """Leaves the alternate screen."""
 
@@ -180,7 +180,7 @@ class TerminalHost:
         told = in_text(after.decode("utf-8", "replace")) or in_text(crash_log(self._folder))
         if told is not None or not ended:
             return told or Fault("ctrl+q leaves nothing", self._tail)
-        if code not in (0, 2) or (code == 2 and NO_MODEL not in after):
+        if code not in (0, 2) or (code == 2 and FAILED not in painted):
             return Fault(f"exit status {code}", self._tail)
         if not painted or attributes != self._before:
             return Fault("the terminal is not as it was", self._tail)
