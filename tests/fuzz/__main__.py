@@ -45,11 +45,8 @@ def main() -> int:
     for number, (script, fault) in enumerate(outcome.failures):
         path = Path(f"fuzz-{args.seed}-{number}.jsonl")
         script.write(path)
-        print(f"\n{fault.detail}\n{path}: {script.scenario}")
-        print(
-            *(f"  {action.kind} {' '.join(map(repr, action.values))[:100]}" for action in script.actions),
-            sep="\n",
-        )
+        print(f"\n{fault.detail}\n{path}: {script.scenario}, {script.keys} actions, the last of them:")
+        print(*(f"  {each.kind} {' '.join(map(repr, each.values))[:100]}" for each in script.actions[-30:]), sep="\n")
     print(outcome)
     return int(bool(outcome.failures))
 

@@ -11,12 +11,8 @@ from typing import Protocol
 from tests.fuzz.actions import Action, Scenario
 
 KNOWN: Mapping[str, str] = {
-    "ScreenStackError": "dialogs are left twice (keys)",
-    "range() arg": "text is wrapped at width 0 (keys)",
-    "codec can't decode": "an undecodable byte (keys)",
-    "NoMatches": "answers after a screen was left (keys)",
-    "RuntimeError(Could not determine home": "~nosuchuser (files)",
-    "OSError([Errno N] File name too long": "long names (files)",
+    "Could not determine home": "~nosuchuser is no home (files)",
+    "File name too long": "long names (files)",
 }
 """Signatures of faults that someone is at, and who; a session that meets one ends there and is counted."""
 

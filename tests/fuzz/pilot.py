@@ -261,6 +261,7 @@ class PilotHost:
             fault = Fault(f"exit status {app.return_code}", "")
         after = self._guarded(self._close())
         self._inside.__exit__(None, None, None)
+        threading.excepthook = threading.__excepthook__
         return fault or after
 
     async def _leave(self) -> None:

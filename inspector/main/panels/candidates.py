@@ -147,7 +147,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     # ---- drawing ----------------------------------------------------------------------------
 
     def draw(self, width: int, height: int) -> list[Row]:
-        timeline = self.timeline
+        timeline, self._places = self.timeline, []
         if timeline is None or not self._rows:
             self._entitle(timeline)
             reason, advice = _why_empty(timeline)

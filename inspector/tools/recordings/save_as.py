@@ -78,11 +78,10 @@ class SaveAsDialog(Dialog[Saved]):
     def _submitted(self) -> None:
         self.action_apply()
 
-    def action_leave(self) -> None:
-        """Leave; what is half written goes with it."""
+    def let_go(self) -> None:
+        """What is half written goes with the dialog, also where the program ends."""
         if self._stop is not None:
             self._stop.set()
-        super().action_leave()
 
     def action_apply(self) -> None:
         """Write, unless something is wrong with the name."""
@@ -116,9 +115,9 @@ class SaveAsDialog(Dialog[Saved]):
         except _Stopped:
             return
         except TraceError as error:
-            self.app.call_from_thread(self._failed, str(error))
+            self.from_thread(self._failed, str(error))
         else:
-            self.app.call_from_thread(self.dismiss, Saved(path, written))
+            self.from_thread(self.dismiss, Saved(path, written))
 
     def _counted(self, stop: Event) -> Iterator[Entry]:
         whole = len(self.entries)
@@ -126,7 +125,7 @@ class SaveAsDialog(Dialog[Saved]):
             if stop.is_set():
                 raise _Stopped
             if number % _REPORT_EVERY == _REPORT_EVERY - 1:
-                self.app.call_from_thread(self._say, f"Writing: {number / whole:.0%}. Esc gives it up.")
+                self.from_thread(self._say, f"Writing: {number / whole:.0%}. Esc gives it up.")
             yield self.entries[number]
 
     def _failed(self, why: str) -> None:
