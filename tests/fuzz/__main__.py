@@ -46,7 +46,10 @@ def main() -> int:
         path = Path(f"fuzz-{args.seed}-{number}.jsonl")
         script.write(path)
         print(f"\n{fault.detail}\n{path}: {script.scenario}, {script.keys} actions, the last of them:")
-        print(*(f"  {each.kind} {' '.join(map(repr, each.values))[:100]}" for each in script.actions[-30:]), sep="\n")
+        print(
+            *(f"  {each.kind} {' '.join(map(repr, each.values))[:100]}" for each in script.actions[-30:]),
+            sep="\n",
+        )
     print(outcome)
     return int(bool(outcome.failures))
 
