@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import cast
 
 from rich.text import Text
-from textual import constants, on
+from textual import constants, events, on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
 from textual.filter import LineFilter
@@ -172,6 +172,17 @@ class InspectorApp(App[int]):
         """What the toolkit offers in the palette beyond our own actions."""
         yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
         yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self.deliver_screenshot)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Take in an event, unless it is a press on what has gone.
+
+        Until the next paint the screen still finds it under the mouse, and the toolkit asks for its parent.
+        """
+        if isinstance(event, events.MouseDown):
+            pressed, _ = self.screen.get_widget_and_offset_at(event.x, event.y)
+            if pressed is not None and not pressed.is_attached:
+                return
+        await super().on_event(event)
 
     # ---- the engine -------------------------------------------------------------------------
 
