@@ -50,7 +50,7 @@ VALUES, VALUES_OF_VOCABULARY = 1_000_000, 3_000_000
 """Values of a JSON file at most, an object counted as four: 200 bytes and 4 microseconds each. Models with 65,000 added
 tokens list them in 700,000; gemma3's tokenizer.json has 1.9 million."""
 TOKENS = 100_000
-"""Entries of a vocabulary at most, or twice the longest side of a tensor: an added one takes 2 KB and 50 microseconds."""
+"""Entries of a vocabulary at most, or twice the longest side of a tensor: an added one takes 2 KB and 50 µs."""
 LAYERS = 512
 """Layers that may be built unseen: it takes a second. More must have tensors in the weights."""
 PACKED = 32
