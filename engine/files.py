@@ -13,9 +13,10 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-CONFIG_LIMIT = 64 * 2**20
+MIB = 2**20
+CONFIG_LIMIT = 64 * MIB
 """Bytes of a file that describes a model at most. The largest tokenizer.json that is known, gemma3's, has 33 MB."""
-TEXT_LIMIT = 16 * 2**20
+TEXT_LIMIT = 16 * MIB
 """Bytes of a prompt or of a text to score at most: some 4 million tokens."""
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -84,7 +85,7 @@ def read_regular(path: Path | str, limit: int) -> bytes:
 def read_at_most(file: BinaryIO, limit: int) -> bytes:
     """All that a file or a pipe holds up to its end, or `limit` bytes and one more where it holds more."""
     blocks, left = [], limit + 1
-    while left and (block := file.read(min(left, 2**20))):
+    while left and (block := file.read(min(left, MIB))):
         blocks.append(block)
         left -= len(block)
     return b"".join(blocks)

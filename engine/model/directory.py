@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import LoadError
-from engine.files import CONFIG_LIMIT, check_regular, read_regular
+from engine.files import CONFIG_LIMIT, MIB, check_regular, read_regular
 from engine.model.tensors import Damaged, Tensors, read_header
 
 WEIGHTS = "model*.safetensors"
@@ -25,22 +25,32 @@ TOKENIZER_FILES = (
     "tiktoken.model",
     "vocab.json",
 )
-SETTINGS = ("generation_config.json", "hf_quant_config.json", "tokenizer.json", "tokenizer_config.json")
-"""Files that hold a JSON object, where they are there."""
-OTHERS = (
+SETTINGS = (
+    "generation_config.json",
+    "hf_quant_config.json",
+    "tokenizer_config.json",
     "special_tokens_map.json",
-    "added_tokens.json",
     "chat_template.json",
-    "chat_template.jinja",
-    "vocab.json",
 )
+"""Files that hold a JSON object, where they are there."""
+VOCABULARIES = ("tokenizer.json", "vocab.json", "added_tokens.json")
+"""Likewise, and with a vocabulary in it."""
+LIMITS = {
+    "chat_template.jinja": MIB,
+    **dict.fromkeys(
+        ("merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "tiktoken.model"), 64 * MIB
+    ),
+}
+"""Bytes of other files at most."""
 SUFFIXES = frozenset(
     {".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors", ".spm", ".bpe", ".codes"}
 )
 """Of the files that some tokenizer or another reads."""
-VALUES = 8_000_000
-"""Values of a JSON file at most, an object counted as four: 64 bytes of memory each. gemma3's tokenizer has 2 million,
-as far as is known the most."""
+VALUES, VALUES_OF_VOCABULARY = 1_000_000, 3_000_000
+"""Values of a JSON file at most, an object counted as four: 200 bytes and 4 microseconds each. Models with 65,000 added
+tokens list them in 700,000; gemma3's tokenizer.json has 1.9 million."""
+TOKENS = 100_000
+"""Entries of a vocabulary at most, or twice the longest side of a tensor: an added one takes 2 KB and 50 µs."""
 LAYERS = 512
 """Layers that may be built unseen: it takes a second. More must have tensors in the weights."""
 PACKED = 32
@@ -89,8 +99,9 @@ def check(path: Path) -> None:
         raise LoadError(
             f"{path} has no tokenizer (tokenizer.json).", "Copy it from the model's original directory."
         )
-    _check_files(path, names)
-    _check_sizes(path, config, _headers(path, weights))
+    tensors = _headers(path, weights)
+    _check_sizes(path, config, tensors)
+    _check_files(path, names, max((size for shape in tensors.values() for size in shape), default=0))
 
 
 def check_adapter(path: Path) -> None:
@@ -123,15 +134,19 @@ def _not_a_directory(path: Path) -> LoadError:
 # ---- JSON ---------------------------------------------------------------------------------------
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path, values: int = VALUES) -> dict[str, Any]:
     """The JSON object that a file holds.
+
+    Args:
+        path: The file.
+        values: How many there may be in it.
 
     Raises:
         LoadError: It can't be read, or holds something else.
     """
     try:
         raw = read_regular(path, CONFIG_LIMIT)
-        if raw.count(b",") + raw.count(b"[") + 4 * raw.count(b"{") > VALUES:
+        if raw.count(b",") + raw.count(b"[") + 4 * raw.count(b"{") > values:
             raise LoadError(f"{path} holds more values than any model needs.", _AGAIN)
         content = json.loads(raw.decode())
     except OSError as error:
@@ -163,16 +178,30 @@ def _config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _check_files(path: Path, names: list[str]) -> None:
+def _check_files(path: Path, names: list[str], longest: int) -> None:
     for name in names:
         entry = path / name
         if name in SETTINGS:
             _check_settings(entry)
-        elif name in OTHERS or (entry.suffix in SUFFIXES and not entry.is_dir()):
+        elif name in VOCABULARIES:
+            _check_vocabulary(entry, max(TOKENS, 2 * longest))
+        elif name in LIMITS or (entry.suffix in SUFFIXES and not entry.is_dir()):
             try:
-                check_regular(entry, CONFIG_LIMIT if name in OTHERS else None)
+                check_regular(entry, LIMITS.get(name))
             except OSError as error:
                 raise unreadable(entry, error) from error
+
+
+def _check_vocabulary(path: Path, most: int) -> None:
+    content = read_object(path, VALUES_OF_VOCABULARY)
+    model = content.get("model")
+    for tokens in (
+        content,
+        content.get("added_tokens"),
+        model.get("vocab") if isinstance(model, dict) else None,
+    ):
+        if isinstance(tokens, dict | list) and len(tokens) > most:
+            raise LoadError(f"{path} has {len(tokens)} tokens, and the model far fewer.", _AGAIN)
 
 
 def _check_settings(path: Path) -> None:

@@ -302,7 +302,7 @@ def _lock(path: Path, descriptor: int) -> None:
 def in_use(path: Path | str) -> bool:
     """Whether a program appends to a journal now."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
     try:

@@ -78,3 +78,8 @@ def safetensors(entries: Any, data: bytes = b"", length: int | None = None) -> b
 def nested(depth: int, inner: str = "1") -> str:
     """JSON of so many lists in lists."""
     return "[" * depth + inner + "]" * depth
+
+
+def late(make: Callable[[], Change]) -> Change:
+    """A change whose large content is made when it is needed."""
+    return lambda directory: make()(directory)

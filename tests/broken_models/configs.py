@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.broken_models.breaking import Change, cut, fields, file, gone, nested, without
+from tests.broken_models.breaking import Change, cut, fields, file, gone, late, nested, without
 
 NAME = "config.json"
 HUGE = {"layers-1e5": 10**5, "layers-1e9": 10**9, "layers-1e18": 10**18, "layers-1e400": 10**400}
@@ -37,7 +37,7 @@ CONFIGS: dict[str, Change] = {
     "nested-100000": file(NAME, '{"model_type": "llama", "x": ' + nested(100_000) + "}"),
     "nested-objects": file(NAME, '{"x":' * 50_000 + "1" + "}" * 50_000),
     "nested-in-order": fields(NAME, rope_scaling=json.loads(nested(900))),
-    "many-values": file(NAME, '{"model_type": "llama", "x": [' + "[]," * 5_000_000 + "1]}"),
+    "many-values": late(lambda: file(NAME, '{"model_type": "llama", "x": [' + "[]," * 5_000_000 + "1]}")),
     "two-documents": file(NAME, '{"model_type": "llama"}{"model_type": "llama"}'),
     "long-number": file(NAME, '{"model_type": "llama", "hidden_size": ' + "9" * 5000 + "}"),
     "long-text": fields(NAME, model_type="x" * 100_000),

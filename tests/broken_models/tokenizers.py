@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.broken_models.breaking import Change, cut, edited, fields, file, gone, nested, without
+from tests.broken_models.breaking import Change, cut, edited, fields, file, gone, late, nested, without
 
 NAME, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 
@@ -87,6 +87,15 @@ TOKENIZERS: dict[str, Change] = {
     "vocab-negative": model(vocab={"a": -1}, merges=[]),
     "vocab-floats": model(vocab={"a": 0.5}, merges=[]),
     "vocab-1e30": model(vocab={"a": 10**30}, merges=[]),
+    "vocab-of-500000": late(lambda: model(vocab={f"k{token}": token for token in range(500_000)}, merges=[])),
+    "added-tokens-200000": late(
+        lambda: fields(NAME, added_tokens=[{"id": 5000 + place} for place in range(200_000)])
+    ),
+    "added-tokens-file-200000": late(
+        lambda: file("added_tokens.json", {f"k{place}": place for place in range(200_000)})
+    ),
+    "settings-of-many-values": late(lambda: file(SETTINGS, {f"k{place}": 1 for place in range(1_100_000)})),
+    "template-of-2-mb": late(lambda: file("chat_template.jinja", "{{ 'x' }}" * 250_000)),
     "merges-unknown": model(merges=["zzz yyy"]),
     "merges-numbers": model(merges=[1, 2]),
     "ids-beyond-the-embedding": edited(
