@@ -80,14 +80,14 @@ class Playback:
     def open(self, opening: Opening) -> None:
         """Show a recording, in the place of what is on show."""
         self._controller.client.leave()
-        self._waiting = opening
+        self._controller.opening, self._waiting = True, opening
         self.tick()
 
     def tick(self) -> None:
         """Do what a frame has time for."""
         self.recorder.tick()
         if self._waiting is not None and not self._controller.client.outstanding:
-            opening, self._waiting = self._waiting, None
+            opening, self._waiting, self._controller.opening = self._waiting, None, False
             self._begin(opening)
         player = self.player
         if player is None or (self.going is not None and self.going.under_way):
