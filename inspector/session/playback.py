@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from engine.errors import TraceError
 from engine.records import Record
+from engine.settings import LoadSettings
 from engine.trace import Entry, TraceReader
 from inspector.display import visible
 from inspector.recordings.recorder import Recorder
@@ -135,7 +136,7 @@ class Playback:
                 "information",
             )
         if self.going is not None and player.failure is None:
-            self._stage.say(self.going.begin(replace(self._controller.setup.load, **opening.load)))
+            self._stage.say(self.going.begin(_given_over(opening.load, self._controller.setup.load)))
 
     def _arrived(self) -> None:
         """The session is live: it is kept from here on, with what was on show before."""
@@ -163,6 +164,12 @@ class Playback:
     def path(self) -> Path | None:
         """The file of what is on show, None where there is none."""
         return self._shown.path if self._shown is not None else self.recorder.path
+
+
+def _given_over(given: Mapping[str, Any], recorded: LoadSettings) -> LoadSettings:
+    """The recorded settings with those that were given; an adapter belongs to its model and is left behind with it."""
+    own = {"adapter_path": None} if given.get("model", recorded.model) != recorded.model else {}
+    return replace(recorded, **{**own, **given})
 
 
 def checked(path: Path) -> Path:

@@ -510,6 +510,45 @@ def test_entries_that_contradict_each_other_end_the_recording_there(path):
 # ---- resuming ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("given", "model", "adapter"),
+    [
+        ({}, "pocket", "own"),
+        ({"model": "other"}, "other", None),
+        ({"model": "other", "adapter_path": "new"}, "other", "new"),
+        ({"model": "pocket"}, "pocket", "own"),
+        ({"kept_kv_mib": 0}, "pocket", "own"),
+    ],
+)
+def test_an_adapter_stays_with_its_model(path, given, model, adapter):
+    entries = load(path).entries
+    save_as(path, [Entry(LoadSettings("pocket", adapter_path="own")), *entries[1:]], "test 1")
+
+    async def test(rig: Rig) -> None:
+        while not rig.engine.sent:
+            await rig.pilot.pause(0.01)
+        asked = rig.engine.last(commands.Load).settings
+        assert (asked.model, asked.adapter_path) == (model, adapter)
+        assert asked.kept_kv_mib == given.get("kept_kv_mib", LoadSettings().kept_kv_mib)
+
+    replayed(test, path, live=True, load=given)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_recording_alone_never_has_a_models_own_code_run(path, given):
+    entries = load(path).entries
+    save_as(path, [Entry(LoadSettings("some/model", trust_remote_code=True)), *entries[1:]], "test 1")
+
+    async def test(rig: Rig) -> None:
+        if not given:
+            await rig.press("G")
+        while not rig.engine.sent:
+            await rig.pilot.pause(0.01)
+        assert rig.engine.last(commands.Load).settings == LoadSettings("some/model", trust_remote_code=given)
+
+    replayed(test, path, live=given, load={"trust_remote_code": True} if given else {})
+
+
 def test_resuming_goes_live_by_itself_and_appends_to_the_file(state):
     state.mkdir()
     trace(state / "20260101-000000-x.jsonl")
