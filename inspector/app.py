@@ -108,7 +108,7 @@ class InspectorApp(App[int]):
         """Records on their way from the engine's thread to the screen."""
         self.engine = EngineThread(self.emit) if engine is None else engine
         self.controller = Controller(self.engine, load, settings, Prompt(prompt, chat, system, echo))
-        self._trace = trace
+        self._trace, self.controller.opening = trace, trace is not None
         self._saved_breakpoints = SavedBreakpoints().read()
         set_at_start = self._saved_breakpoints.points if breakpoints is None else breakpoints
         self.controller.runs.breakpoints.points = set_at_start

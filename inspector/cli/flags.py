@@ -64,7 +64,10 @@ def add_prompt(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--prompt-file", metavar="FILE", help="read the prompt from a UTF-8 file, as it is")
     group.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
     group.add_argument(
-        "--ignore-chat-template", action="store_true", help="give the model the prompt as raw text"
+        "--ignore-chat-template",
+        action="store_true",
+        default=None,
+        help="give the model the prompt as raw text",
     )
     group.add_argument(
         "--prompt-logprobs",

@@ -190,15 +190,16 @@ class MainScreen(Screen[None]):
     async def action_do(self, id: str) -> None:
         """Do what a key does, or say why it can't be done."""
         key = self.table[id]
-        if refused := refusal(key, self.controller):
+        actions = self.actions[self.table.tool(id).id]
+        if refused := refusal(key, self.controller, actions):
             self.answer(refused)
             return
-        for actions in self.actions.values():
-            actions.pressed(id)
+        for each in self.actions.values():
+            each.pressed(id)
         current = self.actions.get(self.arrangement.current)
         if current is not None and id in current.instead:
             current.instead[id]()
-        elif (done := key.run(self.actions[self.table.tool(id).id])) is not None:
+        elif (done := key.run(actions)) is not None:
             await done
 
     @property

@@ -318,6 +318,34 @@ def test_resume_takes_the_last_one_and_flags_of_the_model(opened, state):
 
 
 @pytest.mark.parametrize(
+    ("flags", "load"),
+    [
+        (["--no-float32-scales"], {"float32_scales": False}),
+        (["--float32-scales"], {"float32_scales": True}),
+        (["--kept-logits-mib", "0", "--kept-kv-mib", "0"], {"kept_logits_mib": 0, "kept_kv_mib": 0}),
+        (["--quantized-kv-start", "0", "--kv-bits", "4"], {"quantized_kv_start": 0, "kv_bits": 4}),
+        (["--no-kv-cache"], {"no_kv_cache": True}),
+        ([], {}),
+    ],
+)
+def test_what_is_given_wins_over_what_the_session_recorded(opened, state, flags, load):
+    saved(state, "20260102-000000-old.jsonl", 5)
+    assert cli.main(["--resume", *flags]) == 0
+    assert opened["trace"].load == load
+
+
+@pytest.mark.parametrize("flags", [["--temp", "0"], ["--seed", "0"], ["--top-k", "0"], ["--xtc-probability", "0"],
+    ["--no-prompt-logprobs"], ["--prompt-logprobs"], ["--ignore-chat-template"], ["--preset", "greedy"],
+    ["--stop", "x"], ["--max-tokens", "5"], ["--prompt", ""], ["--system-prompt", ""]])  # fmt: skip
+def test_what_the_session_has_itself_conflicts_with_it_whatever_its_value(opened, state, capsys, flags):
+    saved(state, "20260102-000000-old.jsonl", 5)
+    assert cli.main(["--resume", *flags]) == 2
+    error = capsys.readouterr().err
+    assert "--resume goes on with the session's own prompt and settings, not with" in error
+    assert flags[0].removeprefix("--no-").removeprefix("--") in error
+
+
+@pytest.mark.parametrize(
     ("argv", "told"),
     [
         (["--resume"], "No session is saved"),
