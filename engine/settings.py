@@ -345,6 +345,11 @@ def check(settings: Settings, vocabulary: int | None = None) -> Settings:
     return settings
 
 
+def program(settings: Settings) -> str:
+    """The program whose rules for ties and XTC hold: that of the order, mlx-lm for an order that is no program's."""
+    return next((name for name, order in ORDERS.items() if order == settings.sampler_order), "mlx-lm")
+
+
 def changed(settings: Settings, **values: Any) -> Settings:
     """A checked copy of the settings with some values replaced."""
     return check(replace(settings, **values))
