@@ -13,6 +13,13 @@ from typing import Any, Literal
 from engine.errors import SettingsError
 
 SEED_LIMIT = 2**64
+LEAST_TEMP = 0.001
+"""The least temperature above 0. Each divides the rounding of float32 logprobs, which is 1e-6 where all of 150,000 tokens
+are alike: at this one probabilities are right to 1 in 1,000. Smaller ones would draw by rounding; 1e-38 overflows."""
+LEAST_PENALTY = 0.001
+"""The least repetition penalty above 0: it multiplies logits by 1,000; far smaller ones overflow float32."""
+MOST_BIAS = 1e9
+"""The largest logit bias either way: it decides alone, and far above float32 overflows."""
 KV_BITS = (2, 3, 4, 5, 6, 8)
 KV_GROUP_SIZES = (32, 64, 128)
 
@@ -110,6 +117,8 @@ class Field:
     high: float = math.inf
     low_open: bool = False
     """True where `low` itself is out of range."""
+    least: float = -math.inf
+    """The least value above `low`, which turns the setting off."""
 
     @property
     def flag(self) -> str:
@@ -120,6 +129,8 @@ class Field:
     def bounds(self) -> str:
         """The range in words, for messages."""
         number = "a whole number" if self.kind == "int" else "a number"
+        if self.least > self.low:
+            return f"{self.low:g}, or {number} from {self.least:g} to {self.high:g}"
         above = "above" if self.low_open else "from"
         if self.high == math.inf:
             return f"{number} {above} {self.low:g}" + ("" if self.low_open else " up")
@@ -174,6 +185,7 @@ class Field:
                 _check_order(self, value)
             case _:
                 inside = self.low < value if self.low_open else self.low <= value
+                inside = inside and (value >= self.least or value == self.low)
                 if not (inside and value <= self.high and math.isfinite(value)):
                     raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {value}.")
 
@@ -222,9 +234,9 @@ def _check_biases(field: Field, value: tuple[tuple[int, float], ...]) -> None:
     for token, bias in value:
         if token < 0:
             raise SettingsError(field.name, f"{field.label}: a token id is 0 or more, not {token}.")
-        if not math.isfinite(bias):
+        if not abs(bias) <= MOST_BIAS:
             raise SettingsError(
-                field.name, f"{field.label}: the value for token {token} must be a number, not {bias}.",
+                field.name, f"{field.label}: the value for token {token} must be a number from {-MOST_BIAS:g} to {MOST_BIAS:g}, not {bias}.",
                 "Use -100 to bar a token.",
             )  # fmt: skip
 
@@ -249,7 +261,15 @@ def _check_order(field: Field, value: tuple[str, ...]) -> None:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field("temp", "float", "temperature", "0 takes the most probable token; above 1 flattens", 0, 100),
+    Field(
+        "temp",
+        "float",
+        "temperature",
+        "0 takes the most probable token; above 1 flattens",
+        0,
+        100,
+        least=LEAST_TEMP,
+    ),  # fmt: skip
     Field(
         "top_p", "float", "top-p", "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True
     ),
@@ -278,7 +298,13 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field("logit_bias", "biases", "logit bias", "added to logits: ID=VALUE, ID=VALUE"),
     Field(
-        "repetition_penalty", "float", "repetition penalty", "divides recent tokens' logits; 0 is off", 0, 100
+        "repetition_penalty",
+        "float",
+        "repetition penalty",
+        "divides recent tokens' logits; 0 is off",
+        0,
+        100,
+        least=LEAST_PENALTY,
     ),
     Field("repetition_context_size", "int", "repetition context", "tokens it looks back", 1, 2**31 - 1),
     Field(

@@ -95,18 +95,25 @@ class StageRun:
             StepError: It cut every token that was left.
         """
         before = self._logits if stage.changes_logits else self.logprobs
+        with np.errstate(
+            over="ignore"
+        ):  # of the lowest float32, with which models bar tokens: minus infinity does, too
+            after = self._run(stage, before)
+        self._record_stage(stage.name, before, after)
+        self.row = after
+        self._logprobs = after if stage.kind in ("order", "shares") else None
+
+    def _run(self, stage: Stage, before: Row) -> Row:
         match stage.kind:
             case "logits":
-                after = self._logits = stage.run(before)
+                self._logits = after = stage.run(before)
             case "order":
                 after = np.where(np.isneginf(stage.run(self._logits)), MINUS_INFINITY, before)
             case "shares":
                 after = stage.run(before)
             case "scale":
                 after, self._logits = stage.run(before), stage.run(self._logits)
-        self._record_stage(stage.name, before, after)
-        self.row = after
-        self._logprobs = after if stage.kind in ("order", "shares") else None
+        return after
 
     def _record_stage(self, name: str, before: Row, after: Row) -> None:
         gone = np.isneginf(after) & ~np.isneginf(before)

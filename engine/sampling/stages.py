@@ -192,8 +192,7 @@ def only(row: Row, ids: npt.NDArray[np.intp]) -> Row:
 
 def temperature(row: Row, temp: float) -> Row:
     """Multiply by 1 / temperature: below 1 sharpens, above 1 flattens."""
-    with np.errstate(over="ignore"):  # the lowest float32, with which models bar tokens: no probability either way
-        return np.asarray(row * np.float32(1 / temp), np.float32)
+    return np.asarray(row * np.float32(1 / temp), np.float32)
 
 
 # ---- the pipeline -----------------------------------------------------------------------------

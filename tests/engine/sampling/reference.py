@@ -103,6 +103,7 @@ class Reference:
             self._round()
 
     def _temperature(self) -> None:
+        self._round()  # of the logprobs that are scaled
         self.logits = self.logits / self._settings.temp
         self.slack /= self._settings.temp
 
@@ -182,6 +183,8 @@ class Reference:
         if stage == "min-p":
             edge = logs.max() + np.log(self._settings.min_p)
             return bool(np.all(np.abs(logs[differs] - edge) <= 2 * reach))
+        if self._settings.xtc_threshold == 0 and ((probs > 0) & (probs < 1e-36)).any():
+            return True  # a probability that float32 may not have
         threshold = np.log(max(self._settings.xtc_threshold, 1e-300))
         above = logs[logs >= threshold - 2 * reach]
         gaps = np.abs(np.subtract.outer(np.sort(above)[:50], above))
