@@ -116,3 +116,79 @@ def test_barring_all_that_a_filter_left_is_an_error_of_the_settings() -> None:
     row = np.array([0, 5, 1], np.float32)
     with pytest.raises(StepError, match=r"min-tokens cut every token .* Put it before the filters"):
         sample(row, log_softmax(row), settings, 0.5, Context(barred=(1,)))
+
+
+def program(name: str, **options: float) -> Settings:
+    """Settings under the order of a program."""
+    return Settings(sampler_order=ORDERS[name], **{"temp": 1.0, **options})  # type: ignore[arg-type]
+
+
+TIED = np.array([1, 1, 2, 1, 1, 0, -np.inf, 1], np.float32)
+"""One best token, five tied ones, a last one, and one that the model bars: 33.6, 12.4 each, 4.5 %."""
+TIES = [
+    ("mlx-lm", {"top_k": 3}, {2, 0, 1}),
+    ("llama.cpp", {"top_k": 3}, {2, 0, 1}),
+    ("transformers", {"top_k": 3}, {2, 0, 1, 3, 4, 7}),
+    ("mlx-lm", {"top_p": 0.5}, {2, 0, 1, 3, 4, 7}),
+    ("llama.cpp", {"top_p": 0.5}, {2, 0, 1}),
+    ("transformers", {"top_p": 0.5}, {2, 4, 7}),
+    ("mlx-lm", {"xtc_probability": 1, "xtc_threshold": 0.05}, {0, 1, 3, 4, 7, 5}),
+    ("transformers", {"xtc_probability": 1, "xtc_threshold": 0.05}, {0, 1, 3, 4, 7, 5}),
+    ("llama.cpp", {"xtc_probability": 1, "xtc_threshold": 0.05}, {7, 5}),
+    ("mlx-lm", {"xtc_probability": 1, "xtc_threshold": 0.2}, {0, 1, 2, 3, 4, 5, 7}),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "kept"), TIES)
+def test_ties_and_xtc_follow_the_program_whose_order_runs(
+    name: str, options: dict[str, float], kept: set[int]
+) -> None:
+    sampled, reference = run_both(TIED, program(name, **options), Context(chance=0.0))
+    assert set(np.flatnonzero(sampled.probs)) == kept == set(np.flatnonzero(reference.kept))
+
+
+def test_llama_cpps_xtc_spares_no_token_and_counts_from_the_threshold_up() -> None:
+    row = np.log(np.array([0.5, 0.25, 0.125, 0.125], np.float32))
+    options = {"xtc_probability": 1, "xtc_threshold": 0.25}
+    context = Context(spared=(0,), chance=0.0)
+    assert np.flatnonzero(run_both(row, program("llama.cpp", **options), context)[0].probs).tolist() == [
+        1,
+        2,
+        3,
+    ]
+    assert np.flatnonzero(run_both(row, program("mlx-lm", **options), context)[0].probs).tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("scale", [0.0, 0.01, 3.0])
+def test_top_p_over_150_000_tokens_keeps_no_token_too_few(name: str, scale: float) -> None:
+    for seed in range(3):
+        row = (np.random.default_rng(seed).standard_normal(150_000) * scale).astype(np.float32)
+        settings = program(name, top_p=0.9)
+        reference = Reference(row, settings)
+        mask = reference._top_p()
+        sampled, _ = run_both(row, settings, Context())
+        assert (sampled.probs > 0).sum() == mask.sum()
+
+
+def test_penalties_behind_a_filter_or_temperature_act_on_logits() -> None:
+    row = np.array([2.0, 1.0, -1.0], np.float32)
+    order = (
+        "logit-bias",
+        "min-tokens",
+        "temperature",
+        "top-k",
+        "repetition",
+        "presence",
+        "frequency",
+        *MLX_LM[5:8],
+    )
+    settings = Settings(temp=0.5, top_k=2, repetition_penalty=2.0, sampler_order=order)
+    probs = sample(row, log_softmax(row), settings, 0.5, Context(path=(0, 2))).probs
+    # logits 4, 2, -2 after temperature; the last is cut; the first, seen before and above 0, is halved
+    assert probs == pytest.approx([0.5, 0.5, 0.0], abs=1e-6)
