@@ -14,8 +14,8 @@ from engine.errors import SettingsError
 
 SEED_LIMIT = 2**64
 LEAST_TEMP = 0.001
-"""The least temperature above 0. Each divides the rounding of float32 logprobs, which is 1e-6 where all of 150,000 tokens
-are alike: at this one probabilities are right to 1 in 1,000. Smaller ones would draw by rounding; 1e-38 overflows."""
+"""The least temperature above 0. It divides the rounding of float32 logprobs, 1e-6 where 150,000 tokens are alike: here
+probabilities are right to 1 in 1,000. Smaller ones would draw by rounding; 1e-38 overflows."""
 LEAST_PENALTY = 0.001
 """The least repetition penalty above 0: it multiplies logits by 1,000; far smaller ones overflow float32."""
 MOST_BIAS = 1e9
@@ -33,7 +33,8 @@ ORDERS: Mapping[str, tuple[str, ...]] = {
     "llama.cpp": (*_SHAPES, "top-k", "top-p", "min-p", "xtc", "temperature"),
 }
 """Stage orders by program: mlx_lm.sample_utils, `GenerationMixin._get_logits_processor` of transformers (which has
-no presence and frequency penalties and no XTC), and llama.cpp's default chain."""
+no presence and frequency penalties and no XTC), and llama.cpp's default chain. Rules for ties and XTC go with the
+order: see `engine.sampling.stages`."""
 STAGES = MLX_LM
 """Every stage by name."""
 
@@ -236,7 +237,8 @@ def _check_biases(field: Field, value: tuple[tuple[int, float], ...]) -> None:
             raise SettingsError(field.name, f"{field.label}: a token id is 0 or more, not {token}.")
         if not abs(bias) <= MOST_BIAS:
             raise SettingsError(
-                field.name, f"{field.label}: the value for token {token} must be a number from {-MOST_BIAS:g} to {MOST_BIAS:g}, not {bias}.",
+                field.name, f"{field.label}: the value for token {token} must be a number "
+                f"from {-MOST_BIAS:g} to {MOST_BIAS:g}, not {bias}.",
                 "Use -100 to bar a token.",
             )  # fmt: skip
 
@@ -261,18 +263,9 @@ def _check_order(field: Field, value: tuple[str, ...]) -> None:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field(
-        "temp",
-        "float",
-        "temperature",
-        "0 takes the most probable token; above 1 flattens",
-        0,
-        100,
-        least=LEAST_TEMP,
-    ),  # fmt: skip
-    Field(
-        "top_p", "float", "top-p", "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True
-    ),
+    Field("temp", "float", "temperature", "0 takes the most probable token; above 1 flattens", 0, 100,
+          least=LEAST_TEMP),
+    Field("top_p", "float", "top-p", "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True),
     Field("min_p", "float", "min-p", "least share of the top token's probability; 0 is off", 0, 1),
     Field("top_k", "int", "top-k", "this many most probable tokens; 0 is off", 0, 2**31 - 1),
     Field("seed", "int", "seed", "the draw is a function of seed, position and re-roll", 0, SEED_LIMIT - 1),
@@ -280,50 +273,19 @@ FIELDS: tuple[Field, ...] = (
     Field("min_tokens", "int", "min tokens", "end-of-sequence is barred before so many", 0, 2**31 - 1),
     Field("stop", "texts", "stop string", "generation ends when this text appears"),
     Field("candidates", "int", "candidates", "shown and recorded at each step", 1, 2**31 - 1),
-    Field(
-        "xtc_probability",
-        "float",
-        "XTC probability",
-        "share of steps that lose their top choices; 0 is off",
-        0,
-        1,
-    ),
-    Field(
-        "xtc_threshold",
-        "float",
-        "XTC threshold",
-        "it cuts all tokens above this but the last of them",
-        0,
-        0.5,
-    ),
+    Field("xtc_probability", "float", "XTC probability", "share of steps that lose their top choices; 0 is off", 0, 1),
+    Field("xtc_threshold", "float", "XTC threshold", "it cuts all tokens above this but the last of them", 0, 0.5),
     Field("logit_bias", "biases", "logit bias", "added to logits: ID=VALUE, ID=VALUE"),
-    Field(
-        "repetition_penalty",
-        "float",
-        "repetition penalty",
-        "divides recent tokens' logits; 0 is off",
-        0,
-        100,
-        least=LEAST_PENALTY,
-    ),
+    Field("repetition_penalty", "float", "repetition penalty", "divides recent tokens' logits; 0 is off", 0, 100,
+          least=LEAST_PENALTY),
     Field("repetition_context_size", "int", "repetition context", "tokens it looks back", 1, 2**31 - 1),
-    Field(
-        "presence_penalty",
-        "float",
-        "presence penalty",
-        "off recent tokens' logits, once; 0 is off",
-        -100,
-        100,
-    ),
+    Field("presence_penalty", "float", "presence penalty", "off recent tokens' logits, once; 0 is off", -100, 100),
     Field("presence_context_size", "int", "presence context", "tokens it looks back", 1, 2**31 - 1),
-    Field(
-        "frequency_penalty", "float", "frequency penalty", "off their logits, each time; 0 is off", -100, 100
-    ),
+    Field("frequency_penalty", "float", "frequency penalty", "off their logits, each time; 0 is off", -100, 100),
     Field("frequency_context_size", "int", "frequency context", "tokens it looks back", 1, 2**31 - 1),
-    Field(
-        "sampler_order", "order", "sampler order", "mlx-lm, transformers, llama.cpp, or stages with commas"
-    ),
-)
+    Field("sampler_order", "order", "sampler order",
+          "mlx-lm, transformers, llama.cpp (each with its rules for ties and XTC), or stages with commas"),
+)  # fmt: skip
 BY_NAME: Mapping[str, Field] = {field.name: field for field in FIELDS}
 
 

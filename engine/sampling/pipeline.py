@@ -61,9 +61,9 @@ class Sampled:
 class StageRun:
     """One run of the stages over a row.
 
-    It keeps two rows of the same tokens. Stages that change logits, wherever they are in the order, get the logits: the
-    model's own, as such stages and temperature changed them, -inf where a filter cut. Filters by probability and the draw
-    get the logprobs, which mlx_lm takes once, between the penalties and the filters, and then cuts and scales.
+    It keeps two rows of the same tokens. Stages that change logits, wherever they are in the order, get the logits:
+    the model's own, as such stages and temperature changed them, -inf where a filter cut. Filters by probability and
+    the draw get the logprobs, which mlx_lm takes once, between penalties and filters, and then cuts and scales.
 
     Args:
         logits: The model's own, float32, shape (vocabulary,); not changed.
@@ -88,16 +88,14 @@ class StageRun:
     def apply(self, stage: Stage) -> None:
         """Apply a stage to the row.
 
-        Logprobs are normalized where logits were changed or scaled since; after a filter they aren't, and the filters that
-        follow act on what is left. Top-p and top-k go by the logits: rounded logprobs have ties that are none.
+        Logprobs are normalized where logits were changed or scaled since; after a filter they aren't, and the filters
+        that follow act on what is left. Top-p and top-k go by the logits: rounded logprobs have ties that are none.
 
         Raises:
             StepError: It cut every token that was left.
         """
         before = self._logits if stage.changes_logits else self.logprobs
-        with np.errstate(
-            over="ignore"
-        ):  # of the lowest float32, with which models bar tokens: minus infinity does, too
+        with np.errstate(over="ignore"):  # of finfo.min, with which models bar tokens: it means -inf
             after = self._run(stage, before)
         self._record_stage(stage.name, before, after)
         self.row = after

@@ -30,7 +30,8 @@ from engine.sampling.ranking import Row, ranked
 from engine.settings import Settings, program
 
 Kind = Literal["logits", "order", "shares", "scale"]
-"""What a stage does: `logits` changes logits; `order` filters by the logits' order, `shares` by logprobs; `scale` scales."""
+"""What a stage does: `logits` changes logits; `order` filters by the logits' order, `shares` by logprobs; `scale`
+scales."""
 Ties = Literal["all", "lowest", "highest"]
 """Which of the tokens that are tied at a filter's edge stay: all, or as many as it needs, by id."""
 MINUS_INFINITY = np.float32(-np.inf)
@@ -112,8 +113,9 @@ def frequency(row: Row, penalty: float, recent: tuple[int, ...]) -> Row:
 def top_p(row: Row, share: float, ties: Ties = "all") -> Row:
     """Keep the fewest of the most probable tokens whose mass reaches `share` of the whole (nucleus, arXiv:1904.09751).
 
-    Masses are computed and summed in float64. `mlx_lm.sample_utils.apply_top_p` and llama.cpp sum in float32: over a flat
-    row of 150,000 tokens that moves their edge by some 20 tokens, over a usual one by one token in a step of a thousand.
+    Masses are computed and summed in float64. `mlx_lm.sample_utils.apply_top_p` and llama.cpp sum in float32: over a
+    flat row of 150,000 tokens that moves their edge by some 20 tokens, on a usual row by one token in 1 of 1,000 steps.
+    Elsewhere it keeps what mlx_lm keeps.
 
     Args:
         row: Logits or logprobs.

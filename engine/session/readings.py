@@ -178,7 +178,7 @@ def _after(
 
 
 def _others_mass(probs: npt.NDArray[np.float64], candidates: tuple[Candidate, ...]) -> float:
-    """What the tokens beyond the candidates have together: summed, since 1 less the others' sum is rounding where it is small."""
+    """What the tokens beyond the candidates have together: summed, since 1 less the sum of these is mostly rounding."""
     others = probs.copy()
     others[[candidate.id for candidate in candidates]] = 0.0
     return float(others.sum())

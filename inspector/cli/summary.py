@@ -89,8 +89,8 @@ class Summary:
 class Tally:
     """Adds records up to a summary, keeping no step.
 
-    The first token is known with the prompt's distribution, a forward before its own step is: its text is certain then if a
-    run follows, and a run of which nothing else came (it was interrupted) has it as its text.
+    The first token is known with the prompt's distribution, a forward before its own step is: its text is certain then
+    if a run follows, and a run of which nothing else came (it was interrupted) has it as its text.
 
     Args:
         settings: Their stop strings cut the text.

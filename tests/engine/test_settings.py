@@ -23,7 +23,7 @@ def test_a_temperature_out_of_range_is_refused_with_the_range(temp: float) -> No
     with pytest.raises(SettingsError) as caught:
         check(Settings(temp=temp))
     assert str(caught.value) == f"temperature must be 0, or a number from 0.001 to 100, not {temp}."
-    with pytest.raises(SettingsError, match="temperature must be 0, or a number from 0.001 to 100"):
+    with pytest.raises(SettingsError, match=r"temperature must be 0, or a number from 0\.001 to 100"):
         BY_NAME["temp"].parse(str(temp))
 
 

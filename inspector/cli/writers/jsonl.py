@@ -21,6 +21,8 @@ Json = dict[str, Any]
 class JsonLines:
     """Writes the events of a generation: `model`, `prefill`, `prompt`, `step`, `end`.
 
+    `prompt` has the first token, as soon as it is drawn; its `step` follows with what its own forward gave.
+
     Args:
         out: Where to; flushed after each line.
         request: Its settings and notes are part of the `model` event.

@@ -1,4 +1,4 @@
-"""The sampler written a second time, in float64 and from the definitions of the three programs, one stage after another.
+"""The sampler written a second time, in float64 and from the definitions of the three programs, stage by stage.
 
 It imports nothing of `engine.sampling`. A row is logits throughout; a filter sets them to minus infinity, and takes the
 softmax itself where it needs probabilities. After each stage the caller says which tokens the sampler kept: sets that
