@@ -74,6 +74,8 @@ class StageRun:
         self.row = logits
         """What the draw is made from: logits, or logprobs once a filter or temperature ran."""
         self._logits = logits
+        self._behind: list[Stage] = []
+        """Filters and temperature that the logits don't have in them yet: most orders never ask for them again."""
         self._logprobs: Row | None = logprobs
         self.cut = np.full(logits.size, -1, np.int8)
         self.readings: list[StageReading] = []
@@ -85,6 +87,16 @@ class StageRun:
             self._logprobs = log_softmax(self.row)
         return self._logprobs
 
+    @property
+    def logits(self) -> Row:
+        """The logits, as stages that change them and temperature left them; -inf where a stage cut."""
+        for stage in self._behind:
+            if stage.kind == "scale":
+                self._logits = stage.run(self._logits)
+        if self._behind:
+            self._logits, self._behind = np.where(self.cut < 0, self._logits, MINUS_INFINITY), []
+        return self._logits
+
     def apply(self, stage: Stage) -> None:
         """Apply a stage to the row.
 
@@ -94,8 +106,8 @@ class StageRun:
         Raises:
             StepError: It cut every token that was left.
         """
-        before = self._logits if stage.changes_logits else self.logprobs
         with np.errstate(over="ignore"):  # of finfo.min, with which models bar tokens: it means -inf
+            before = self.logits if stage.changes_logits else self.logprobs
             after = self._run(stage, before)
         self._record_stage(stage.name, before, after)
         self.row = after
@@ -105,12 +117,12 @@ class StageRun:
         match stage.kind:
             case "logits":
                 self._logits = after = stage.run(before)
+                return after
             case "order":
-                after = np.where(np.isneginf(stage.run(self._logits)), MINUS_INFINITY, before)
-            case "shares":
+                after = np.where(np.isneginf(stage.run(self.logits)), MINUS_INFINITY, before)
+            case "shares" | "scale":
                 after = stage.run(before)
-            case "scale":
-                after, self._logits = stage.run(before), stage.run(self._logits)
+        self._behind.append(stage)
         return after
 
     def _record_stage(self, name: str, before: Row, after: Row) -> None:
@@ -120,7 +132,6 @@ class StageRun:
             self.cut[gone & (self.cut < 0)] = len(self.readings)
             weights = np.exp(before - before.max())
             removed = float(weights[gone].sum(dtype=np.float64) / weights.sum(dtype=np.float64))
-            self._logits = np.where(gone, MINUS_INFINITY, self._logits)
         kept = int(after.size - np.isneginf(after).sum())
         if not kept:  # min-tokens behind a filter that left end-of-sequence alone
             raise StepError(
