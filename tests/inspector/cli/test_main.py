@@ -156,7 +156,7 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("--top-p", "1.5"), "--top-p: top-p must be a number above 0 to 1, not 1.5."),
         (("--top-p", "nan"), "--top-p: top-p must be"),
-        (("--temp", "-1"), "--temp: temperature must be a number from 0"),
+        (("--temp", "-1"), "--temp: temperature must be 0, or a number from 0.001 to 100"),
         (("--top-k", "-1"), "--top-k: top-k must be a whole number from 0"),
         (("--top-k", "2.5"), "--top-k: top-k must be a whole number"),
         (("--seed", str(2**64)), "--seed: seed must be"),
