@@ -22,10 +22,15 @@ STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "st
 
 def run(app: InspectorApp) -> int:
     """Run the screen until the user leaves it, or a signal ends it and the process; returns the exit status."""
-    for number in ENDING:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda received, _: app.end_by(received))
-    app.run()
+    before = {number: signal.getsignal(number) for number in ENDING}
+    taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    for number in taken:
+        signal.signal(number, lambda received, _: app.end_by(received))
+    try:
+        app.run()
+    finally:
+        for number, handler in taken.items():
+            signal.signal(number, handler)
     if app.ended_by is not None:
         _end_by(app.ended_by)
     code = app.return_code or 0

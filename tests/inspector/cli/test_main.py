@@ -232,6 +232,7 @@ def open_screen(
     class App:
         return_code = code
         closed_in_time = in_time
+        ended_by = None
 
         def __init__(self, **given: object) -> None:
             noted.update(given)
