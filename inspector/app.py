@@ -174,10 +174,13 @@ class InspectorApp(App[int]):
         yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self.deliver_screenshot)
 
     async def on_event(self, event: events.Event) -> None:
-        """Take in an event, unless it is a press on what has gone.
+        """Take in an event, unless the program is being left, or it is a press on what has gone.
 
-        Until the next paint the screen still finds it under the mouse, and the toolkit asks for its parent.
+        A screen that is opened while all are closed has no widgets when it asks for them. What has gone is still found
+        under the mouse until the next paint, and the toolkit asks for its parent.
         """
+        if self._exit and isinstance(event, events.InputEvent):
+            return
         if isinstance(event, events.MouseDown):
             pressed, _ = self.screen.get_widget_and_offset_at(event.x, event.y)
             if pressed is not None and not pressed.is_attached:

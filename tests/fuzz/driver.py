@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.fuzz.actions import Action, Script, scripts
-from tests.fuzz.faults import KNOWN, Fault, Host
+from tests.fuzz.faults import Fault, Host
 
 PROBED = 200
 """Actions from one probe to the next."""
@@ -23,14 +22,12 @@ class Outcome:
     keys: int = 0
     seconds: float = 0.0
     resident: int = 0
-    known: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[Script, Fault]] = field(default_factory=list)
     """Each fault once, with what leads to it."""
 
     def __str__(self) -> str:
         rate, mib = self.keys / max(self.seconds, 1e-9), self.resident / 2**20
         lines = [f"{self.keys} keys in {self.seconds:.0f} s, {rate:.0f} a second; {mib:.0f} MiB at the end"]
-        lines += [f"known, {count} times: {name}" for name, count in self.known.items()]
         return "\n".join(lines + [f"FAULT {fault.signature}" for _, fault in self.failures])
 
 
@@ -76,9 +73,7 @@ def run(
         outcome.resident = host.resident()
         if fault is None:
             continue
-        if (known := next((name for name in KNOWN if name in fault.signature), None)) is not None:
-            outcome.known[f"{known}: {KNOWN[known]}"] += 1
-        elif fault.signature not in seen:
+        if fault.signature not in seen:
             seen.add(fault.signature)
             tell(f"seed {seed}, session {number} ({script.scenario.kind}), action {done}: {fault.signature}")
             cut = replace(script, actions=script.actions[:done])

@@ -10,13 +10,6 @@ from typing import Protocol
 
 from tests.fuzz.actions import Action, Scenario
 
-KNOWN: Mapping[str, str] = {
-    "Could not determine home": "~nosuchuser is no home (files)",
-    "File name too long": "long names (files)",
-}
-"""Signatures of faults that someone is at, and who; a session that meets one ends there and is counted."""
-
-
 OURS = re.compile(r"/(inspector|engine)/(?!.*site-packages)")
 """In the path of a module of this project, whatever the directory of the checkout is called."""
 
@@ -65,8 +58,8 @@ def of(error: BaseException, note: str = "") -> Fault:
     """The fault that an exception tells."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if OURS.search(frame.filename)]
-    last = (ours or frames or [None])[-1]
-    place = f"{last.filename.rpartition('/')[2]}:{last.name}" if last is not None else "nowhere"
+    last = (ours or frames)[-1:]
+    place = "".join(f"{frame.filename.rpartition('/')[2]}:{frame.name}" for frame in last)
     text = str(error).splitlines()
     told = re.sub(r"\d+", "N", text[0])[:60] if text else ""
     return Fault(

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from textual.events import MouseDown, MouseUp
+from textual.events import Key, MouseDown, MouseUp
 from textual.widgets._toast import Toast
 
 from engine import commands
@@ -144,6 +144,23 @@ def test_the_screen_is_imported_without_mlx():
     code = "import sys, inspector.app; print({'mlx', 'mlx_lm', 'transformers', 'numpy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_key_that_is_pressed_after_the_one_that_leaves_opens_nothing():
+    app = InspectorApp(LoadSettings(), Settings(), "x", False, engine=FakeEngine())
+    opened = []
+
+    async def test() -> None:
+        async with app.run_test() as pilot:
+            await pilot.pause()
+            app.push_screen = lambda screen, *_, **__: opened.append(screen)  # type: ignore
+            for key in ("ctrl+q", "p", "ctrl+p", "question_mark"):
+                app.post_message(Key(key, None))
+            await pilot.pause()
+
+    asyncio.run(test())
+    assert app.return_code == 0
+    assert opened == []
 
 
 async def until(condition: Callable[[], object]) -> None:
