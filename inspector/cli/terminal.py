@@ -30,7 +30,7 @@ def run(app: InspectorApp) -> int:
         app.run()
     finally:
         for number, handler in taken.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)  # None for one that Python did not set
     if app.ended_by is not None:
         _end_by(app.ended_by)
     code = app.return_code or 0
