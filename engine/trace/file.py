@@ -224,11 +224,11 @@ class TraceReader(Iterator[Entry]):
     def _bound(self, size: int) -> None:
         """Refuse a file that is too long, or too large once it is read."""
         packed = self._raw.tell() if self.compressed else size
-        if too_much := too_long(size, self.line, self.built) or too_dense(size, packed):
+        dense = too_dense(size, packed)
+        if too_much := dense or too_long(size, self.line, self.built):
             self.close()
-            raise TraceError(
-                f"{self.path} {too_much}.", "Record fewer candidates, or shorter sessions.", self.line
-            )
+            hint = _MEND if dense else "Record fewer candidates, or shorter sessions."
+            raise TraceError(f"{self.path} {too_much}.", hint, self.line)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import sys
 import types
@@ -379,3 +380,10 @@ def test_names_of_sessions_are_what_their_files_are(state):
     assert found.peek.model == "pocket"
     assert LoadSettings().model == "pocket"
     assert Session().load()
+
+
+def test_the_screen_leaves_the_signals_as_they_were(opened):
+    before = [signal.getsignal(number) for number in terminal.ENDING]
+    assert cli.main(["replay"]) == 0
+    assert opened["ran"]
+    assert [signal.getsignal(number) for number in terminal.ENDING] == before
