@@ -23,6 +23,10 @@ class EngineError(Exception):
         return f"{self.message} {self.hint}".rstrip()
 
 
+class PathError(EngineError):
+    """A path that a person typed, or a file of theirs, can't be used."""
+
+
 class LoadError(EngineError):
     """The model, tokenizer or adapter can't be loaded."""
 

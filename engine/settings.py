@@ -13,6 +13,13 @@ from typing import Any, Literal
 from engine.errors import SettingsError
 
 SEED_LIMIT = 2**64
+LEAST_TEMP = 0.001
+"""The least temperature above 0. It divides the rounding of float32 logprobs, 1e-6 where 150,000 tokens are alike: here
+probabilities are right to 1 in 1,000. Smaller ones would draw by rounding; 1e-38 overflows."""
+LEAST_PENALTY = 0.001
+"""The least repetition penalty above 0: it multiplies logits by 1,000; far smaller ones overflow float32."""
+MOST_BIAS = 1e9
+"""The largest logit bias either way: it decides alone, and far above float32 overflows."""
 KV_BITS = (2, 3, 4, 5, 6, 8)
 KV_GROUP_SIZES = (32, 64, 128)
 DTYPES = ("auto", "file", "float32", "bfloat16", "float16")
@@ -27,7 +34,8 @@ ORDERS: Mapping[str, tuple[str, ...]] = {
     "llama.cpp": (*_SHAPES, "top-k", "top-p", "min-p", "xtc", "temperature"),
 }
 """Stage orders by program: mlx_lm.sample_utils, `GenerationMixin._get_logits_processor` of transformers (which has
-no presence and frequency penalties and no XTC), and llama.cpp's default chain."""
+no presence and frequency penalties and no XTC), and llama.cpp's default chain. Rules for ties and XTC go with the
+order: see `engine.sampling.stages`."""
 STAGES = MLX_LM
 """Every stage by name."""
 
@@ -93,10 +101,11 @@ class LoadSettings:
     """Prompt tokens a chunk; None adapts the chunk so that a cancel takes effect within about 150 ms."""
     float32_scales: bool | None = None
     """Compute a quantized model with float32 scales; None: on the CPU backend, where it is 7 to 40 times faster."""
-    dtype: str = "auto"
-    """Of the computation, one of `DTYPES`. `auto`: float32 on a CPU with a fast BLAS, where memory allows it."""
-    blas: str = "auto"
-    """What multiplies float32 matrices on a Linux CPU: `auto`, `bundled` for what MLX brings, or a library's path."""
+    dtype: str = "file"
+    """Of the computation, one of `DTYPES`; `auto` is float32 on a CPU with a fast BLAS, where memory allows it."""
+    blas: str = "bundled"
+    """What multiplies float32 matrices on a Linux CPU: `bundled` for what MLX brings, `auto` for a fast one where one is
+    installed, or a library's path."""
     kept_logits_mib: int = 64
     """Memory for rows of logits, so that going back and what-if need no forward."""
     kept_kv_mib: int = 256
@@ -115,6 +124,8 @@ class Field:
     high: float = math.inf
     low_open: bool = False
     """True where `low` itself is out of range."""
+    least: float = -math.inf
+    """The least value above `low`, which turns the setting off."""
 
     @property
     def flag(self) -> str:
@@ -125,6 +136,8 @@ class Field:
     def bounds(self) -> str:
         """The range in words, for messages."""
         number = "a whole number" if self.kind == "int" else "a number"
+        if self.least > self.low:
+            return f"{self.low:g}, or {number} from {self.least:g} to {self.high:g}"
         above = "above" if self.low_open else "from"
         if self.high == math.inf:
             return f"{number} {above} {self.low:g}" + ("" if self.low_open else " up")
@@ -179,6 +192,7 @@ class Field:
                 _check_order(self, value)
             case _:
                 inside = self.low < value if self.low_open else self.low <= value
+                inside = inside and (value >= self.least or value == self.low)
                 if not (inside and value <= self.high and math.isfinite(value)):
                     raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {value}.")
 
@@ -227,9 +241,10 @@ def _check_biases(field: Field, value: tuple[tuple[int, float], ...]) -> None:
     for token, bias in value:
         if token < 0:
             raise SettingsError(field.name, f"{field.label}: a token id is 0 or more, not {token}.")
-        if not math.isfinite(bias):
+        if not abs(bias) <= MOST_BIAS:
             raise SettingsError(
-                field.name, f"{field.label}: the value for token {token} must be a number, not {bias}.",
+                field.name, f"{field.label}: the value for token {token} must be a number "
+                f"from {-MOST_BIAS:g} to {MOST_BIAS:g}, not {bias}.",
                 "Use -100 to bar a token.",
             )  # fmt: skip
 
@@ -254,10 +269,9 @@ def _check_order(field: Field, value: tuple[str, ...]) -> None:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field("temp", "float", "temperature", "0 takes the most probable token; above 1 flattens", 0, 100),
-    Field(
-        "top_p", "float", "top-p", "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True
-    ),
+    Field("temp", "float", "temperature", "0 takes the most probable token; above 1 flattens", 0, 100,
+          least=LEAST_TEMP),
+    Field("top_p", "float", "top-p", "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True),
     Field("min_p", "float", "min-p", "least share of the top token's probability; 0 is off", 0, 1),
     Field("top_k", "int", "top-k", "this many most probable tokens; 0 is off", 0, 2**31 - 1),
     Field("seed", "int", "seed", "the draw is a function of seed, position and re-roll", 0, SEED_LIMIT - 1),
@@ -265,44 +279,19 @@ FIELDS: tuple[Field, ...] = (
     Field("min_tokens", "int", "min tokens", "end-of-sequence is barred before so many", 0, 2**31 - 1),
     Field("stop", "texts", "stop string", "generation ends when this text appears"),
     Field("candidates", "int", "candidates", "shown and recorded at each step", 1, 2**31 - 1),
-    Field(
-        "xtc_probability",
-        "float",
-        "XTC probability",
-        "share of steps that lose their top choices; 0 is off",
-        0,
-        1,
-    ),
-    Field(
-        "xtc_threshold",
-        "float",
-        "XTC threshold",
-        "it cuts all tokens above this but the last of them",
-        0,
-        0.5,
-    ),
+    Field("xtc_probability", "float", "XTC probability", "share of steps that lose their top choices; 0 is off", 0, 1),
+    Field("xtc_threshold", "float", "XTC threshold", "it cuts all tokens above this but the last of them", 0, 0.5),
     Field("logit_bias", "biases", "logit bias", "added to logits: ID=VALUE, ID=VALUE"),
-    Field(
-        "repetition_penalty", "float", "repetition penalty", "divides recent tokens' logits; 0 is off", 0, 100
-    ),
+    Field("repetition_penalty", "float", "repetition penalty", "divides recent tokens' logits; 0 is off", 0, 100,
+          least=LEAST_PENALTY),
     Field("repetition_context_size", "int", "repetition context", "tokens it looks back", 1, 2**31 - 1),
-    Field(
-        "presence_penalty",
-        "float",
-        "presence penalty",
-        "off recent tokens' logits, once; 0 is off",
-        -100,
-        100,
-    ),
+    Field("presence_penalty", "float", "presence penalty", "off recent tokens' logits, once; 0 is off", -100, 100),
     Field("presence_context_size", "int", "presence context", "tokens it looks back", 1, 2**31 - 1),
-    Field(
-        "frequency_penalty", "float", "frequency penalty", "off their logits, each time; 0 is off", -100, 100
-    ),
+    Field("frequency_penalty", "float", "frequency penalty", "off their logits, each time; 0 is off", -100, 100),
     Field("frequency_context_size", "int", "frequency context", "tokens it looks back", 1, 2**31 - 1),
-    Field(
-        "sampler_order", "order", "sampler order", "mlx-lm, transformers, llama.cpp, or stages with commas"
-    ),
-)
+    Field("sampler_order", "order", "sampler order",
+          "mlx-lm, transformers, llama.cpp (each with its rules for ties and XTC), or stages with commas"),
+)  # fmt: skip
 BY_NAME: Mapping[str, Field] = {field.name: field for field in FIELDS}
 
 
@@ -348,6 +337,11 @@ def check(settings: Settings, vocabulary: int | None = None) -> Settings:
                 f"Ids go from 0 to {vocabulary - 1}.",
             )
     return settings
+
+
+def program(settings: Settings) -> str:
+    """The program whose rules for ties and XTC hold: that of the order, mlx-lm for an order that is no program's."""
+    return next((name for name, order in ORDERS.items() if order == settings.sampler_order), "mlx-lm")
 
 
 def changed(settings: Settings, **values: Any) -> Settings:

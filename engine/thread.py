@@ -8,12 +8,15 @@ started, so that a screen can paint before.
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 
 from engine.commands import Cancel, Command
+from engine.errors import PathError
+from engine.paths import here
 from engine.records import Ended, Failure, Loading, Record
 from engine.task import Task
 
@@ -24,6 +27,8 @@ QUIET_ENVIRONMENT = {
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
 }
 """Variables that keep the libraries from writing over the screen; set unless the person has set them."""
+OPEN_FILES = 4096
+"""The hard limit that mlx_lm sets when it is imported; it may lower that of the process to it, not raise it."""
 SWITCH_INTERVAL = 1e-4
 """Seconds for which one thread may keep the interpreter while another waits for it. A step acquires it several times;
 with Python's own 5 ms a step during a frame waits until the frame ends: the slowest 5 % of a run took 27 to 32 ms on
@@ -147,6 +152,20 @@ class EngineThread:
     def _fail_commands(self, error: Exception) -> None:
         while not self._closing.is_set() and (task := self._inbox.get()) is not None:
             kind, id = task.command.kind, task.command.id
-            hint = "On Linux install mlx[cpu]; then try again."
-            self._emit(Failure(kind, f"MLX can't be started: {error}.", hint, id=id))
+            self._emit(Failure(kind, *_cause(error), id=id))
             self._emit(Ended(kind, id=id))
+
+
+def _cause(error: Exception) -> tuple[str, str]:
+    """Why MLX can't be imported, and what to do."""
+    try:
+        here()  # what is imported asks for it
+    except PathError as gone:
+        return gone.message, gone.hint
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < OPEN_FILES:
+        return (
+            f"mlx_lm needs to be allowed {OPEN_FILES:,} open files, and the hard limit here is {hard:,}.",
+            f"Raise it where it was set: ulimit -Hn {OPEN_FILES}.",
+        )
+    return f"MLX can't be started: {error}.", "On Linux install mlx[cpu]; then try again."

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
+from typing import cast
 
 from rich.text import Text
+from textual import constants, events, on
 from textual.app import App, SystemCommand
+from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.screen import Screen
+from textual.theme import ThemeProvider
 
 from engine.breakpoints import Breakpoints
+from engine.errors import EngineError
 from engine.records import LookedAhead, Record
 from engine.settings import LoadSettings, Settings
 from engine.stalls import drawing
 from engine.thread import EngineThread
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
+from inspector.driver import TerminalDriver, TerminalGone
 from inspector.main.notices import notice
+from inspector.main.palette import Palette
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
 from inspector.recordings.recorder import Recorder
@@ -37,6 +47,10 @@ FRAME = 1 / 30
 SHARE = 6
 """A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""
 CLOSE_SECONDS = 2.0
+NO_THREAD = (
+    "The system gives the program no further thread. "
+    "End other programs, or raise the limit (ulimit -u), and try again."
+)
 PROGRAM = f"mlx-inspector {version()}"
 """As traces name what wrote them."""
 
@@ -88,11 +102,13 @@ class InspectorApp(App[int]):
         tools: Sequence[Tool] = TOOLS,
     ) -> None:
         super().__init__()
+        self.ended_by: int | None = None
+        """The signal that ended the screen."""
         self.inbox: deque[Record] = deque()
         """Records on their way from the engine's thread to the screen."""
         self.engine = EngineThread(self.emit) if engine is None else engine
         self.controller = Controller(self.engine, load, settings, Prompt(prompt, chat, system, echo))
-        self._trace = trace
+        self._trace, self.controller.opening = trace, trace is not None
         self._saved_breakpoints = SavedBreakpoints().read()
         set_at_start = self._saved_breakpoints.points if breakpoints is None else breakpoints
         self.controller.runs.breakpoints.points = set_at_start
@@ -119,6 +135,21 @@ class InspectorApp(App[int]):
     def _unsaved(self, why: str) -> None:
         self.notify(visible(why), title="Not saved any more", severity="warning", timeout=12, markup=False)
 
+    def get_driver_class(self) -> type[Driver]:
+        """The driver of the terminal, or the one that the toolkit's own variable names, as for a browser.
+
+        Raises:
+            EngineError: The variable names none.
+        """
+        if constants.DRIVER is None:
+            return TerminalDriver
+        try:
+            return super().get_driver_class()
+        except Exception as error:  # whatever importing a module that somebody named brings
+            raise EngineError(
+                f"TEXTUAL_DRIVER names no driver of a terminal: {constants.DRIVER!r}.", "Unset it."
+            ) from error
+
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
         self.main = MainScreen(self.controller, self._tools, self.playback)
@@ -128,15 +159,40 @@ class InspectorApp(App[int]):
         """The toolkit's filters, and the one that keeps control characters from the terminal."""
         return (*super().get_line_filters(), self._filter)
 
+    def action_command_palette(self) -> None:
+        """Show the palette, unless it is open."""
+        if not Palette.is_open(cast(App[object], self)):
+            self.push_screen(Palette(id="--command-palette"))
+
+    def search_themes(self) -> None:
+        """Show the palette with all themes."""
+        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes"))
+
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the toolkit offers in the palette beyond our own actions."""
         yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
         yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self.deliver_screenshot)
 
+    async def on_event(self, event: events.Event) -> None:
+        """Take in an event, unless the program is being left, or it is a press on what has gone.
+
+        A screen that is opened while all are closed has no widgets when it asks for them. What has gone is still found
+        under the mouse until the next paint, and the toolkit asks for its parent.
+        """
+        if self._exit and isinstance(event, events.InputEvent):
+            return
+        if isinstance(event, events.MouseDown):
+            pressed, _ = self.screen.get_widget_and_offset_at(event.x, event.y)
+            if pressed is not None and not pressed.is_attached:
+                return
+        await super().on_event(event)
+
     # ---- the engine -------------------------------------------------------------------------
 
     def on_mount(self) -> None:
         """Paint first; then let the engine import MLX and load."""
+        if self.ended_by is not None:
+            self.exit()
         self.call_after_refresh(self._start)
         self.set_interval(FRAME, self._tick)
 
@@ -216,6 +272,28 @@ class InspectorApp(App[int]):
         self.recorder.close()
 
     # ---- leaving ----------------------------------------------------------------------------
+
+    def end_by(self, number: int) -> None:
+        """Leave since a signal came, as the key does; called in the signal's handler.
+
+        Args:
+            number: Of the signal.
+        """
+        self.ended_by = number
+        with suppress(RuntimeError):  # no loop: it begins later and looks then, or is over
+            asyncio.get_running_loop().call_soon_threadsafe(self.exit)
+
+    @on(TerminalGone)
+    def _terminal_gone(self) -> None:
+        """Leave as at a hangup, which may be ignored."""
+        self.end_by(signal.SIGHUP)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Leave since something failed; for want of a thread, which is no fault of the program, with one line."""
+        if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+            self.exit(2, return_code=2, message=Text(NO_THREAD))
+        else:
+            super()._handle_exception(error)
 
     async def action_quit(self) -> None:
         """Leave; without a model that could be loaded, with its message and exit code 2."""

@@ -163,6 +163,13 @@ def _entropy(token: TokenRecord) -> float | None:
     return token.entropy_bits if isinstance(token, PromptToken) else token.choice.entropy_bits
 
 
+def others_prob(token: PromptToken) -> float:
+    """Probability of the tokens beyond a prompt token's candidates; an old trace lacks it, then 1 less theirs."""
+    if token.others_prob is not None:
+        return token.others_prob
+    return max(0.0, 1 - sum(candidate.prob for candidate in token.candidates))
+
+
 def _rank(token: TokenRecord) -> float | None:
     return token.rank
 

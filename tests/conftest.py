@@ -12,6 +12,11 @@ os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
 gc.set_threshold(100_000, 50, 50)
 """MLX, transformers and Textual leave so many objects that collecting at Python's own pace was a sixth of the suite."""
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    """A shell has what it starts in the background ignore Ctrl-C, and so would the programs that tests interrupt."""
+for number, usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        # a shell has what it starts in the background ignore these, and so would the programs that tests end by them
+        signal.signal(number, usual)

@@ -124,6 +124,7 @@ class BeamRun:
         self._finished: list[Hypothesis] = []
         self._places = {self._start: 0}
         self._logprobs = {self._start: self._read(session.logits)}
+        self._greedy_next = self._best(session.logits)
 
     @property
     def over(self) -> bool:
@@ -202,9 +203,8 @@ class BeamRun:
         """Extend greedy decoding by the most probable token; None where it ended before."""
         if self._greedy_ended is not None:
             return None
-        row = self._logprobs[self._greedy.node]
-        token, total = int(row.argmax()), self._greedy.total_logprob
-        logprob = float(row[token])
+        token, total = self._greedy_next, self._greedy.total_logprob
+        logprob = float(self._logprobs[self._greedy.node][token])
         self._greedy = grown = self._grow(self._greedy, BeamCandidate(0, token, logprob, total + logprob), -1)
         if token in self._session.tokens.eos_ids or grown.length == self._limit:
             self._greedy_ended = self._hypothesis(grown)
@@ -244,6 +244,8 @@ class BeamRun:
             rows = self._run(parents, [self._tree[node].token for node in nodes])
             self._places = {node: place for place, node in enumerate(nodes)}
             self._logprobs = {node: self._read(row) for node, row in zip(nodes, rows, strict=True)}
+            if self._greedy_ended is None:
+                self._greedy_next = self._best(rows[self._places[self._greedy.node]])
         return len(nodes)
 
     def _run(self, parents: Sequence[int], tokens: Sequence[int]) -> Sequence[Row]:
@@ -262,6 +264,13 @@ class BeamRun:
         if self._step < self._barred_until:
             logprobs[list(self._session.tokens.eos_ids)] = -np.inf
         return logprobs
+
+    def _best(self, row: Row) -> int:
+        """The token that stepping takes after a row of logits: by the logits, since rounded logprobs may tie."""
+        row = row.copy()
+        if self._step < self._barred_until:
+            row[list(self._session.tokens.eos_ids)] = -np.inf
+        return int(row.argmax())
 
     def _within_window(self, count: int, held: int) -> int:
         """The limit of tokens: `count`, or what the context window leaves, unless it is exceeded already."""

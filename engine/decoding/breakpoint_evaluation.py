@@ -89,7 +89,7 @@ class BreakpointEvaluator:
         return f"probability {_share_against(prob, limit)} is below {percent(limit)}" if prob < limit else ""
 
     def _rank(self, limit: int, logits: NodeLogits) -> str:
-        rank = rank_of(logits.logprobs, logits.sampled.picked)
+        rank = rank_of(logits.row, logits.sampled.picked)
         return f"rank {rank:,} is above {limit:,}" if rank > limit else ""
 
     def _margin(self, limit: float, logits: NodeLogits) -> str:

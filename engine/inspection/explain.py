@@ -13,7 +13,7 @@ from engine.records import Candidate, Explained, StageColumn, StageReading, What
 from engine.sampling.ranking import Row
 from engine.sampling.stages import Stage
 from engine.session.session import Session
-from engine.settings import Settings
+from engine.settings import Settings, check
 from engine.tree import ROOT
 
 
@@ -27,10 +27,11 @@ def explain(session: Session, node: int, settings: Settings | None = None) -> Ex
 
     Raises:
         StepError: There is no such node, or its logits were dropped to hold the memory bound.
+        SettingsError: A setting is out of its range.
     """
     row = kept_row(session, node)
     used = session.settings_at.get(node, session.settings)
-    settings = settings or used
+    settings = check(settings or used, session.facts.vocabulary)
     reroll = draw_reroll(session, node)
     stage_rows: list[tuple[Stage, Row]] = []
     node_logits = session.node_reader.sample(
@@ -119,8 +120,10 @@ def what_if(session: Session, settings: Settings, tip: int, stopped: Stopped = n
 
     Raises:
         StepError: There is no such node.
+        SettingsError: A setting is out of its range.
         Cancelled: `stopped` returned True.
     """
+    check(settings, session.facts.vocabulary)
     if tip not in session.tree:
         raise StepError(f"There is no token number {tip}.", "Begin with a prompt.")
     begun = time.perf_counter()

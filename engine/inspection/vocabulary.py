@@ -114,15 +114,17 @@ def find(
     pending = session.pending.get(node, b"")
     ids = np.array(vocabulary.matching(read(query), pending), np.intp)
     ids = ids[ids < row.size]
-    best = _best(node_logits.logprobs, ids, limit)
-    matches = session.node_reader.row_reader.chosen(node_logits.logprobs, best, pending, node_logits.sampled)
+    best = _best(row, ids, limit)
+    matches = session.node_reader.row_reader.chosen(
+        row, node_logits.logprobs, best, pending, node_logits.sampled
+    )
     mass = float(np.exp(node_logits.logprobs[ids], dtype=np.float64).sum())
     return TokensFound(node, query, matches, int(ids.size), min(1.0, mass))
 
 
-def _best(logprobs: Row, ids: Ids, limit: int) -> Ids:
+def _best(logits: Row, ids: Ids, limit: int) -> Ids:
     """The most probable of some tokens, ties by id."""
-    values = logprobs[ids]
+    values = logits[ids]
     if limit < ids.size:
         edge = np.partition(values, ids.size - limit)[ids.size - limit]
         near = values >= edge

@@ -16,6 +16,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from engine.errors import EngineError
+from engine.files import CONFIG_LIMIT, open_regular, read_regular
+from engine.paths import typed
+
 WHOLE_LIMIT = 32 * 2**20
 """Bytes of a file that are all read."""
 BLOCKS, BLOCK = 256, 4096
@@ -40,14 +44,14 @@ def fingerprint(directory: Path | str, adapter: Path | str | None = None) -> str
     try:
         _add(digest, Path(directory), ("model*.safetensors",), "config.json")
         if adapter is not None:
-            _add(digest, Path(adapter).expanduser(), ("adapters.safetensors",), "adapter_config.json")
-    except (OSError, ValueError, RecursionError):
+            _add(digest, typed(str(adapter)), ("adapters.safetensors",), "adapter_config.json")
+    except (EngineError, OSError, ValueError, RecursionError):
         return ""
     return digest.hexdigest()
 
 
 def _add(digest: Any, directory: Path, patterns: Iterable[str], config: str) -> None:
-    parsed = json.loads((directory / config).read_text(encoding="utf-8"))
+    parsed = json.loads(read_regular(directory / config, CONFIG_LIMIT).decode())
     if isinstance(parsed, dict):
         parsed = {name: value for name, value in parsed.items() if name not in _NOTES}
     digest.update(json.dumps(parsed, sort_keys=True).encode())
@@ -55,7 +59,7 @@ def _add(digest: Any, directory: Path, patterns: Iterable[str], config: str) -> 
     if not files:
         raise ValueError("no weights")
     for path in files:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             _weights(digest, path.name, file)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import glob
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -15,21 +17,18 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm import utils
 
-from engine.cache.head_groups import group_size_problem
-from engine.cache.kinds import kind_of
-from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError
-from engine.model import blas, source
+from engine.model import blas, directory, source
+from engine.model.dtype import dtype_of, set_dtype
 from engine.model.fingerprint import fingerprint
-from engine.model.memory import memory_available
+from engine.model.probe import CacheProbe, probe_cache
 from engine.model.tokens import Tokens
+from engine.paths import typed
 from engine.records import Loading, ModelFacts
 from engine.settings import LoadSettings, check_load
 
 Emit = Callable[[Loading], None]
-MEMORY_SHARE = 0.5
-"""Of the memory that is free, what the weights may take in a larger type without being asked for."""
-_SIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+PLAIN_LAYERS = (nn.Linear, nn.Embedding, nn.RMSNorm, nn.LayerNorm)
 LEARNED_POSITIONS = ("wpe", "embed_positions", "position_embeddings", "position_embedding")
 
 
@@ -70,12 +69,11 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
     path = source.resolve(settings.model, emit, cancel)
     model, config = _model(path, settings)
     _adapt(model, settings)
-    notes = (*served.notes, *_float32_scales(model, config, settings), *_set_dtype(model, settings, served))
+    notes = (*served.notes, *_float32_scales(model, settings), *set_dtype(model, settings.dtype, served.fast))
     _weights(model, emit, cancel)
     emit(Loading("tokenizer", 0, 0, path.name))
-    vocabulary = _embedding_rows(model, config)
-    tokens = Tokens(_tokenizer(path, config, settings), vocabulary)
-    probe = _probe_cache(model, settings)
+    tokens = _tokens(path, config, settings, _embedding_rows(model, config))
+    probe = _probe(path, model, settings)
     digest = fingerprint(path, settings.adapter_path)
     facts = _facts(model, config, path, tokens, probe, (time.perf_counter() - started) * 1000)
     facts = replace(facts, notes=notes + probe.notes, fingerprint=digest, blas=served.name)
@@ -87,29 +85,56 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
 
 def _model(path: Path, settings: LoadSettings) -> tuple[Any, dict[str, Any]]:
     try:
-        model, config = utils.load_model(path, lazy=True, trust_remote_code=settings.trust_remote_code)
+        with _without_brackets(path) as plain:
+            model, config = utils.load_model(plain, lazy=True, trust_remote_code=settings.trust_remote_code)
     except Exception as error:  # a broken file may make mlx_lm raise anything
         raise _explain(error, path) from error
+    _check_weights(model, path)
     return model, config
+
+
+@contextmanager
+def _without_brackets(path: Path) -> Iterator[Path]:
+    """A path of a directory that mlx_lm can search: it takes [ ] * and ? in a name for a pattern."""
+    if glob.escape(str(path)) == str(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
+        link = Path(folder, "model")
+        link.symlink_to(path.absolute())
+        yield link
+
+
+def _check_weights(model: Any, path: Path) -> None:
+    """Refuse integers in the place of weights, which mlx_lm would compute with."""
+    for name, module in model.named_modules():
+        weight = module.get("weight") if isinstance(module, PLAIN_LAYERS) else None
+        if weight is not None and not mx.issubdtype(weight.dtype, mx.floating):
+            kind = str(weight.dtype).removeprefix("mlx.core.")
+            raise LoadError(
+                f"The weights in {path} don't fit its config.json ({name}.weight holds numbers of type {kind}).",
+                "Download both again.",
+            )
 
 
 def _explain(error: Exception, path: Path) -> LoadError:
     """Put what mlx_lm raised into words; the cases are those observed with broken files."""
-    text = str(error).strip().splitlines()[0].rstrip(" :") if str(error).strip() else type(error).__name__
+    text = _first_line(error)
     if "custom module" in text:
         return LoadError(
             f"{path} needs code of its own to run.", "Read it, and if you trust it use --trust-remote-code."
         )
-    if "not supported" in text or isinstance(error, AttributeError):
-        family = json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type")
+    if "Model type" in text or "has no attribute 'Model" in text:
+        family = directory.read_object(path / "config.json").get("model_type")
         return LoadError(
             f"mlx_lm does not know the model type {family}.", "Use another model, or a newer mlx-lm."
         )
     if isinstance(error, RuntimeError) and ("safetensors" in text or "read" in text.lower()):
         return LoadError(f"The weights in {path} are damaged or cut short ({text}).", "Download them again.")
-    if isinstance(error, TypeError | KeyError):
+    if isinstance(error, TypeError | KeyError | AttributeError):
         return LoadError(
-            f"{path}/config.json lacks something its model type needs ({text}).", "Download it again."
+            f"{path}/config.json lacks something its model type needs, or has it in another form ({text}).",
+            "Download it again.",
         )
     if isinstance(error, ValueError):
         return LoadError(f"The weights in {path} don't fit its config.json ({text}).", "Download both again.")
@@ -119,19 +144,32 @@ def _explain(error: Exception, path: Path) -> LoadError:
 def _adapt(model: Any, settings: LoadSettings) -> None:
     if settings.adapter_path is None:
         return
-    path = Path(settings.adapter_path).expanduser()
-    for name in ("adapter_config.json", "adapters.safetensors"):
-        if not (path / name).is_file():
-            raise LoadError(
-                f"The adapter directory {path} has no {name}.", "Give the directory mlx_lm.lora wrote."
-            )
+    path = typed(settings.adapter_path)
+    directory.check_adapter(path)
     try:
         utils.load_adapters(model, str(path))
     except Exception as error:
         raise LoadError(
-            f"The adapter in {path} doesn't fit this model ({error}).", "Check its base model."
+            f"The adapter in {path} doesn't fit this model ({_first_line(error)}).", "Check its base model."
         ) from error
     model.eval()
+
+
+def _tokens(path: Path, config: dict[str, Any], settings: LoadSettings, vocabulary: int) -> Tokens:
+    eos = config.get("eos_token_id")
+    if not all(type(token) is int for token in (eos if isinstance(eos, list) else [eos or 0])):
+        raise LoadError(
+            f"The eos_token_id in {path}/config.json or generation_config.json is no token id.",
+            "Download them again.",
+        )
+    try:
+        tokens = Tokens(_tokenizer(path, config, settings), vocabulary)
+        _ = tokens.spared  # the first text that it encodes
+        return tokens
+    except LoadError:
+        raise
+    except Exception as error:  # its files may say anything
+        raise _bad_tokenizer(path, error) from error
 
 
 def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> Any:
@@ -143,10 +181,18 @@ def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> An
             raise LoadError(
                 f"The tokenizer in {path} needs code of its own.", "If you trust it use --trust-remote-code."
             ) from error
-        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise LoadError(
-            f"The tokenizer in {path} can't be read ({text}).", "Download its files again."
-        ) from error
+        raise _bad_tokenizer(path, error) from error
+
+
+def _bad_tokenizer(path: Path, error: Exception) -> LoadError:
+    return LoadError(
+        f"The tokenizer in {path} can't be read ({_first_line(error)}).", "Download its files again."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200].rstrip(" :.") if lines else type(error).__name__
 
 
 def _weights(model: Any, emit: Emit, cancel: Event) -> None:
@@ -164,102 +210,32 @@ def _weights(model: Any, emit: Emit, cancel: Event) -> None:
         emit(Loading("weights", done + 1, len(parameters), name))
 
 
-def _float32_scales(model: Any, config: dict[str, Any], settings: LoadSettings) -> tuple[str, ...]:
+def _float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
     """Compute a quantized model in float32 where the settings say so or, on the CPU backend, don't forbid it."""
-    quantized = config.get("quantization") is not None
+    quantized = _quantization(model) is not None
     wanted = settings.float32_scales
     if wanted is None:
         wanted = quantized and mx.default_device() == mx.Device(mx.cpu)
     if not wanted or not quantized:
         return ()
     model.set_dtype(mx.float32)
-    return ("Quantized weights are computed with float32 scales (7 to 40 times faster on the CPU backend).",)
-
-
-def _set_dtype(model: Any, settings: LoadSettings, served: blas.Blas) -> tuple[str, ...]:
-    """Compute in another type than the file's where the settings say so, or where it is faster and memory allows it."""
-    if settings.dtype == "file" or (settings.dtype == "auto" and not served.fast):
-        return ()
-    wanted = "float32" if settings.dtype == "auto" else settings.dtype
-    file_type = _dtype(model)
-    if file_type == wanted:
-        return ()
-    held = sum(array.nbytes for _, array in _parameters(model))
-    if settings.dtype == "auto":
-        free = memory_available()
-        if free is not None and held * _SIZES[wanted] / _SIZES[file_type] > MEMORY_SHARE * free:
-            return (
-                f"Computed in {file_type}: with the fast BLAS float32 would be faster, but its weights would take more "
-                f"than half of the {free / 2**30:.1f} GiB that are free. --dtype float32 asks for it all the same.",
-            )
-    model.set_dtype(getattr(mx, wanted))
-    times = _SIZES[wanted] / _SIZES[file_type]
-    because = ", which is faster with the fast BLAS" if settings.dtype == "auto" else ""
     return (
-        f"The file's {file_type} is computed in {wanted}{because}: weights and KV take {times:g} times the bytes.",
+        "Quantized weights are computed with float32 scales (7 to 40 times faster on the CPU backend);"
+        " the KV cache is float32 then, too.",
     )
 
 
 # ---- what this model can do -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _CacheProbe:
-    settings: LoadSettings
-    notes: tuple[str, ...]
-    kinds: tuple[Any, ...]
-    bytes_per_token: int | None
-
-
-def _probe_cache(model: Any, settings: LoadSettings) -> _CacheProbe:
-    """Run two tokens through throwaway caches to find which cache settings this model supports."""
-    notes: list[str] = []
-    if settings.no_kv_cache:
-        settings = replace(settings, kept_kv_mib=0)
-        notes.append("The KV cache is off: every step runs all tokens before it again.")
-    cache = KV(model, settings)
-    kinds = cache.kinds()
-    if settings.max_kv_size is not None and hasattr(model, "make_cache"):
-        settings = replace(settings, max_kv_size=None)
-        notes.append("--max-kv-size is not used: this model builds its own caches.")
-    if settings.kv_bits is not None:
-        settings, more = _probe_kv_bits(model, settings, cache)
-        notes += more
-    return _CacheProbe(settings, tuple(notes), kinds, _trial_cache(model, settings).bytes_per_token())
-
-
-def _probe_kv_bits(model: Any, settings: LoadSettings, cache: KV) -> tuple[LoadSettings, list[str]]:
-    off = replace(settings, kv_bits=None)
-    kinds = [kind_of(layer) for layer in cache.caches]
-    others = sorted({kind.name for kind in kinds if not kind.quantizable})
-    if not any(kind.quantizable for kind in kinds):
-        return off, [f"--kv-bits is not used: caches of kind {', '.join(others)} can't be quantized."]
+def _probe(path: Path, model: Any, settings: LoadSettings) -> CacheProbe:
     try:
-        _trial_cache(model, settings, tokens=2)
-    except Exception as error:
-        why = group_size_problem(_head_sizes(model, off), settings.kv_group_size)
-        why = why or f"This model can't run with a quantized cache ({error})."
-        return off, [f"--kv-bits is not used. {why}"]
-    if others:
-        return settings, [
-            f"--kv-bits is used for the plain caches alone; {', '.join(others)} stay as they are."
-        ]
-    return settings, []
-
-
-def _head_sizes(model: Any, settings: LoadSettings) -> set[int]:
-    """Of the keys and values that could be quantized."""
-    layers = [(kind_of(cache), cache) for cache in _trial_cache(model, settings).caches]
-    return {int(array.shape[-1]) for kind, kv in layers if kind.quantizable for array in kind.buffers(kv)}
-
-
-def _trial_cache(model: Any, settings: LoadSettings, tokens: int = 1) -> KV:
-    """Throwaway caches after one or more tokens; with `kv_bits`, quantized from the first on."""
-    trial = KV(model, replace(settings, quantized_kv_start=0))
-    for _ in range(tokens):
-        mx.eval(model(mx.array([[0]]), cache=trial.caches))
-        trial.advance(1)
-    return trial
+        return probe_cache(model, settings)
+    except Exception as error:  # the first forward: a config that could be built may not run
+        raise LoadError(
+            f"The model in {path} can't run: its config.json, or the adapter's, may be wrong ({_first_line(error)}).",
+            "Download it again.",
+        ) from error
 
 
 def _embedding_rows(model: Any, config: dict[str, Any]) -> int:
@@ -286,13 +262,15 @@ def _first(config: dict[str, Any], *names: str) -> Any:
 
 
 def _facts(
-    model: Any, config: dict[str, Any], path: Path, tokens: Tokens, probe: _CacheProbe, load_ms: float
+    model: Any, config: dict[str, Any], path: Path, tokens: Tokens, probe: CacheProbe, load_ms: float
 ) -> ModelFacts:
     hidden, heads = (
         _first(config, "hidden_size", "n_embd", "d_model"),
         _first(config, "num_attention_heads", "n_head"),
     )
-    head_size = _first(config, "head_dim") or (hidden // heads if hidden and heads else None)
+    head_size = (
+        probe.head_size or _first(config, "head_dim") or (hidden // heads if hidden and heads else None)
+    )
     return ModelFacts(
         name=path.name
         if not _is_snapshot(path)
@@ -307,8 +285,8 @@ def _facts(
         vocabulary=tokens.vocabulary,
         parameters=utils.get_total_parameters(model),
         weight_bytes=sum(array.nbytes for _, array in _parameters(model)),
-        dtype=_dtype(model),
-        quantization=_quantization(config),
+        dtype=dtype_of(model),
+        quantization=_quantization(model),
         context_window=_first(
             config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"
         ),
@@ -337,18 +315,11 @@ def _layers(model: Any, config: dict[str, Any]) -> int:
         return int(_first(config, "num_hidden_layers", "n_layer", "n_layers") or 0)
 
 
-def _dtype(model: Any) -> str:
-    """The type of most of the weights' floating-point numbers; the packed ones of quantized weights don't count."""
+def _quantization(model: Any) -> str | None:
+    """How most of the packed weights are quantized, as their arrays say; None where none are."""
     sizes: dict[str, int] = {}
-    for _, array in _parameters(model):
-        if mx.issubdtype(array.dtype, mx.floating):
-            name = str(array.dtype).removeprefix("mlx.core.")
-            sizes[name] = sizes.get(name, 0) + array.size
-    return max(sizes, key=lambda name: sizes[name], default="float32")
-
-
-def _quantization(config: dict[str, Any]) -> str | None:
-    scheme = config.get("quantization")
-    if not isinstance(scheme, dict):
-        return None
-    return f"{scheme.get('bits')}-bit, group {scheme.get('group_size')}, {scheme.get('mode', 'affine')}"
+    for _, module in model.named_modules():
+        if "scales" in module and hasattr(module, "bits"):
+            name = f"{module.bits}-bit, group {module.group_size}, {getattr(module, 'mode', 'affine')}"
+            sizes[name] = sizes.get(name, 0) + module.weight.size
+    return max(sizes, key=lambda name: sizes[name], default=None)

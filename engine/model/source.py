@@ -6,7 +6,6 @@ makes every guess, and mlx_lm only receives a directory that has what it needs.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,17 +14,11 @@ from typing import Any
 
 from engine import pocket
 from engine.errors import Cancelled, LoadError
+from engine.model import directory
+from engine.paths import typed
 from engine.records import Loading
 
 Emit = Callable[[Loading], None]
-WEIGHTS = "model*.safetensors"
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "tiktoken.model",
-    "vocab.json",
-)
 
 
 def resolve(spec: str, emit: Emit, cancel: Event) -> Path:
@@ -47,58 +40,13 @@ def resolve(spec: str, emit: Emit, cancel: Event) -> Path:
         return pocket.directory()
     if not spec.strip():
         raise LoadError("The model's name is empty.", "Give a directory, a hub id, or pocket.")
-    path = Path(spec).expanduser()
-    if not path.exists():
+    path = typed(spec)
+    if not os.path.lexists(path):
         if _means_path(spec, path):
             raise LoadError(f"No such directory: {spec}.", "Check the path's spelling.")
         path = _download(spec, emit, cancel)
-    check(path)
+    directory.check(path)
     return path
-
-
-def check(path: Path) -> None:
-    """Refuse what can't be a model directory, saying what is missing.
-
-    Raises:
-        LoadError: With what is missing and where it usually comes from.
-    """
-    if path.is_file():
-        raise _not_a_directory(path)
-    names = [entry.name for entry in path.iterdir()]
-    if not any(path.glob(WEIGHTS)) and any(name.endswith(".gguf") for name in names):
-        raise LoadError(
-            f"{path} holds GGUF weights, which are not read here.",
-            "Use the model's safetensors, or convert them with mlx_lm.convert.",
-        )
-    if "config.json" not in names:
-        raise LoadError(f"{path} has no config.json.", "Give the directory that holds the model's files.")
-    _check_config(path / "config.json")
-    if not any(path.glob(WEIGHTS)):
-        raise LoadError(
-            f"{path} has no weights ({WEIGHTS}).", "Download them, or convert with mlx_lm.convert."
-        )
-    if not any(name in names for name in TOKENIZER_FILES):
-        raise LoadError(
-            f"{path} has no tokenizer (tokenizer.json).", "Copy it from the model's original directory."
-        )
-
-
-def _not_a_directory(path: Path) -> LoadError:
-    if path.suffix == ".gguf":
-        return LoadError(
-            f"{path} is a GGUF file, which is not read here.",
-            "Give a directory with safetensors, or convert with mlx_lm.convert.",
-        )
-    return LoadError(f"{path} is a file, not a model directory.", f"Did you mean {path.parent}?")
-
-
-def _check_config(path: Path) -> None:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise LoadError(f"{path} can't be read as JSON: {error}.", "Download the file again.") from error
-    if not isinstance(config, dict) or not config.get("model_type"):
-        raise LoadError(f"{path} names no model_type.", "It is not the config of a language model.")
 
 
 def _means_path(spec: str, path: Path) -> bool:
@@ -118,7 +66,7 @@ def _download(spec: str, emit: Emit, cancel: Event) -> Path:
 
     emit(Loading("download", 0, 0, spec))
     try:
-        directory = snapshot_download(
+        downloaded = snapshot_download(
             spec, allow_patterns=DEFAULT_ALLOW_PATTERNS, tqdm_class=_reporter(spec, emit, cancel)
         )
     except (errors.GatedRepoError, errors.LocalTokenNotFoundError) as error:
@@ -139,7 +87,7 @@ def _download(spec: str, emit: Emit, cancel: Event) -> Path:
             f" ({_first_line(error)}).",
             "Check the spelling and the network.",
         ) from error
-    return Path(directory)
+    return Path(downloaded)
 
 
 def _first_line(error: BaseException) -> str:

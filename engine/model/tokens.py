@@ -13,7 +13,10 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
 from engine.errors import PromptError
+from engine.model import chat_template
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 """How sentencepiece spells a byte that no piece covers; some tokenizers list these as added tokens."""
@@ -124,7 +127,7 @@ class Tokens:
         """Fill the model's chat template with a user's message.
 
         Raises:
-            PromptError: The model has no template, or the template refuses the messages.
+            PromptError: The model has no template, or the template refuses the messages or takes too long.
         """
         _check_unicode(text + (system or ""))
         if not self.has_chat_template:
@@ -132,12 +135,24 @@ class Tokens:
         messages = [{"role": "system", "content": system}] if system is not None else []
         messages.append({"role": "user", "content": text})
         try:
-            filled = self._wrapper.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        except Exception as error:  # the template's author may make jinja2 raise anything
-            raise PromptError(
-                f"The chat template refuses this prompt: {error}.", "Use it as raw text."
-            ) from error
-        return str(filled)
+            if self._has_own_renderer:
+                return str(
+                    self._wrapper.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+                )
+            template = self._fast.get_chat_template()
+            if not isinstance(template, str):
+                raise TypeError("it is no text")
+        except Exception as error:  # no default among several templates; code may raise anything
+            raise chat_template.refusal(error) from error
+        given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
+        thinking = {"enable_thinking": self._wrapper.has_thinking}
+        return chat_template.render(template, {**self._fast.special_tokens_map, **thinking, **given})
+
+    @property
+    def _has_own_renderer(self) -> bool:
+        """Whether code of mlx_lm or transformers fills the template, instead of a template of the model's files."""
+        own = type(self._fast).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template
+        return own or self._wrapper._chat_template is not None
 
     def check(self, tokens: Sequence[int]) -> None:
         """Refuse ids that the embedding has no row for; MLX would end the process or read garbage.

@@ -111,6 +111,8 @@ class PromptToken:
     entropy_bits: float | None = None
     candidates: tuple[Candidate, ...] = ()
     """The model's most probable tokens at this position; `sampler_prob` equals `prob`, since nothing is drawn."""
+    others_prob: float | None = None
+    """Of all other tokens together; None where prompt logprobs are off, and in a trace from before it was recorded."""
 
 
 @dataclass(frozen=True, slots=True)

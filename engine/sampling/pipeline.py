@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from engine.errors import StepError
 from engine.records import StageReading
 from engine.sampling.ranking import Row, log_softmax, ranked
-from engine.sampling.stages import Context, Stage, only, pipeline
+from engine.sampling.stages import MINUS_INFINITY, Context, Stage, only, pipeline
 from engine.settings import Settings
 
 RANKED_HEAD = 512
@@ -60,6 +61,10 @@ class Sampled:
 class StageRun:
     """One run of the stages over a row.
 
+    It keeps two rows of the same tokens. Stages that change logits, wherever they are in the order, get the logits:
+    the model's own, as such stages and temperature changed them, -inf where a filter cut. Filters by probability and
+    the draw get the logprobs, which mlx_lm takes once, between penalties and filters, and then cuts and scales.
+
     Args:
         logits: The model's own, float32, shape (vocabulary,); not changed.
         logprobs: Their log-softmax, which every caller has computed, same shape and dtype; not changed.
@@ -67,6 +72,10 @@ class StageRun:
 
     def __init__(self, logits: Row, logprobs: Row) -> None:
         self.row = logits
+        """What the draw is made from: logits, or logprobs once a filter or temperature ran."""
+        self._logits = logits
+        self._behind: list[Stage] = []
+        """Filters and temperature that the logits don't have in them yet: most orders never ask for them again."""
         self._logprobs: Row | None = logprobs
         self.cut = np.full(logits.size, -1, np.int8)
         self.readings: list[StageReading] = []
@@ -78,16 +87,43 @@ class StageRun:
             self._logprobs = log_softmax(self.row)
         return self._logprobs
 
-    def apply(self, stage: Stage) -> None:
-        """Apply a stage to the row: one that changes logits gets them, a filter their log-softmax.
+    @property
+    def logits(self) -> Row:
+        """The logits, as stages that change them and temperature left them; -inf where a stage cut."""
+        for stage in self._behind:
+            if stage.kind == "scale":
+                self._logits = stage.run(self._logits)
+        if self._behind:
+            self._logits, self._behind = np.where(self.cut < 0, self._logits, MINUS_INFINITY), []
+        return self._logits
 
-        mlx_lm takes the log-softmax once, between the two; after a filter the row isn't renormalized, and the
-        filters that follow act on what is left.
+    def apply(self, stage: Stage) -> None:
+        """Apply a stage to the row.
+
+        Logprobs are normalized where logits were changed or scaled since; after a filter they aren't, and the filters
+        that follow act on what is left. Top-p and top-k go by the logits: rounded logprobs have ties that are none.
+
+        Raises:
+            StepError: It cut every token that was left.
         """
-        before = self.row if stage.changes_logits else self.logprobs
-        self._record_stage(stage.name, before, after := stage.run(before))
+        with np.errstate(over="ignore"):  # of finfo.min, with which models bar tokens: it means -inf
+            before = self.logits if stage.changes_logits else self.logprobs
+            after = self._run(stage, before)
+        self._record_stage(stage.name, before, after)
         self.row = after
-        self._logprobs = after if not stage.changes_logits and stage.name != "temperature" else None
+        self._logprobs = after if stage.kind in ("order", "shares") else None
+
+    def _run(self, stage: Stage, before: Row) -> Row:
+        match stage.kind:
+            case "logits":
+                self._logits = after = stage.run(before)
+                return after
+            case "order":
+                after = np.where(np.isneginf(stage.run(self.logits)), MINUS_INFINITY, before)
+            case "shares" | "scale":
+                after = stage.run(before)
+        self._behind.append(stage)
+        return after
 
     def _record_stage(self, name: str, before: Row, after: Row) -> None:
         gone = np.isneginf(after) & ~np.isneginf(before)
@@ -97,6 +133,11 @@ class StageRun:
             weights = np.exp(before - before.max())
             removed = float(weights[gone].sum(dtype=np.float64) / weights.sum(dtype=np.float64))
         kept = int(after.size - np.isneginf(after).sum())
+        if not kept:  # min-tokens behind a filter that left end-of-sequence alone
+            raise StepError(
+                f"{name} cut every token that the stages before it had left.",
+                "Put it before the filters in --sampler-order, or loosen them.",
+            )
         self.readings.append(StageReading(name, kept, removed))
 
     def greedy(self) -> Sampled:
@@ -151,6 +192,9 @@ def sample(
 
     Returns:
         The final distribution, what each stage cut, and the token picked.
+
+    Raises:
+        StepError: A stage cut every token that was left.
     """
     run = StageRun(logits, logprobs)
     for stage in pipeline(settings, context):

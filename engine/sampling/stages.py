@@ -1,7 +1,18 @@
 """The sampler's stages: a name and a pure function from a float32 row (vocabulary,) to another. numpy alone.
 
-Semantics are those of `mlx_lm.sample_utils`: penalties change logits; filters write -inf where they cut and don't
-renormalize, but every filter acts on the distribution that is left, so that it keeps its meaning in any order.
+Penalties change logits; filters write -inf where they cut and don't renormalize, but every filter acts on the
+distribution that is left, so that it keeps its meaning in any order.
+
+Rules for ties and for XTC are those of the program whose order runs, and mlx_lm's in any other order:
+
+                  mlx_lm.sample_utils               transformers (logits_process)    llama.cpp (llama-sampler.cpp)
+    top-p, ties   all that equal the last stay      of equals the highest ids stay   of equals the lowest ids stay
+    top-k, ties   of equals the lowest ids stay     all that equal the last stay     of equals the lowest ids stay
+    XTC           above the threshold; those that   has none: mlx_lm's               from the threshold up; the last
+                  equal the last stay; spares                                        alone stays; spares none
+                  end-of-sequence and newline
+
+Where a program leaves it to its sorting which of some equals stays, it is the ids named here.
 """
 
 from __future__ import annotations
@@ -10,13 +21,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.sampling.ranking import Row, ranked
-from engine.settings import Settings
+from engine.settings import Settings, program
 
+Kind = Literal["logits", "order", "shares", "scale"]
+"""What a stage does: `logits` changes logits; `order` filters by the logits' order, `shares` by logprobs; `scale`
+scales."""
+Ties = Literal["all", "lowest", "highest"]
+"""Which of the tokens that are tied at a filter's edge stay: all, or as many as it needs, by id."""
 MINUS_INFINITY = np.float32(-np.inf)
 
 
@@ -29,7 +46,7 @@ class Context:
     barred: tuple[int, ...] = ()
     """Ids that are excluded now (end-of-sequence before min tokens)."""
     spared: tuple[int, ...] = ()
-    """Ids that XTC never cuts: end-of-sequence and newline, as in mlx_lm.generate."""
+    """Ids that mlx_lm's XTC never cuts: end-of-sequence and newline, as in mlx_lm.generate."""
     chance: float = 1.0
     """XTC's own random number, in [0, 1)."""
 
@@ -41,8 +58,12 @@ class Stage:
     name: str
     """As shown next to a token that it cut: `top-p`."""
     run: Callable[[Row], Row]
-    changes_logits: bool = False
-    """True for stages that change logits (bias, bar, penalties): greedy runs these too, and no others."""
+    kind: Kind = "shares"
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether it changes logits (bias, bar, penalties): greedy runs these stages too, and no others."""
+        return self.kind == "logits"
 
 
 # ---- stages that change logits ----------------------------------------------------------------
@@ -89,22 +110,30 @@ def frequency(row: Row, penalty: float, recent: tuple[int, ...]) -> Row:
 # ---- stages that cut --------------------------------------------------------------------------
 
 
-def top_p(row: Row, share: float) -> Row:
-    """Keep the most probable tokens whose mass first reaches `share` of the whole (nucleus, arXiv:1904.09751).
+def top_p(row: Row, share: float, ties: Ties = "all") -> Row:
+    """Keep the fewest of the most probable tokens whose mass reaches `share` of the whole (nucleus, arXiv:1904.09751).
 
-    Tokens tied with the last one stay, as in `mlx_lm.sample_utils.apply_top_p`.
+    Masses are computed and summed in float64. `mlx_lm.sample_utils.apply_top_p` and llama.cpp sum in float32: over a
+    flat row of 150,000 tokens that moves their edge by some 20 tokens, on a usual row by one token in 1 of 1,000 steps.
+    Elsewhere it keeps what mlx_lm keeps.
+
+    Args:
+        row: Logits or logprobs.
+        share: Above 0.
+        ties: Which of the tokens tied with the last one stay.
     """
     ordered = np.sort(row)
-    probs = np.exp(ordered)
-    above = _mass_above(probs)
-    dropped = int((above >= np.float32(share) * (above[0] + probs[0])).sum())
-    return np.where(row < ordered[dropped], MINUS_INFINITY, row)
-
-
-def _mass_above(probs: Row) -> Row:
-    """For each place of a rising row the sum of the places after it, in float32 from the top down, as MLX sums."""
-    sums = np.cumsum(probs[::-1], dtype=np.float32)[::-1]
-    return np.concatenate([sums[1:], np.zeros(1, np.float32)])
+    probs = np.exp(np.subtract(ordered, ordered[-1], dtype=np.float64))
+    above = np.concatenate([np.cumsum(probs[:0:-1])[::-1], np.zeros(1)])
+    dropped = int((above >= share * (above[0] + probs[0])).sum())
+    edge = ordered[dropped]
+    if ties == "all":
+        return np.where(row < edge, MINUS_INFINITY, row)
+    tied = np.flatnonzero(row == edge)
+    room = row.size - dropped - int((row > edge).sum())
+    kept = np.where(row > edge, row, MINUS_INFINITY)
+    kept[tied[:room] if ties == "lowest" else tied[-room:]] = edge
+    return kept
 
 
 def min_p(row: Row, share: float) -> Row:
@@ -112,26 +141,48 @@ def min_p(row: Row, share: float) -> Row:
     return np.where(row < row.max() + np.float32(math.log(share)), MINUS_INFINITY, row)
 
 
-def top_k(row: Row, k: int) -> Row:
-    """Keep the k most probable tokens; of tokens tied at the edge, the lowest ids."""
+def top_k(row: Row, k: int, ties: Ties = "lowest") -> Row:
+    """Keep the k most probable tokens; of tokens tied at the edge, the lowest ids or all.
+
+    Args:
+        row: Logits or logprobs.
+        k: 1 or more.
+        ties: `lowest` or `all`.
+    """
     if k >= row.size:
         return row
-    return only(row, ranked(row, k))
+    kept = ranked(row, k)
+    return np.where(row < row[kept[-1]], MINUS_INFINITY, row) if ties == "all" else only(row, kept)
 
 
 def xtc(row: Row, threshold: float, spared: tuple[int, ...]) -> Row:
-    """Cut every token above the threshold but the least probable of them (exclude top choices).
+    """Cut every token above the threshold but the least probable of them (exclude top choices), as mlx_lm does.
 
     It acts on the probabilities that are left, and only on steps where XTC's own draw is within its probability.
     """
-    weights = np.exp(row - row.max())
-    probs = weights / weights.sum()
+    probs = _shares(row)
     above = probs > np.float32(threshold)
     if not above.any():
         return row
     cut = probs > probs[above].min()
     cut[list(spared)] = False
     return np.where(cut, MINUS_INFINITY, row)
+
+
+def xtc_llama_cpp(row: Row, threshold: float) -> Row:
+    """XTC as llama.cpp does it: from the threshold up, and of several that are the least probable only one stays."""
+    above = int(((_shares(row) >= np.float32(threshold)) & (row > MINUS_INFINITY)).sum())
+    if above < 2:
+        return row
+    row = row.copy()
+    row[ranked(row, above)[:-1]] = MINUS_INFINITY
+    return row
+
+
+def _shares(row: Row) -> Row:
+    """The float32 softmax of a row."""
+    weights = np.exp(row - row.max())
+    return np.asarray(weights / weights.sum(), np.float32)
 
 
 def only(row: Row, ids: npt.NDArray[np.intp]) -> Row:
@@ -176,8 +227,13 @@ def _frequency(settings: Settings, context: Context) -> Callable[[Row], Row] | N
     return _penalty(frequency, settings.frequency_penalty, settings.frequency_context_size, context)
 
 
+TOP_P_TIES: dict[str, Ties] = {"mlx-lm": "all", "transformers": "highest", "llama.cpp": "lowest"}
+TOP_K_TIES: dict[str, Ties] = {"mlx-lm": "lowest", "transformers": "all", "llama.cpp": "lowest"}
+
+
 def _top_p(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    return partial(top_p, share=settings.top_p) if settings.top_p < 1 else None
+    ties = TOP_P_TIES[program(settings)]
+    return partial(top_p, share=settings.top_p, ties=ties) if settings.top_p < 1 else None
 
 
 def _min_p(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
@@ -185,12 +241,16 @@ def _min_p(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
 
 
 def _xtc(settings: Settings, context: Context) -> Callable[[Row], Row] | None:
-    fires = settings.xtc_probability > 0 and context.chance <= settings.xtc_probability
-    return partial(xtc, threshold=settings.xtc_threshold, spared=context.spared) if fires else None
+    if settings.xtc_probability == 0 or context.chance > settings.xtc_probability:
+        return None
+    if program(settings) == "llama.cpp":
+        return partial(xtc_llama_cpp, threshold=settings.xtc_threshold)
+    return partial(xtc, threshold=settings.xtc_threshold, spared=context.spared)
 
 
 def _top_k(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    return partial(top_k, k=settings.top_k) if settings.top_k > 0 else None
+    ties = TOP_K_TIES[program(settings)]
+    return partial(top_k, k=settings.top_k, ties=ties) if settings.top_k > 0 else None
 
 
 def _temperature(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
@@ -198,27 +258,27 @@ def _temperature(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
 
 
 Maker = Callable[[Settings, Context], "Callable[[Row], Row] | None"]
-STAGE_MAKERS: dict[str, tuple[Maker, bool]] = {
-    "logit-bias": (_logit_bias, True),
-    "min-tokens": (_min_tokens, True),
-    "repetition": (_repetition, True),
-    "presence": (_presence, True),
-    "frequency": (_frequency, True),
-    "top-p": (_top_p, False),
-    "min-p": (_min_p, False),
-    "xtc": (_xtc, False),
-    "top-k": (_top_k, False),
-    "temperature": (_temperature, False),
+STAGE_MAKERS: dict[str, tuple[Maker, Kind]] = {
+    "logit-bias": (_logit_bias, "logits"),
+    "min-tokens": (_min_tokens, "logits"),
+    "repetition": (_repetition, "logits"),
+    "presence": (_presence, "logits"),
+    "frequency": (_frequency, "logits"),
+    "top-p": (_top_p, "order"),
+    "min-p": (_min_p, "shares"),
+    "xtc": (_xtc, "shares"),
+    "top-k": (_top_k, "order"),
+    "temperature": (_temperature, "scale"),
 }
-"""By stage name: what makes its function from settings and context, None where it is off; if it changes logits."""
+"""By stage name: what makes its function from settings and context, None where it is off; what it does."""
 
 
 def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
     """The stages that the settings turn on, in their order; greedy keeps those alone that change logits."""
     stages: list[Stage] = []
     for name in settings.sampler_order:
-        maker, changes_logits = STAGE_MAKERS[name]
+        maker, kind = STAGE_MAKERS[name]
         run = maker(settings, context)
-        if run is not None and (changes_logits or settings.temp != 0):
-            stages.append(Stage(name, run, changes_logits))
+        if run is not None and (kind == "logits" or settings.temp != 0):
+            stages.append(Stage(name, run, kind))
     return tuple(stages)

@@ -77,7 +77,7 @@ class SessionCommands:
         text = session.tokens.chat(command.text, command.system) if chat else command.text
         for record in session.prefill(
             text,
-            session.tokens.encode(text, bare=chat),
+            session.encode(text, bare=chat),
             chat=chat,
             echo=command.echo,
             notes=tuple(notes),

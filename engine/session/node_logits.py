@@ -101,7 +101,14 @@ class NodeReader:
         at = self._tree[logits.node]
         pending = self._pending.get(logits.node, b"")
         distribution = self.row_reader.distribution(
-            logits.node, at.depth, logits.logprobs, logits.sampled, candidates, pending, logits.reroll
+            logits.node,
+            at.depth,
+            logits.row,
+            logits.logprobs,
+            logits.sampled,
+            candidates,
+            pending,
+            logits.reroll,
         )
         return Position(logits, distribution)
 
@@ -128,7 +135,7 @@ class NodeReader:
             logprob=logprob,
             prob=math.exp(logprob),
             sampler_prob=float(parent.sampled.probs[token]),
-            rank=rank_of(parent.logprobs, token),
+            rank=rank_of(parent.row, token),
             surprisal_bits=max(0.0, -logprob / LN2),
             choice=before.next,
             next=after.next,

@@ -16,7 +16,7 @@ from engine.errors import Cancelled
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped
 from engine.model.tokens import Tokens
 from engine.records import PrefillChunk, PromptToken
-from engine.sampling.ranking import Row, log_softmax
+from engine.sampling.ranking import Row
 from engine.session.readings import RowReader
 
 ECHO_TOKENS = 2048
@@ -141,4 +141,4 @@ class PrefillRun:
 
     def _echo(self, token: PromptToken, row: Row) -> PromptToken:
         pending = self.pending.get(token.node - 1, b"")
-        return self._reader.echo(token, log_softmax(row), self._candidates, pending)
+        return self._reader.echo(token, row, self._candidates, pending)

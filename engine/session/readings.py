@@ -1,7 +1,8 @@
 """From a row of logits to its readings: candidates, entropy, ranks. numpy alone.
 
 The numbers are the model's own: float32 log-softmax of its logits, before any penalty or filter. The sampler's
-probabilities are added to them and replace none.
+probabilities are added to them and replace none. Order and ranks go by the logits: logprobs are rounded, and two that
+differ may become one.
 """
 
 from __future__ import annotations
@@ -15,15 +16,22 @@ import numpy.typing as npt
 from engine.model.tokens import Tokens
 from engine.records import Candidate, Distribution, PromptToken
 from engine.sampling.pipeline import Sampled
-from engine.sampling.ranking import Row, rank_of, ranked
+from engine.sampling.ranking import Row, log_softmax, rank_of, ranked
 
 LN2 = math.log(2)
 
 
 def entropy_bits(logprobs: Row) -> float:
     """Shannon entropy of a distribution given by its log-probabilities (vocabulary,), in bits: -sum p log2 p."""
-    wide = logprobs[logprobs > -np.inf].astype(np.float64)
-    return max(0.0, -float(np.dot(np.exp(wide), wide)) / LN2)
+    return _entropy_bits(np.exp(logprobs, dtype=np.float64), logprobs)
+
+
+def _entropy_bits(probs: npt.NDArray[np.float64], logprobs: Row) -> float:
+    wide = logprobs.astype(np.float64)
+    if wide.min() == -np.inf:
+        live = wide > -np.inf
+        probs, wide = probs[live], wide[live]
+    return max(0.0, -float(np.dot(probs, wide)) / LN2)
 
 
 def entropy_of(probs: npt.NDArray[np.float64]) -> float:
@@ -51,40 +59,42 @@ class RowReader:
         self._tokens = tokens
 
     def candidates(
-        self, logprobs: Row, k: int, pending: bytes, sampled: Sampled | None
+        self, logits: Row, logprobs: Row, k: int, pending: bytes, sampled: Sampled | None
     ) -> tuple[Candidate, ...]:
         """The k most probable tokens, best first; the picked one is added where it is not among them.
 
         Args:
-            logprobs: float32 log-probabilities, shape (vocabulary,).
+            logits: The model's, float32, shape (vocabulary,).
+            logprobs: Their log-softmax, same shape and dtype.
             k: How many; more than the vocabulary means all.
             pending: Bytes of a character that the text before left unfinished.
             sampled: The sampler's result, None where nothing is drawn (in the prompt).
         """
-        ids = ranked(logprobs, min(k, logprobs.size))
+        ids = ranked(logits, min(k, logits.size))
         listed = ids.tolist()
         values = logprobs[ids].tolist()
-        ranks = _ranks(values)
+        ranks = _ranks(logits[ids].tolist())
         if sampled is not None and sampled.picked not in listed:
             listed.append(sampled.picked)
             values.append(float(logprobs[sampled.picked]))
-            ranks.append(rank_of(logprobs, sampled.picked))
+            ranks.append(rank_of(logits, sampled.picked))
         final, cuts = _after(sampled, listed, values)
         return tuple(map(self._candidate, listed, values, ranks, final, cuts, [pending] * len(listed)))
 
     def chosen(
-        self, logprobs: Row, ids: npt.NDArray[np.intp], pending: bytes, sampled: Sampled
+        self, logits: Row, logprobs: Row, ids: npt.NDArray[np.intp], pending: bytes, sampled: Sampled
     ) -> tuple[Candidate, ...]:
         """The given tokens as candidates, in their order.
 
         Args:
-            logprobs: float32 log-probabilities, shape (vocabulary,).
+            logits: The model's, float32, shape (vocabulary,).
+            logprobs: Their log-softmax, same shape and dtype.
             ids: Token ids, shape (tokens,).
             pending: Bytes of a character that the text before left unfinished.
             sampled: The sampler's result.
         """
         listed, values = ids.tolist(), logprobs[ids]
-        above = logprobs.size - np.searchsorted(np.sort(logprobs), values, side="right")
+        above = logits.size - np.searchsorted(np.sort(logits), logits[ids], side="right")
         final, cuts = _after(sampled, listed, values.tolist())
         return tuple(
             map(
@@ -104,20 +114,28 @@ class RowReader:
         )  # positional arguments: this runs for every candidate of every step
 
     def distribution(
-        self, node: int, position: int, logprobs: Row, sampled: Sampled, k: int, pending: bytes, reroll: int
+        self,
+        node: int,
+        position: int,
+        logits: Row,
+        logprobs: Row,
+        sampled: Sampled,
+        k: int,
+        pending: bytes,
+        reroll: int,
     ) -> Distribution:
         """The model's distribution after a node, and what the sampler makes of it."""
-        candidates = self.candidates(logprobs, k, pending, sampled)
-        others = logprobs.size - len(candidates)
+        candidates = self.candidates(logits, logprobs, k, pending, sampled)
+        probs = np.exp(logprobs, dtype=np.float64)
         return Distribution(
             node=node,
             position=position,
             candidates=candidates,
-            entropy_bits=entropy_bits(logprobs),
+            entropy_bits=_entropy_bits(probs, logprobs),
             sampler_entropy_bits=entropy_of(sampled.probs),
-            others=others,
-            others_prob=max(0.0, 1.0 - sum(candidate.prob for candidate in candidates)) if others else 0.0,
-            others_sampler_prob=_others_mass(sampled, candidates),
+            others=logits.size - len(candidates),
+            others_prob=_others_mass(probs, candidates),
+            others_sampler_prob=_others_mass(sampled.probs, candidates),
             stages=sampled.readings,
             picked=sampled.picked,
             draw=sampled.draw,
@@ -126,23 +144,26 @@ class RowReader:
             reroll=reroll,
         )
 
-    def echo(self, token: PromptToken, logprobs: Row, k: int, pending: bytes) -> PromptToken:
+    def echo(self, token: PromptToken, logits: Row, k: int, pending: bytes) -> PromptToken:
         """A prompt token with the model's readings of it.
 
         Args:
             token: The token, without readings.
-            logprobs: The model's log-probabilities at its position, float32, shape (vocabulary,).
+            logits: The model's at its position, float32, shape (vocabulary,).
             k: Candidates to record.
             pending: Bytes that the text before left unfinished.
         """
-        logprob = float(logprobs[token.id])
+        logprobs = log_softmax(logits)
+        probs, logprob = np.exp(logprobs, dtype=np.float64), float(logprobs[token.id])
+        candidates = self.candidates(logits, logprobs, k, pending, None)
         return replace(
             token,
             logprob=logprob,
             prob=math.exp(logprob),
-            rank=rank_of(logprobs, token.id),
-            entropy_bits=entropy_bits(logprobs),
-            candidates=self.candidates(logprobs, k, pending, None),
+            rank=rank_of(logits, token.id),
+            entropy_bits=_entropy_bits(probs, logprobs),
+            candidates=candidates,
+            others_prob=_others_mass(probs, candidates),
         )
 
 
@@ -156,9 +177,11 @@ def _after(
     return sampled.probs[ids].tolist(), [names[cut] for cut in sampled.cut[ids].tolist()]
 
 
-def _others_mass(sampled: Sampled, candidates: tuple[Candidate, ...]) -> float:
-    """What the sampler may draw beyond the candidates: exactly 0 where it kept no other token."""
-    drawable = sum(candidate.sampler_prob > 0 for candidate in candidates)
-    if drawable == np.count_nonzero(sampled.probs):
-        return 0.0
-    return max(0.0, 1.0 - sum(candidate.sampler_prob for candidate in candidates))
+def _others_mass(probs: npt.NDArray[np.float64], candidates: tuple[Candidate, ...]) -> float:
+    """What the tokens beyond the candidates have together: summed, since 1 less the sum of these is mostly rounding."""
+    ids = [candidate.id for candidate in candidates]
+    own = probs[ids]
+    probs[ids] = 0.0
+    mass = float(probs.sum())
+    probs[ids] = own  # in place and back: copying 150,000 would cost more than the sum
+    return mass

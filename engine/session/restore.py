@@ -40,6 +40,7 @@ def restore(session: Session, command: Restore, emit: Callable[[Record], None], 
     Raises:
         StepError: The tree is inconsistent, or too large.
         PromptError: There is no prompt, or an id has no embedding.
+        SettingsError: A logit bias names a token that the model doesn't have.
         Cancelled: `stopped` returned True; the session has no prompt then.
     """
     begun = time.perf_counter()
@@ -59,6 +60,7 @@ def restore(session: Session, command: Restore, emit: Callable[[Record], None], 
 def _check(session: Session, command: Restore) -> None:
     if not command.prompt:
         raise PromptError("The recorded session has no prompt.", "Begin with one: press p.")
+    session.check_settings()
     session.tokens.check([*command.prompt, *(grown.id for grown in command.nodes)])
     last = max((grown.node for grown in command.nodes), default=0)
     if last > MOST_NODES:

@@ -22,6 +22,9 @@ from engine.session.state import SessionState
 from engine.stalls import stall_times
 from engine.tree import ROOT
 
+_CHARACTERS = 16
+"""Characters for each token of the window, of which a prompt that is far too long is told: 4 to a token are usual."""
+
 
 class Session(SessionState):
     """Prefill, step, choose, insert, move and verify on one loaded model, in the thread that loaded it.
@@ -62,9 +65,11 @@ class Session(SessionState):
 
         Raises:
             PromptError: The prompt is empty, longer than the context window, or has ids without an embedding.
+            SettingsError: A logit bias names a token that the model doesn't have.
             Cancelled: `stopped` returned True; `go_on_prefill` continues.
         """
         self._check_prompt(ids)
+        self.check_settings()
         self.forget()
         self.tree.extend(ROOT, ids, "prompt")
         run = PrefillRun(
@@ -116,6 +121,31 @@ class Session(SessionState):
             echo_ms=run.echo_ms,
             prompt_tps=len(run.read) / (run.ms + forward_ms) * 1000,
         )
+
+    def encode(self, text: str, *, bare: bool = False) -> list[int]:
+        """Token ids of a prompt. One that is far beyond the window is refused by its beginning alone: to encode all of
+        5 MB takes a gigabyte and seconds.
+
+        Args:
+            text: The prompt.
+            bare: Without the beginning-of-sequence token.
+
+        Raises:
+            PromptError: It is far too long, or can't be encoded.
+        """
+        window = self.facts.context_window
+        if (
+            window is not None
+            and len(text) > 2 * (begin := _CHARACTERS * window)
+            # the cut may change the tokens next to it, but not double their number
+            and len(self.tokens.encode(text[:begin], bare=bare)) > 2 * window
+        ):
+            raise PromptError(
+                f"The prompt has {len(text)} characters, many more than fit the model's context window of "
+                f"{window} tokens.",
+                "Shorten the prompt.",
+            )
+        return self.tokens.encode(text, bare=bare)
 
     def _check_prompt(self, ids: list[int]) -> None:
         if not ids:

@@ -127,6 +127,14 @@ class SessionState:
         if node not in self.tree or self.tree[node].token < 0:
             raise StepError(f"There is no token number {node} to go to.", "Begin with a prompt.")
 
+    def check_settings(self) -> None:
+        """Refuse settings that were given before the model was known and that it can't have.
+
+        Raises:
+            SettingsError: A bias names a token that the model doesn't have.
+        """
+        check(self.settings, self.facts.vocabulary)
+
     def configure(self, settings: Settings) -> Distribution | None:
         """Use other settings from here on.
 

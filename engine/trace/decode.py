@@ -7,10 +7,11 @@ from typing import Any
 
 from engine.errors import TraceError
 from engine.records import Candidate
+from engine.trace.bounds import too_deep
 from engine.trace.encode import FIELDS
 from engine.trace.entry import Entry, Header, Unknown
 from engine.trace.fields import FieldRows, in_range
-from engine.trace.lines import Rest, split, unsealed, whole
+from engine.trace.lines import Rest, first, split, unsealed, whole
 from engine.trace.shapes import KINDS, Misfit, blank
 from engine.trace.values import brief, read_float, read_list
 
@@ -24,11 +25,17 @@ class Decoder:
         header: The header.
         report: Receives the errors of parts that are decoded later: those of lines with a right checksum and wrong
             content.
+        spend: Told what is about to be built; raises `TraceError` where that is too much.
     """
 
-    def __init__(self, header: Header, report: Callable[[TraceError], None]) -> None:
+    def __init__(
+        self,
+        header: Header,
+        report: Callable[[TraceError], None],
+        spend: Callable[[bytes], None] = lambda content: None,
+    ) -> None:
         self._fields = header.fields
-        self._report = report
+        self._report, self._spend = report, spend
         self._rows = FieldRows(header.fields)
         self._later = FieldRows(header.fields)
         """Decodes the deferred parts, at any time: `_rows` may be at another line then."""
@@ -54,6 +61,8 @@ class Decoder:
             raise Misfit(f"must be of one kind, not {', '.join(map(brief, kinds)) or 'of none'}")
         cls = KINDS.get(kinds[0])
         if cls is None:
+            if too_deep(content):
+                raise Misfit("is nested too deep")
             return Entry(Unknown(kinds[0], content | self._rows.rest.all(), self._fields), at)
         return self._entry(cls, content, at)
 
@@ -67,6 +76,8 @@ class Decoder:
         in_range(value)
         if content:
             more.append((None, content))
+        if more and too_deep([names for _, names in more]):
+            raise Misfit("is nested too deep")
         return Entry(value, at, tuple(more))
 
     def _parsed(self, line: bytes, number: int) -> dict[str, Any]:
@@ -74,6 +85,7 @@ class Decoder:
         unread, sealed = unsealed(line)
         parsed = self._split(unread, number) if sealed and self._may_wait else None
         if parsed is None:
+            self._spend(unread)
             parsed = whole(unread)
             parts, candidates = (list(read_list(parsed.pop(name, []))) for name in ENDS)
             self._rows.rest = Rest(number, parts, candidates, self._decode_deferred)
@@ -81,6 +93,7 @@ class Decoder:
 
     def _split(self, content: bytes, number: int) -> dict[str, Any] | None:
         """A line's JSON without its end; None where the end is in another place, or the kind isn't known."""
+        self._spend(first(content))
         try:
             head, parts, candidates = split(content)
         except Misfit:

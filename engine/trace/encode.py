@@ -11,11 +11,11 @@ from typing import Any
 from engine.errors import TraceError
 from engine.records import Candidate, Distribution, KVGroup, KVReading, PromptToken
 from engine.trace import candidates, layers
-from engine.trace.bounds import excess, too_long
+from engine.trace.bounds import built, excess, too_long
 from engine.trace.entry import END, MAGIC, VERSION, Entry, Fields, Unknown
 from engine.trace.forms import Write, writer
 from engine.trace.lazy import PRESENT
-from engine.trace.lines import sealed
+from engine.trace.lines import first, sealed
 from engine.trace.shapes import CLASSES, KINDS, FieldColumn, Kept, columns
 
 FIELDS: Fields = {name: [column.name for column in columns(cls)] for name, cls in CLASSES.items()}
@@ -39,8 +39,8 @@ class Encoder:
 
     def __init__(self, program: str, ends: bool = False) -> None:
         self._program, self._ends = program, ends
-        self.size = self.lines = 0
-        """Of the trace so far, in bytes and in lines."""
+        self.size = self.lines = self.built = 0
+        """Of the trace so far: bytes, lines, and bytes of memory that a reader takes."""
         self._rows: dict[type, Write] = {}
         self._written: dict[tuple[type, int], Any] = {}
         self._parts: list[Any] = []
@@ -86,15 +86,22 @@ class Encoder:
                 f"{kind} can't be written to a trace: {error}.",
                 "Begin another session; if this comes back, please report it.",
             ) from error
-        self._bound(type(entry.value).__name__, line)
+        waits = not entry.more and not isinstance(entry.value, Unknown)
+        self._bound(type(entry.value).__name__, line, first(line) if waits else line)
         return before + line
 
-    def _bound(self, kind: str, line: bytes) -> None:
-        """Count a line, and refuse it where it would make a trace that can't be read."""
-        self.size, self.lines = self.size + len(line), self.lines + 1
+    def _bound(self, kind: str, line: bytes, at_once: bytes) -> None:
+        """Count a line, and refuse it where it would make a trace that can't be read.
+
+        Args:
+            kind: Of the line.
+            line: With its end.
+            at_once: What of it a reader builds at once.
+        """
+        self.size, self.lines, self.built = self.size + len(line), self.lines + 1, self.built + built(at_once)
         if too_much := excess(line):
             raise TraceError(f"{kind} can't be saved: its line {too_much}.", "Record fewer candidates.")
-        if too_much := too_long(self.size, self.lines):
+        if too_much := too_long(self.size, self.lines, self.built):
             raise TraceError(f"The session {too_much}.", "Begin another one.")
 
     def _line(self, entry: Entry) -> str:

@@ -16,7 +16,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from engine.errors import TraceError
-from engine.trace.bounds import FIRST_LIMIT, LINE_LIMIT, excess, too_long
+from engine.files import open_regular
+from engine.paths import told
+from engine.trace.bounds import FIRST_LIMIT, LINE_LIMIT, built, excess, too_dense, too_long
 from engine.trace.decode import Decoder
 from engine.trace.entry import END, MAGIC, VERSION, Entry, Header
 from engine.trace.lines import unsealed, whole
@@ -53,6 +55,8 @@ class TraceReader(Iterator[Entry]):
         self.entries = 0
         self.problems: list[TraceError] = []
         """Errors in parts that were decoded later, when they were needed."""
+        self.built = 0
+        """Bytes of memory that what was read takes, estimated from above."""
         self._torn_ok = torn_ok
         self._nodes = KnownNodes()
         self._decoder: Decoder | None = None
@@ -121,11 +125,9 @@ class TraceReader(Iterator[Entry]):
 
     def _opened(self) -> io.BufferedReader:
         try:
-            file = self.path.open("rb")
+            file = open_regular(self.path)
         except OSError as error:
-            raise TraceError(
-                f"{self.path} can't be read: {error.strerror or error}.", "Check its name."
-            ) from error
+            raise TraceError(*told(self.path, error)) from error
         self._size = os.fstat(file.fileno()).st_size
         return file
 
@@ -180,7 +182,7 @@ class TraceReader(Iterator[Entry]):
         except Misfit as error:
             raise self._wrong(str(error)) from error
         self._ends = self._lacks_end = header.ends
-        return header, Decoder(header, self.problems.append)
+        return header, Decoder(header, self.problems.append, self._spend)
 
     def _entry(self, line: bytes) -> Entry | None:
         """The entry of a line; None for a header and for an incomplete end."""
@@ -214,13 +216,19 @@ class TraceReader(Iterator[Entry]):
         self.close()
         return TraceError(f"Line {line} of {self.path} {what}.", _MEND, line)
 
+    def _spend(self, content: bytes) -> None:
+        """Count what is about to be built of some JSON."""
+        self.built += built(content)
+        self._bound(self.complete)
+
     def _bound(self, size: int) -> None:
-        """Refuse a file that is too long."""
-        if too_much := too_long(size, self.line):
+        """Refuse a file that is too long, or too large once it is read."""
+        packed = self._raw.tell() if self.compressed else size
+        dense = too_dense(size, packed)
+        if too_much := dense or too_long(size, self.line, self.built):
             self.close()
-            raise TraceError(
-                f"{self.path} {too_much}.", "Record fewer candidates, or shorter sessions.", self.line
-            )
+            hint = _MEND if dense else "Record fewer candidates, or shorter sessions."
+            raise TraceError(f"{self.path} {too_much}.", hint, self.line)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ of `write` waits for neither.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import secrets
@@ -16,6 +15,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from engine.errors import TraceError
+from engine.paths import name_new
 from engine.trace.encode import Encoder, kept
 from engine.trace.entry import Entry
 from engine.trace.file import TraceReader
@@ -86,7 +86,7 @@ class Journal:
             if reader.compressed:
                 raise TraceError(f"{path} is compressed: it can't be gone on with.", "Save it without.")
             os.ftruncate(descriptor, reader.complete)
-            encoder.size, encoder.lines = reader.complete, reader.line
+            encoder.size, encoder.lines, encoder.built = reader.complete, reader.line, reader.built
         except BaseException as error:
             os.close(descriptor)
             if isinstance(error, OSError):
@@ -224,29 +224,17 @@ class Journal:
 
 def _created(path: Path, begin: bytes) -> int:
     """Create and open a file that has its first line before it has its name."""
-    aside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
+    aside = path.with_name(f".{secrets.token_hex(8)}.part")
     descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.write(descriptor, begin)
-        _named(aside, path)
+        name_new(aside, path)
     except BaseException:
         os.close(descriptor)
         raise
     finally:
         aside.unlink(missing_ok=True)
     return descriptor
-
-
-def _named(aside: Path, path: Path) -> None:
-    """Give a file its name, unless another file has it."""
-    try:
-        os.link(aside, path)
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
-            raise
-        if path.exists():  # a file system without links: no other process uses this session's name meanwhile
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
-        aside.rename(path)
 
 
 class _File:
@@ -314,7 +302,7 @@ def _lock(path: Path, descriptor: int) -> None:
 def in_use(path: Path | str) -> bool:
     """Whether a program appends to a journal now."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
     try:

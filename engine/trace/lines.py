@@ -103,12 +103,22 @@ def split(content: bytes) -> tuple[dict[str, Any], bytes, bytes]:
     Raises:
         Misfit: They are not at its end.
     """
+    begin, end = _ends(content)
+    head = whole(content[:begin])
+    return head, content[begin + len(_PARTS) : end], content[end + len(_CANDIDATES) :]
+
+
+def first(content: bytes) -> bytes:
+    """What of a line is decoded at once, where its end can wait."""
+    return content[: _ends(content)[0]]
+
+
+def _ends(content: bytes) -> tuple[int, int]:
+    """Where the parts and where the candidates of a line begin; its length where there are none."""
     at = content.find(_CANDIDATES)
     end = at if at >= 0 else len(content)
     begin = content.find(_PARTS, 0, end)
-    begin = begin if begin >= 0 else end
-    head = whole(content[:begin])
-    return head, content[begin + len(_PARTS) : end], content[end + len(_CANDIDATES) :]
+    return (begin if begin >= 0 else end), end
 
 
 def whole(content: bytes) -> dict[str, Any]:

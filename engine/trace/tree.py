@@ -1,8 +1,22 @@
-"""Check a trace's consistency: a step needs its parent, a move its target."""
+"""Check a trace's consistency: a step needs its parent, a move its target, a beam what it grew from."""
 
 from __future__ import annotations
 
-from engine.records import Moved, PrefillChunk, Prefilled, PromptOpened, PromptToken, Step
+from collections.abc import Iterable
+
+from engine.records import (
+    Beam,
+    BeamEnded,
+    BeamOpened,
+    BeamStep,
+    Hypothesis,
+    Moved,
+    PrefillChunk,
+    Prefilled,
+    PromptOpened,
+    PromptToken,
+    Step,
+)
 from engine.trace.shapes import Misfit
 
 ROOT = 0
@@ -14,6 +28,7 @@ class KnownNodes:
     def __init__(self) -> None:
         self._parents: dict[int, int] = {ROOT: ROOT}
         self._prompt: tuple[PromptToken, ...] = ()
+        self._search: KnownSearch | None = None
 
     def check(self, value: object) -> None:
         """Check one record, and add its nodes.
@@ -32,9 +47,17 @@ class KnownNodes:
                 self._same(value.echo)
             case Prefilled():
                 self._same(value.tokens)
+            case BeamOpened():
+                if value.node not in self._parents:
+                    raise Misfit(f"begins beams at node {value.node}, which no line before it tells")
+                self._search = KnownSearch(value.node, self._parents)
+            case BeamStep() | BeamEnded():
+                if self._search is None:
+                    raise Misfit("is of a beam search that no line before it begins")
+                self._search.check(value)
 
     def _open(self, opened: PromptOpened) -> None:
-        self._parents, self._prompt, before = {ROOT: ROOT}, opened.tokens, ROOT
+        self._parents, self._prompt, self._search, before = {ROOT: ROOT}, opened.tokens, None, ROOT
         for place, token in enumerate(opened.tokens):
             if token.node <= before or token.position != place:
                 raise Misfit(f"has the prompt's tokens out of order, at node {token.node}")
@@ -50,5 +73,72 @@ class KnownNodes:
     def _step(self, step: Step) -> None:
         if step.parent not in self._parents:
             raise Misfit(f"stands on node {step.parent}, which no line before it tells")
-        if step.node <= step.parent or self._parents.setdefault(step.node, step.parent) != step.parent:
-            raise Misfit(f"has node {step.node} after node {step.parent}, where it can't be")
+        add(self._parents, step.node, step.parent)
+
+
+class KnownSearch:
+    """The nodes of one beam search.
+
+    Args:
+        start: Node at which it begins.
+        parents: Of all nodes of the tree; those of the search are added.
+    """
+
+    def __init__(self, start: int, parents: dict[int, int]) -> None:
+        self._start, self._parents = start, parents
+        self._children: dict[int, dict[int, int]] = {start: {}}
+        """By node of the search: the nodes that grew from it, by token id."""
+        self._step, self._over = 0, False
+
+    def check(self, value: BeamStep | BeamEnded) -> None:
+        """Check one record, and add its nodes.
+
+        Raises:
+            Misfit: It doesn't follow the one before it, or refers to a node that the search didn't reach.
+        """
+        if self._over or (isinstance(value, BeamStep) and value.step != self._step + 1):
+            raise Misfit("doesn't follow what the lines before it tell of its beam search")
+        if isinstance(value, BeamStep):
+            self._step = value.step
+            for beam in (*value.live, *([value.greedy] if value.greedy else ())):
+                self._grow(beam)
+            self._finish(value.finished)
+            self._known(beam.node for beam in value.pruned)
+        else:
+            self._over = True
+            self._finish(value.ranking)
+            self._known([*(beam.node for beam in value.left), value.greedy.node])
+
+    def _grow(self, beam: Beam) -> None:
+        self._known([beam.parent], start=True)
+        self._add(beam.node, beam.parent, beam.id)
+
+    def _finish(self, hypotheses: Iterable[Hypothesis]) -> None:
+        for hypothesis in hypotheses:
+            node: int | None = self._start
+            for id in hypothesis.ids[:-1]:
+                node = self._children[node].get(id) if node is not None else None
+            if node is None or not hypothesis.ids:
+                raise Misfit(f"has a hypothesis that no beam before it leads to, at node {hypothesis.node}")
+            self._add(hypothesis.node, node, hypothesis.ids[-1])
+
+    def _add(self, node: int, parent: int, id: int) -> None:
+        add(self._parents, node, parent)
+        self._children.setdefault(node, {})
+        if self._children[parent].setdefault(id, node) != node:
+            raise Misfit(f"has two nodes of one token, {self._children[parent][id]} and {node}")
+
+    def _known(self, nodes: Iterable[int], start: bool = False) -> None:
+        for node in nodes:
+            if node not in self._children or (node == self._start and not start):
+                raise Misfit(f"tells of node {node}, which no beam before it reached")
+
+
+def add(parents: dict[int, int], node: int, parent: int) -> None:
+    """Add a node to a tree.
+
+    Raises:
+        Misfit: It has another parent there, or comes before its parent.
+    """
+    if node <= parent or parents.setdefault(node, parent) != parent:
+        raise Misfit(f"has node {node} after node {parent}, where it can't be")

@@ -99,7 +99,7 @@ class Driver:
         self._then = then
         self._request = request
         self._writer = writer
-        self._tally = Tally(request.settings)
+        self._tally = Tally(request.settings, any(isinstance(command, commands.Run) for command in then))
         self._inbox: SimpleQueue[Record | None] = SimpleQueue()  # None: interrupted
         self._backend = make_backend(self._inbox.put)
         self._command: Command | None = None

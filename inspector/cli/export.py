@@ -8,6 +8,7 @@ from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
 from engine.errors import EngineError
+from engine.paths import free, replacing, typed
 from inspector.cli.exit import OK, output
 from inspector.cli.flags import EXIT_STATUS, Parser, command_parser
 from inspector.cli.subcommand import Subcommand
@@ -61,13 +62,12 @@ def run(args: Namespace) -> int:
     """Run `inspector export`."""
     from inspector.demo import DEMONSTRATION
     from inspector.tools.export import FORMATS
-    from inspector.tools.export.output_file import free
     from inspector.tools.export.recording import line, read
 
     name, out = _target(args)
     if out is not None:
         free(out, args.force)
-    recording = read(args.file or DEMONSTRATION)
+    recording = read(DEMONSTRATION if args.file is None else typed(args.file))
     if args.node is not None:
         line(recording, args.node)
     if name == "svg":
@@ -82,7 +82,7 @@ def run(args: Namespace) -> int:
 
 def _target(args: Namespace) -> tuple[str, Path | None]:
     """Format and file; None for standard output."""
-    given = Path(args.output) if args.output not in (None, STDOUT) else None
+    given = typed(args.output) if args.output not in (None, STDOUT) else None
     name = args.to or (given.suffix.lstrip(".").lower() if given else "")
     name = {"htm": "html", "markdown": "md", "text": "txt"}.get(name, name)
     if name not in NAMES:
@@ -90,7 +90,7 @@ def _target(args: Namespace) -> tuple[str, Path | None]:
         raise EngineError(what, f"Add --to: {', '.join(NAMES)}.")
     if args.output == STDOUT:
         return name, None
-    return name, given or Path(f"{stem(args.file)}.{name}")
+    return name, given or typed(f"{stem(args.file)}.{name}")
 
 
 def stem(file: str | None) -> str:
@@ -106,14 +106,15 @@ def stem(file: str | None) -> str:
 def _deliver(text: str, out: Path | None, force: bool) -> None:
     from inspector.display import visible
     from inspector.scales import size
-    from inspector.tools.export.output_file import write
 
     if out is None:
         output().write(text)
         return
-    written = write(out, text, force)
+    raw = text.encode()
+    with replacing(out, force) as file:
+        file.write(raw)
     if sys.stderr is not None:
-        sys.stderr.write(f"{visible(str(out))}: {size(written)}\n")
+        sys.stderr.write(f"{visible(str(out))}: {size(len(raw))}\n")
 
 
 SUBCOMMAND = Subcommand(parser, run, "a recorded session as a web page, Markdown, CSV, text or SVG")

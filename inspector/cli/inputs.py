@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 
 from engine.errors import PromptError
+from engine.files import TEXT_LIMIT, read_at_most, read_regular
+from engine.paths import shorter, typed
 
 ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
@@ -24,32 +26,39 @@ def read_stdin(instead: str) -> bytes:
         instead: What to do where it can't be read, as a sentence.
 
     Raises:
-        PromptError: It is closed, or can't be read.
+        PromptError: It is closed, can't be read, or has more than `TEXT_LIMIT` bytes.
     """
     if sys.stdin is None:
         raise PromptError("Standard input is closed.", instead)
     try:
-        return sys.stdin.buffer.read()
+        content = read_at_most(sys.stdin.buffer, TEXT_LIMIT)
     except OSError as error:
         raise PromptError(f"Standard input can't be read: {error.strerror}.", instead) from error
+    if len(content) > TEXT_LIMIT:
+        raise PromptError(f"Standard input has more than {TEXT_LIMIT >> 20} MiB.", "Give a shorter text.")
+    return content
 
 
 def read_file(name: str, kind: str = "file") -> bytes:
-    """All of a file.
+    """All of a file; of standard input where the path leads there, as /dev/stdin does.
 
     Args:
         name: Its path.
         kind: What it is called in a message.
 
     Raises:
-        PromptError: It isn't there, or can't be read.
+        PromptError: It isn't there, can't be read, is no regular file, or has more than `TEXT_LIMIT` bytes.
     """
     try:
-        return Path(name).read_bytes()
+        path = typed(name)
+        if name.startswith("/dev/") and os.path.samestat(os.stat(name), os.fstat(0)):
+            return read_stdin("Give the text in a file.")
+        return read_regular(path, TEXT_LIMIT)
     except FileNotFoundError:
-        raise PromptError(f"There is no {kind} {name}.", "Check the path's spelling.") from None
+        raise PromptError(f"There is no {kind} {shorter(name)}.", "Check the path's spelling.") from None
     except OSError as error:
-        raise PromptError(f"The {kind} {name} can't be read: {error.strerror}.", "Choose another.") from error
+        hint = "Give a regular file, or pipe it into standard input (-)."
+        raise PromptError(f"The {kind} {shorter(name)} can't be read: {error.strerror}.", hint) from error
 
 
 def decoded(raw: bytes, source: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError, PromptError
+from engine.paths import free, typed
 from engine.settings import BY_NAME, Settings, check
 from inspector.cli.arguments import Request, given, load_settings
 from inspector.cli.exit import exit_status, output
@@ -67,7 +68,7 @@ def run(args: Namespace) -> int:
     trace = TraceWriter(writer(request, args.summary, output(), sys.stderr), request)
     outcome = drive(request, trace, [])
     if path is not None and outcome.failure is None:
-        trace.save(path, f"mlx-inspector {version()}")
+        trace.save(path, f"mlx-inspector {version()}", args.force)
     return exit_status(replace(outcome, failure=_of_text(outcome.failure)))
 
 
@@ -95,9 +96,7 @@ def place(output: str | None, force: bool) -> Path | None:
         raise EngineError(
             "The trace can't go to standard output: the scores do.", "Name a file: -o score.jsonl.gz."
         )
-    from inspector.tools.export.output_file import free
-
-    return free(Path(output), force)
+    return free(typed(output), force)
 
 
 def score_request_from(args: Namespace) -> Request:

@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
         EngineError: There is no terminal, a value is out of range, or there is no such prompt or session.
     """
     terminal.check(args.prompt == "-")
+    trace = _resumed(args)
     request = request_from(args, default_prompt=True)
     from inspector.app import InspectorApp
     from inspector.recordings import sessions
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         engine=None,
         breakpoints=breakpoints(args),
         save=None if args.no_save else sessions.folder(),
-        trace=_resumed(args),
+        trace=trace,
     )
     return terminal.run(app)
 
@@ -141,7 +142,7 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         EngineError: A flag of the prompt or the sampler was given.
     """
-    values = {name: value for name, value in vars(args).items() if value not in (None, False)}
+    values = given(args)
     prompt = ("prompt", "prompt_file", "system_prompt", "ignore_chat_template", "prompt_logprobs", "preset")
     clash = [name for name in (*prompt, *known(Settings, values)) if name in values]
     if clash:

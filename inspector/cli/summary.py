@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,6 +80,8 @@ class Summary:
     """Whether steps overlapped while they were timed."""
     facts: records.ModelFacts | None
     prefilled: records.Prefilled | None
+    first_token_ms: float | None
+    """From the encoded prompt until the first token was there to be written: TTFT, prompt logprobs and the record."""
     kv: records.KVReading | None
     memory: records.Memory | None
 
@@ -86,11 +89,20 @@ class Summary:
 class Tally:
     """Adds records up to a summary, keeping no step.
 
+    The first token is known with the prompt's distribution, a forward before its own step is: its text is certain then
+    if a run follows, and a run of which nothing else came (it was interrupted) has it as its text.
+
     Args:
         settings: Their stop strings cut the text.
+        runs: Whether a run follows the prompt.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, runs: bool = False) -> None:
+        self._runs = runs
+        self._first: int | None = None
+        """Id of the first token, from when its text was taken in until its step."""
+        self._begun = time.perf_counter()
+        self._first_ms: float | None = None
         self.completion = Completion(settings.stop)
         self.facts: records.ModelFacts | None = None
         self.prefilled: records.Prefilled | None = None
@@ -104,19 +116,33 @@ class Tally:
         match record:
             case records.ModelFacts():
                 self.facts = record
+            case records.PromptOpened():
+                self._begun = time.perf_counter()
             case records.Prefilled():
                 self.prefilled = record
+                self._first_ms = (time.perf_counter() - self._begun) * 1000
+                return self._take_first(record)
             case records.Step():
                 self._last = record
                 self._ms.append(record.ms.total)
                 self._pipelined |= record.ms.pipelined
-                return "" if self._ends(record.id) else self.completion.add(record.text)
+                first, self._first = self._first, None
+                return "" if first == record.id or self._ends(record.id) else self.completion.add(record.text)
             case records.Finished():
                 self._finished = record
                 return self.completion.close()
             case _:
                 pass
         return ""
+
+    def _take_first(self, prefilled: records.Prefilled) -> str:
+        """The text of the token that a run begins with; none where the context window has no room for it."""
+        picked, window = prefilled.next.picked, self.facts.context_window if self.facts else None
+        if not self._runs or self._ends(picked) or len(prefilled.tokens) == window:
+            return ""
+        self._first = picked
+        text = next(candidate.text for candidate in prefilled.next.candidates if candidate.id == picked)
+        return self.completion.add(text)
 
     def _ends(self, token: int) -> bool:
         return self.facts is not None and token in self.facts.eos_ids
@@ -135,6 +161,7 @@ class Tally:
             pipelined=self._pipelined,
             facts=self.facts,
             prefilled=self.prefilled,
+            first_token_ms=self._first_ms,
             kv=latest.kv if latest else None,
             memory=latest.memory if latest else None,
         )

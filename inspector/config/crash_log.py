@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from datetime import datetime
 from pathlib import Path
+
+from inspector import places
 
 
 def log_path() -> Path:
     """The log file, in the platform's own place for such."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Logs" / "mlx-inspector.log"
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "mlx-inspector" / "inspector.log"
+    return places.log()
 
 
 def keep(command: str, trace: str) -> Path | None:
@@ -31,6 +28,6 @@ def keep(command: str, trace: str) -> Path | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(f"{datetime.now().isoformat(timespec='seconds')} {command}\n{trace.rstrip()}\n\n")
-    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
+    except OSError:
         return None
     return path

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from engine.errors import EngineError
+from engine.errors import PathError
+from engine.paths import PRIVATE, replacing, told
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Keep other programs of the user from changing a file meanwhile, so that what one reads and writes is all of it.
+
+    The directory is what is locked: it stays where the file is replaced. Where its file system has no locks, or it
+    can't be made, there is no lock, and what is wrong with it is told when the file is written.
+
+    Args:
+        path: The file; all others in its directory wait, too.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write(path: Path, text: str) -> None:
@@ -17,13 +44,14 @@ def write(path: Path, text: str) -> None:
         text: All of it; what is no Unicode is written as escapes.
 
     Raises:
-        EngineError: It can't be written.
+        PathError: It can't be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise PathError(*told(path, error, "written")) from error
+    with replacing(path, mode=PRIVATE) as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def set_aside(path: Path) -> str:
@@ -33,7 +61,7 @@ def set_aside(path: Path) -> str:
         A sentence for the user, with a space before it.
 
     Raises:
-        EngineError: It can't be renamed.
+        PathError: It can't be renamed.
     """
     number = 1
     while (aside := path.with_suffix(f".damaged-{number}.json")).exists():
@@ -41,24 +69,5 @@ def set_aside(path: Path) -> str:
     try:
         path.replace(aside)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise PathError(*told(path, error, "written")) from error
     return f" The file that could not be read is now {aside.name}."
-
-
-def _unwritable(path: Path, error: OSError) -> EngineError:
-    return EngineError(
-        f"{path} can't be written: {error.strerror or error}.", "Check the directory's permissions."
-    )
-
-
-def _replace(path: Path, data: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

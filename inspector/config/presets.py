@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError, SettingsError
+from engine.files import TEXT_LIMIT, read_regular
 from engine.settings import BY_NAME, FIELDS, Settings, check
-from inspector.config.files import set_aside, write
+from inspector import places
+from inspector.config.files import alone, set_aside, write
 
 OUTSIDE = frozenset({"seed", "max_tokens", "stop", "candidates"})
 """Settings that no preset touches unless its file names them: they don't shape a choice."""
@@ -32,9 +34,7 @@ _NUMBERS = {"float": (int, float), "int": (int,)}
 
 def folder() -> Path:
     """The program's directory in the user's place for configuration."""
-    from platformdirs import user_config_path  # not needed by what only asks for --help
-
-    return user_config_path("mlx-inspector", appauthor=False)
+    return places.config()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +112,16 @@ class Presets:
             EngineError: The name is none, or the file can't be written.
         """
         name = checked_name(name)
-        self._stored = self._read()  # another window may have saved meanwhile
-        own = dict(self._own())
-        before = own.get(name)
-        unknown = {k: v for k, v in before.items() if k not in BY_NAME} if isinstance(before, dict) else {}
-        own[name] = preset_values(settings) | unknown
-        moved = set_aside(self.path) if self._stored.damaged else ""
-        self._write(own)
+        with alone(self.path):
+            self._stored = self._read()  # another window may have saved meanwhile
+            own = dict(self._own())
+            before = own.get(name)
+            unknown = (
+                {k: v for k, v in before.items() if k not in BY_NAME} if isinstance(before, dict) else {}
+            )
+            own[name] = preset_values(settings) | unknown
+            moved = set_aside(self.path) if self._stored.damaged else ""
+            self._write(own)
         return f"Saved as {name} in {self.path}.{moved}"
 
     def delete(self, name: str) -> str:
@@ -130,11 +133,14 @@ class Presets:
         Raises:
             EngineError: It is none of them, or the file can't be written.
         """
-        self._stored = self._read()
-        if not self.is_own(name):
-            raise EngineError(f"{name} comes with the program.", "Only presets of your own can be deleted.")
-        own = {key: value for key, value in self._own().items() if key != name}
-        self._write(own)
+        with alone(self.path):
+            self._stored = self._read()
+            if not self.is_own(name):
+                raise EngineError(
+                    f"{name} comes with the program.", "Only presets of your own can be deleted."
+                )
+            own = {key: value for key, value in self._own().items() if key != name}
+            self._write(own)
         return f"Deleted {name}." + (" The one of the program is back." if name in SHIPPED else "")
 
     # ---- the file ---------------------------------------------------------------------------
@@ -146,7 +152,7 @@ class Presets:
 
     def _read(self) -> StoredPresets:
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
+            content = json.loads(read_regular(self.path, TEXT_LIMIT).decode())
         except FileNotFoundError:
             return StoredPresets({}, {})
         except (OSError, ValueError, RecursionError) as error:

@@ -14,8 +14,9 @@ from typing import Any
 
 from engine.breakpoints import BY_NAME, Breakpoints
 from engine.errors import SettingsError
+from engine.files import TEXT_LIMIT, read_regular
 from inspector.config import presets
-from inspector.config.files import set_aside, write
+from inspector.config.files import alone, set_aside, write
 
 NAMES = frozenset(field.name for field in fields(Breakpoints))
 
@@ -47,7 +48,7 @@ class SavedBreakpoints:
     def read(self) -> StoredBreakpoints:
         """Read the file; report what is wrong with it, and use what is valid."""
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
+            content = json.loads(read_regular(self.path, TEXT_LIMIT).decode())
         except FileNotFoundError:
             return StoredBreakpoints({}, Breakpoints())
         except (OSError, ValueError, RecursionError) as error:
@@ -81,14 +82,18 @@ class SavedBreakpoints:
         Raises:
             EngineError: The file can't be written.
         """
-        stored = self.read()
-        before = stored.content.get("breakpoints", {})
-        unknown = {name: value for name, value in before.items() if name not in NAMES}
         values = {name: getattr(points, name) for name in sorted(NAMES)}
         own = {name: value for name, value in values.items() if value is not None and value is not False}
         if not own and not self.path.exists():
             return ""
-        text = json.dumps({**stored.content, "breakpoints": own | unknown}, ensure_ascii=False, indent=2)
+        with alone(self.path):
+            return self._save(own)
+
+    def _save(self, own: Mapping[str, Any]) -> str:
+        stored = self.read()
+        before = stored.content.get("breakpoints", {})
+        unknown = {name: value for name, value in before.items() if name not in NAMES}
+        text = json.dumps({**stored.content, "breakpoints": {**own, **unknown}}, ensure_ascii=False, indent=2)
         moved = set_aside(self.path) if stored.damaged else ""
         write(self.path, text + "\n")
         return moved

@@ -19,6 +19,8 @@ STAGES = {
     "tokenizer": "reading the tokenizer",
 }
 BAR = 30
+MOST_SHOWN = 2000
+"""Characters of a prompt that are shown while it waits: whatever is longer would be laid out with every record."""
 
 
 def no_text(timeline: Timeline) -> bool:
@@ -72,7 +74,11 @@ def _empty(setup: Setup) -> list[Content]:
 def _prompt(setup: Setup, label: str) -> list[Content]:
     if not setup.prompt.text:
         return [Content.styled("No prompt was given. Press p to give one.", "dim")]
-    return [Content.styled(label, "dim"), Content(visible_lines(setup.prompt.text))]
+    text = setup.prompt.text
+    lines = [Content.styled(label, "dim"), Content(visible_lines(text[:MOST_SHOWN]))]
+    if (more := len(text) - MOST_SHOWN) > 0:
+        lines.append(Content.styled(f"… and {more:,} characters more", "dim"))
+    return lines
 
 
 def _failed(what: str, failure: Failure, keys: Sequence[tuple[str, str]]) -> Content:

@@ -6,9 +6,46 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.app import ComposeResult
+from textual.command import (
+    CommandInput,
+    CommandList,
+    CommandPalette,
+    DiscoveryHit,
+    Hit,
+    Hits,
+    Provider,
+    SearchIcon,
+)
+from textual.containers import Horizontal, Vertical
+from textual.widgets import LoadingIndicator
 
 from inspector.main.tool import Key, KeyTable
+from inspector.widgets.option_list import SafeOptionList
+from inspector.widgets.overlay import Overlay
+
+
+class SafeCommandList(CommandList, SafeOptionList):
+    """The list of commands."""
+
+
+class Palette(CommandPalette, Overlay[None]):
+    """The toolkit's palette, left once like any other dialog, with a list that no early key ends the program in."""
+
+    def compose(self) -> ComposeResult:
+        """The toolkit's own, but for the list."""
+        with Vertical(id="--container"):
+            with Horizontal(id="--input"):
+                yield SearchIcon()
+                yield CommandInput(placeholder=self._placeholder, select_on_focus=False)
+            with Vertical(id="--results"):
+                yield SafeCommandList()
+                yield LoadingIndicator()
+
+    def let_go(self) -> None:
+        """End the clocks: the toolkit's would ask for the list when it has gone."""
+        self._stop_busy_countdown()
+        self._stop_no_matches_countdown()
 
 
 class _HasKeys(Protocol):

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from inspector.main.tool import LOOK, Key, Needs
+from inspector.main.tool import LOOK, Key, Needs, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.replay_backend import REFUSED
 from inspector.state.timeline import Phase, Timeline
 
+OPENING = "A recording is being opened. Wait a moment"
+
 
 def available(key: Key, controller: Controller) -> bool:
     """Whether a key is not to be greyed."""
+    if key.needs and controller.opening:
+        return False
     if Needs.MODEL in key.needs and controller.timeline.facts is None and not key.refusal:
         return False
     return _has_distribution(key, controller)
 
 
-def refusal(key: Key, controller: Controller) -> str:
-    """Why a key can do nothing now, and what to do about it; printable, empty where it can."""
-    if Needs.ENGINE in key.needs and controller.transport.recorded:
+def refusal(key: Key, controller: Controller, actions: ToolActions) -> str:
+    """Why a key can do nothing now, and what to do about it; printable, empty where it can.
+
+    Args:
+        key: That was pressed.
+        controller: The session on the screen.
+        actions: Those of the key's tool.
+    """
+    if key.needs and controller.opening:
+        return OPENING
+    if Needs.ENGINE in key.needs and controller.transport.recorded and not key.recorded(actions):
         return REFUSED
     if Needs.MODEL in key.needs and controller.timeline.facts is None:
         return key.refusal or _not_yet(key, controller.timeline)

@@ -134,6 +134,8 @@ class MainScreen(Screen[None]):
     def show(self) -> None:
         """Show everything, now."""
         self._stale = False
+        if self._pruning or not self.is_attached:
+            return  # the program is being left, and the panels are going
         timeline, setup = self.controller.timeline, self.controller.setup
         self.query_one(HeaderLine).show(timeline, setup.settings)
         self._panel_layout.waiting = no_text(timeline)
@@ -188,15 +190,16 @@ class MainScreen(Screen[None]):
     async def action_do(self, id: str) -> None:
         """Do what a key does, or say why it can't be done."""
         key = self.table[id]
-        if refused := refusal(key, self.controller):
+        actions = self.actions[self.table.tool(id).id]
+        if refused := refusal(key, self.controller, actions):
             self.answer(refused)
             return
-        for actions in self.actions.values():
-            actions.pressed(id)
+        for each in self.actions.values():
+            each.pressed(id)
         current = self.actions.get(self.arrangement.current)
         if current is not None and id in current.instead:
             current.instead[id]()
-        elif (done := key.run(self.actions[self.table.tool(id).id])) is not None:
+        elif (done := key.run(actions)) is not None:
             await done
 
     @property
@@ -268,7 +271,8 @@ class MainScreen(Screen[None]):
 
     def open(self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None) -> None:
         """Show a screen or a dialog over this one."""
-        self.app.push_screen(screen, then)
+        if type(self.app.screen) is not type(screen):  # a key that was pressed twice opens one
+            self.app.push_screen(screen, then)
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""
@@ -278,15 +282,15 @@ class MainScreen(Screen[None]):
         """Show the help of the main screen, or of the screen that a tool opened."""
         opened = next((each for each in self.table.tools if each.id == tool), None)
         keys = keys_markdown(self.table) if opened is None else screen_markdown(opened)
-        self.app.push_screen(HelpDialog(keys))
+        self.open(HelpDialog(keys))
 
     def on_screen_suspend(self) -> None:
         """The line of keys has those of what is on top."""
-        self.query_one(KeyLine).refresh()
+        self.query(KeyLine).refresh()
 
     def on_screen_resume(self) -> None:
         """The line of keys has this screen's again."""
-        self.query_one(KeyLine).refresh()
+        self.query(KeyLine).refresh()
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
         """Tell the person something that is no answer to a key; printable."""
@@ -294,7 +298,12 @@ class MainScreen(Screen[None]):
 
     def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
         """Do what takes long in a thread of its own; then give its result to the screen's thread."""
-        self.run_worker(lambda: self.app.call_from_thread(then, work()), thread=True)
+
+        def work_then_tell() -> None:
+            done = work()
+            self.app.call_from_thread(lambda: then(done) if self.is_attached else None)
+
+        self.run_worker(work_then_tell, thread=True)
 
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:
         """Take a picture of the screen without the dialog that is about to close."""

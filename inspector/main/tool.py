@@ -39,7 +39,9 @@ class Needs(Flag):
     DISTRIBUTION = auto()
     """A distribution on show: a prompt went through, or was recorded."""
     ENGINE = auto()
-    """A live engine: in a replay the key is refused with the way to one."""
+    """A live engine: in a replay the key is refused with the way to one, unless what it shows was recorded."""
+    SESSION = auto()
+    """The session on show: while a recording is about to take its place the key is refused."""
 
 
 class When(Enum):
@@ -151,6 +153,8 @@ class Key:
     """Which way it moves on: a transport may be ready for that though no distribution is on show."""
     refusal: str = ""
     """The answer while there is no model; empty to grey the key."""
+    recorded: Callable[[Any], bool] = field(default=lambda own: False)
+    """Whether a recording has what the key shows, given the tool's actions: then it needs no engine."""
 
     @property
     def action(self) -> str:

@@ -7,18 +7,18 @@ from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widgets import Static
 
 from engine.records import Record
 from inspector.main.tool import Host
 from inspector.widgets.dialog import hints_of
 from inspector.widgets.key_hints import KeyHint, key_hints
+from inspector.widgets.overlay import Overlay
 
 Result = TypeVar("Result")
 
 
-class ToolScreen(Screen[Result]):
+class ToolScreen(Overlay[Result]):
     """A screen over the main one.
 
     Args:
@@ -45,9 +45,11 @@ class ToolScreen(Screen[Result]):
         self.host.controller.client.listeners.append(self.receive)
         self.call_after_refresh(self.show)
 
-    def on_unmount(self) -> None:
+    def let_go(self) -> None:
         """Listen no more."""
-        self.host.controller.client.listeners.remove(self.receive)
+        listeners = self.host.controller.client.listeners
+        if self.receive in listeners:  # it may be left before it is there
+            listeners.remove(self.receive)
 
     def on_screen_suspend(self) -> None:
         """The line of keys has those of what is on top."""
@@ -73,7 +75,7 @@ class ToolScreen(Screen[Result]):
 
     def _show(self) -> None:
         self._stale = False
-        if self.is_attached:
+        if not self.left:
             self.show()
 
     def show(self) -> None:

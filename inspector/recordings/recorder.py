@@ -103,14 +103,24 @@ class Recorder:
         self._made = True
         if self.directory is None:
             return
-        directory, path = self.directory, sessions.new_path(self.directory, self._load().model)
+        directory = self.directory
         try:
-            self.journal = Journal.create(path, self.program)
+            self.journal = self._created(directory)
         except TraceError as error:
             self._failed(error)
             return
         self._copy(self.entries)
         threading.Thread(target=sessions.prune, args=(directory,), name="prune", daemon=True).start()
+
+    def _created(self, directory: Path) -> Journal:
+        """A file of a name that none has; another program may take the same one in the same second."""
+        while True:
+            path = sessions.new_path(directory, self._load().model)
+            try:
+                return Journal.create(path, self.program)
+            except TraceError as error:
+                if not isinstance(error.__cause__, FileExistsError) or not path.exists():
+                    raise
 
     def _copy(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

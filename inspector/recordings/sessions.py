@@ -7,6 +7,7 @@ sessions too.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from datetime import datetime
 from pathlib import Path
 
 from engine.errors import EngineError, TraceError
+from engine.paths import typed
 from engine.trace import Peek, in_use, peek
+from inspector import places
 
 MOST = 50
 """Sessions that are kept."""
@@ -28,9 +31,7 @@ _STEP, _MARK = b'\n{"Step":', b'\n{"Marked":'
 
 def folder() -> Path:
     """Where sessions are kept: in the user's state directory."""
-    from platformdirs import user_state_path  # not needed by what only asks for --help
-
-    return user_state_path("mlx-inspector", appauthor=False) / "sessions"
+    return places.state() / "sessions"
 
 
 def new_path(directory: Path, model: str, now: datetime | None = None) -> Path:
@@ -44,7 +45,7 @@ def new_path(directory: Path, model: str, now: datetime | None = None) -> Path:
     stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S")
     stem = f"{stamp}-{re.sub('[^A-Za-z0-9._-]+', '-', model.rstrip('/').rsplit('/', 1)[-1])[:40] or 'model'}"
     path, number = directory / f"{stem}{ENDING}", 1
-    while path.exists():
+    while os.path.lexists(path):
         number += 1
         path = directory / f"{stem}-{number}{ENDING}"
     return path
@@ -128,8 +129,8 @@ def find(name: str, directory: Path | None = None) -> Path:
     directory = directory or folder()
     if not name:
         return _last(directory)
-    places = (Path(name).expanduser(), directory / name, directory / f"{name}{ENDING}")
-    path = next((path for path in places if path.is_file()), None)
+    places = (typed(name), directory / name, directory / f"{name}{ENDING}")
+    path = next((path for path in places if os.path.isfile(path)), None)
     if path is None:
         raise _not_found(name, places[0])
     return path

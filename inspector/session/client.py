@@ -50,7 +50,7 @@ class EngineClient:
         if isinstance(record, Ended):
             self._end(record)
         self.note_running()
-        for listener in self.listeners:
+        for listener in tuple(self.listeners):  # a screen that is left takes its own away
             listener(record)
 
     def _end(self, ended: Ended) -> None:

@@ -34,6 +34,8 @@ class Controller:
         self.live = LiveTransport(client, self.prefill, self.runs, self.setup)
         self.transport: Transport = self.live
         """The live one, or that of the recording on show."""
+        self.opening = False
+        """Whether a recording is about to take the place of what is on show."""
         client.runs = lambda: self.transport.running
 
     @property
@@ -43,5 +45,5 @@ class Controller:
 
     @property
     def stepping(self) -> bool:
-        """Whether a distribution is on show, so that steps, moves and choices mean something."""
-        return self.timeline.phase in (Phase.READY, Phase.RUNNING)
+        """Whether a distribution is on show, which stays, so that steps, moves and choices mean something."""
+        return self.timeline.phase in (Phase.READY, Phase.RUNNING) and not self.opening

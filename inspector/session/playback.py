@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from engine.errors import TraceError
 from engine.records import Record
+from engine.settings import LoadSettings
 from engine.trace import Entry, TraceReader
 from inspector.display import visible
 from inspector.recordings.recorder import Recorder
@@ -80,14 +81,14 @@ class Playback:
     def open(self, opening: Opening) -> None:
         """Show a recording, in the place of what is on show."""
         self._controller.client.leave()
-        self._waiting = opening
+        self._controller.opening, self._waiting = True, opening
         self.tick()
 
     def tick(self) -> None:
         """Do what a frame has time for."""
         self.recorder.tick()
         if self._waiting is not None and not self._controller.client.outstanding:
-            opening, self._waiting = self._waiting, None
+            opening, self._waiting, self._controller.opening = self._waiting, None, False
             self._begin(opening)
         player = self.player
         if player is None or (self.going is not None and self.going.under_way):
@@ -95,7 +96,7 @@ class Playback:
         if player.tick():
             self._controller.client.note_running()
             self._stage.redraw()
-        if self._shown is not None and self._shown.live and player.settled:
+        if self._shown is not None and self._shown.live and player.settled and not player.stopped:
             self._resume(self._shown, player)
 
     def _begin(self, opening: Opening) -> None:
@@ -135,14 +136,18 @@ class Playback:
                 "information",
             )
         if self.going is not None and player.failure is None:
-            self._stage.say(self.going.begin(replace(self._controller.setup.load, **opening.load)))
+            self._stage.say(self.going.begin(_given_over(opening.load, self._controller.setup.load)))
 
     def _arrived(self) -> None:
         """The session is live: it is kept from here on, with what was on show before."""
         player, opening = self.player, self._shown
         assert player is not None
         assert opening is not None
-        own = opening.path.parent == self.recorder.directory and player.at_end and not player.failure
+        own = (
+            opening.path.parent == self.recorder.directory
+            and player.at_end
+            and not (player.failure or player.stopped)
+        )
         self.recorder.go_on(player.entries[: player.position], opening.path if own else None)
         player.close()
         self.player = self.going = self._shown = None
@@ -159,6 +164,12 @@ class Playback:
     def path(self) -> Path | None:
         """The file of what is on show, None where there is none."""
         return self._shown.path if self._shown is not None else self.recorder.path
+
+
+def _given_over(given: Mapping[str, Any], recorded: LoadSettings) -> LoadSettings:
+    """The recorded settings with those that were given; an adapter belongs to its model and is left behind with it."""
+    own = {"adapter_path": None} if given.get("model", recorded.model) != recorded.model else {}
+    return replace(recorded, **{**own, **given})
 
 
 def checked(path: Path) -> Path:

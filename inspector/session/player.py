@@ -28,6 +28,7 @@ from engine.records import (
 )
 from engine.trace import Entry, Kept, TraceReader, Unknown
 from engine.trace.file import uncollected
+from inspector.state.unfit import UNFIT, unfit
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
 """Times the recorded pace; the last is as fast as it can be shown."""
@@ -38,8 +39,6 @@ LONGEST_PAUSE = 15.0
 LATE_CAPTION = 3.0
 """A caption that was written so many seconds after its step is read by nobody in the recorded time."""
 WORDS_A_SECOND = 3.0
-_UNFIT = (LookupError, ValueError, TypeError, AttributeError, AssertionError, StopIteration)
-"""What the views of a timeline raise when records contradict each other."""
 _STOPS = (PrefillChunk, Prefilled, Step, Moved, Resampled, BeamStep, BeamEnded)
 """Entries that change the picture: where a step forward or back ends."""
 
@@ -75,6 +74,8 @@ class Player:
         self.speed = 1.0
         self.failure: TraceError | None = None
         """Why the rest can't be read, if so; what was read before it stands."""
+        self.stopped = False
+        """Whether a person had the rest left unread."""
         self.rerolls: dict[int, int] = {}
         """How often was drawn again after the nodes of the tree on show."""
         self._reader, self._show, self._begin, self._clock = (
@@ -184,6 +185,14 @@ class Player:
             self.position, self.rerolls = 0, {}
             self._begin()
 
+    def stop_reading(self) -> bool:
+        """Leave the rest of the file unread; returns whether there was any."""
+        if self._read_whole:
+            return False
+        self._read_whole = self.stopped = True
+        self._reader.close()
+        return True
+
     def change_speed(self, by: int) -> None:
         """Play at another speed, `by` places further in `SPEEDS`."""
         self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, SPEEDS.index(self.speed) + by))]
@@ -275,7 +284,7 @@ class Player:
             self.rerolls[following.node] = following.reroll
         try:
             self._show(value)
-        except _UNFIT as error:
+        except UNFIT as error:
             self._unfit(value, error)
 
     def _unfit(self, value: Kept, error: Exception) -> None:
@@ -283,10 +292,7 @@ class Player:
         self.playing, self._read_whole, self._target = False, True, None
         del self.entries[self.position - 1 :]
         self._stops = [place for place in self._stops if place <= len(self.entries)]
-        self.failure = TraceError(
-            f"Entry {self.position:,} ({type(value).__name__}) doesn't fit with those before it: {error!r}.",
-            "The file was damaged or edited; what stands before it is shown.",
-        )
+        self.failure = unfit(self.position, value, error)
         self.position, self.rerolls = 0, {}
         self._begin()
 

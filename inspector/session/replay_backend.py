@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from engine import commands, records
 from engine.commands import Command
@@ -52,7 +53,8 @@ class ReplayBackend:
         """Show what an entry tells: records go in where an engine's do."""
         match value:
             case LoadSettings():
-                self._controller.setup.load = value
+                # a file must not have code run that came with a model: only who starts the program can
+                self._controller.setup.load = replace(value, trust_remote_code=False)
             case Settings():
                 self._controller.setup.use(value)
             case Explained():

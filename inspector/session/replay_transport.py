@@ -84,9 +84,11 @@ class ReplayTransport:
         return ""
 
     def stop(self) -> bool:
-        """Pause, or give up going live."""
+        """Pause, leave the rest of the file unread, or give up going live."""
         if self.going.under_way:
             return self.going.stop()
+        if self._player.stop_reading():
+            return True
         playing = self._player.playing
         if playing:
             self._do(self._player.pause)
@@ -106,7 +108,11 @@ class ReplayTransport:
             return f"Cut off: {visible(str(player.failure))}"
         shown, there = player.stop
         if player.reading:
-            return f"Reading the recording: {player.progress:.0%}. What is there can be looked at already"
+            return (
+                f"Reading the recording: {player.progress:.0%}. Esc stops it; what is there can be looked at"
+            )
+        if player.stopped and player.at_end:
+            return f"The rest was left unread. What is there can be looked at, ← → walk, {LIVE}"
         if not player.settled and not player.playing:
             return f"Going through the recording: {shown:,} of {there:,}"
         if player.playing:

@@ -45,6 +45,11 @@ class LookAheadLines:
 
     # ---- what is known ----------------------------------------------------------------------
 
+    @property
+    def known(self) -> bool:
+        """Whether there are any lines, shown or not."""
+        return bool(self._lines)
+
     def lines(self, node: int) -> Mapping[int, AheadLine]:
         """The lines after a node by candidate, as far as they came; none while it is off."""
         return self._lines.get(node, NOTHING) if self.on else NOTHING

@@ -16,11 +16,12 @@ from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.overlay import Overlay
 
 Result = TypeVar("Result")
 
 
-class Dialog(ModalScreen[Result]):
+class Dialog(ModalScreen[Result], Overlay[Result]):
     """A dialog: subclasses give a title and a body, and define what applying does."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -9,6 +9,7 @@ from rich.highlighter import Highlighter
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual import events
 from textual.color import Color
 from textual.filter import LineFilter
 from textual.widgets import Input, TextArea
@@ -16,6 +17,10 @@ from textual.widgets import Input, TextArea
 from inspector.display import visible
 from inspector.widgets.inks import Inked
 
+MOST_TYPED = 200_000
+"""Characters that an editor takes: it lays out 1 MB in some 2 s, and again whenever it is opened or resized."""
+MOST_IN_LINE = 10_000
+"""Characters that a field of one line takes."""
 UNKNOWN = "�"
 _INKS = {
     "input--cursor": "caret",
@@ -68,7 +73,7 @@ class SafeInput(Input, Inked, inherit_css=False):
     """
 
     def __init__(self, value: str = "", placeholder: str = "", id: str | None = None) -> None:
-        super().__init__(value, placeholder, _Editable(), id=id)
+        super().__init__(value, placeholder, _Editable(), id=id, max_length=MOST_IN_LINE)
 
     def get_component_rich_style(
         self, *names: str, partial: bool = False, default: Style | None = None
@@ -79,6 +84,18 @@ class SafeInput(Input, Inked, inherit_css=False):
 
 class SafeTextArea(TextArea):
     """Several lines to type in; control characters that were pasted are shown, not obeyed."""
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Refuse what would be too much to edit."""
+        if len(self.document.text) + len(event.text) > MOST_TYPED:
+            event.prevent_default()
+            event.stop()
+            self.app.notify(
+                f"That is more than {MOST_TYPED:,} characters. Put it into a file, and start with --prompt-file.",
+                title="Not pasted",
+                severity="warning",
+                markup=False,
+            )
 
     def get_line(self, line_index: int) -> Text:
         """One line of the document, as it may be drawn."""

@@ -287,7 +287,7 @@ FACE = {
     "sweep_settings",
     "task",
 }
-FACE |= {"thread", "timing", "token_query", "trace", "tree", "wire"}
+FACE |= {"files", "paths", "thread", "timing", "token_query", "trace", "tree", "wire"}
 """What a screen may import; the contracts in pyproject.toml have the same list."""
 
 
@@ -352,3 +352,37 @@ sys.exit(0 if engine.close(10) else 3)
 def test_a_process_that_closes_in_any_phase_exits_cleanly(phase: str) -> None:
     done = subprocess.run([sys.executable, "-c", EXIT, phase], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+FEW_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from queue import SimpleQueue
+from engine.commands import Load
+from engine.settings import LoadSettings
+from engine.thread import EngineThread
+told = SimpleQueue()
+engine = EngineThread(told.put)
+engine.start()
+engine.send(Load(LoadSettings()))
+print(next(record for record in iter(told.get, None) if hasattr(record, "hint")))
+engine.close(10)
+"""
+
+
+def test_a_low_limit_of_open_files_is_called_what_it_is() -> None:
+    done = subprocess.run([sys.executable, "-c", FEW_FILES], capture_output=True, text=True, timeout=60)
+    assert "mlx_lm needs to be allowed 4,096 open files, and the hard limit here is 64." in done.stdout
+    assert "ulimit -Hn 4096" in done.stdout
+
+
+def test_a_bias_beyond_the_vocabulary_given_before_the_model_is_called_what_it_is(engine: Engine) -> None:
+    assert kinds(engine.do(commands.Configure(Settings(logit_bias=((9999, 1.0),)))))[-1:] == ["Ended"]
+    engine.do(commands.Load(LoadSettings()))
+    for _ in range(2):
+        failure = engine.do(commands.Prefill("Once upon a time", chat=False))[-2]
+        assert isinstance(failure, records.Failure)
+        assert failure.message == "logit bias: token id 9999 is outside the model's vocabulary of 4096."
+        assert failure.expected
+    engine.do(commands.Configure(Settings()))
+    assert kinds(engine.do(commands.Prefill("Once upon a time", chat=False)))[-2:] == ["Prefilled", "Ended"]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+
+from textual.events import Key, MouseDown, MouseUp
+from textual.widgets._toast import Toast
 
 from engine import commands
 from engine.records import Ended
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.main.dialogs.help import HelpDialog
 from inspector.main.panels.text import TextPanel
 from tests.inspector.rig import FakeEngine, Rig, run
 
@@ -137,3 +144,55 @@ def test_the_screen_is_imported_without_mlx():
     code = "import sys, inspector.app; print({'mlx', 'mlx_lm', 'transformers', 'numpy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_key_that_is_pressed_after_the_one_that_leaves_opens_nothing():
+    app = InspectorApp(LoadSettings(), Settings(), "x", False, engine=FakeEngine())
+    opened = []
+
+    async def test() -> None:
+        async with app.run_test() as pilot:
+            await pilot.pause()
+            app.push_screen = lambda screen, *_, **__: opened.append(screen)  # type: ignore
+            for key in ("ctrl+q", "p", "ctrl+p", "question_mark"):
+                app.post_message(Key(key, None))
+            await pilot.pause()
+
+    asyncio.run(test())
+    assert app.return_code == 0
+    assert opened == []
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the application run until something holds."""
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0)
+
+
+def test_a_second_press_on_a_notification_that_the_first_took_away_ends_nothing():
+    """It is gone, and still where the screen looks for what is under the mouse, until the next paint."""
+    app = InspectorApp(LoadSettings(), Settings(), "x", False, engine=FakeEngine())
+
+    async def test() -> None:
+        async with app.run_test(notifications=True) as pilot:
+
+            def press() -> None:
+                for kind in (MouseDown, MouseUp):
+                    app.post_message(kind(None, *place, 0, 0, 1, False, False, False, *place))
+
+            app.announce("Something happened.", "Notice")
+            await until(lambda: any(toast.region for toast in app.screen.query(Toast)))
+            x, y = app.screen.query_one(Toast).region.offset
+            place = (x + 4, y + 1)
+            with app.batch_update():  # nothing is painted
+                press()
+                await until(lambda: not app.screen.query(Toast))
+                assert isinstance(app.screen.get_widget_and_offset_at(*place)[0], Toast)
+                press()
+                await pilot._wait_for_screen()
+            await pilot.press("question_mark")
+            assert isinstance(app.screen, HelpDialog)
+
+    asyncio.run(test())

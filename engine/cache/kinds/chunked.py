@@ -28,5 +28,7 @@ class Chunked(Kind):
         """None: `trim` may stop at the dropped beginning by the time of the undo, and doesn't report it."""
 
     def trim_refusal(self, cache: Any, offset: int) -> str:
-        dropped = "a chunked cache has dropped its beginning" if offset <= cache.start_position else ""
+        """See `Kind`; the next token attends to its own chunk from that chunk's first token on, which must be there."""
+        begin = min(cache.chunk_size * (offset // cache.chunk_size), offset - 1)
+        dropped = "a chunked cache has dropped its beginning" if begin < cache.start_position else ""
         return super().trim_refusal(cache, offset) or dropped

@@ -64,6 +64,11 @@ class Composite(Kind):
         pairs = zip(self._inner(cache), saved.parts, strict=True)
         return sum(kind.restore(inner, part, at, end) for (kind, inner), part in pairs)
 
+    def trim_refusal(self, cache: Any, offset: int) -> str:
+        """See `Kind`; the first reason of an inner cache."""
+        reasons = (kind.trim_refusal(inner, offset) for kind, inner in self._inner(cache))
+        return super().trim_refusal(cache, offset) or next(filter(None, reasons), "")
+
     def record_undo(self, cache: Any) -> Parts | None:
         records = [kind.record_undo(inner) for kind, inner in self._inner(cache)]
         known = tuple(record for record in records if record is not None)

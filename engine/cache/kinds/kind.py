@@ -132,9 +132,11 @@ class Kind:
 
     def trim_refusal(self, cache: Any, offset: int) -> str:
         """Why a cache can't be trimmed to `offset` tokens now; empty where it can."""
-        if hasattr(cache, "trim") and cache.is_trimmable():
-            return ""
-        return f"a {self.name} cache can't be trimmed"
+        if not (hasattr(cache, "trim") and cache.is_trimmable()):
+            return f"a {self.name} cache can't be trimmed"
+        if type(self) is Kind and not _trims(cache, offset):
+            return f"the trim of {type(cache).__name__} leaves its arrays as they were"
+        return ""
 
     def recover(self, cache: Any, offset: int) -> bool:
         """Go back to `offset` tokens after a forward that failed half-way; False where its writes are not known."""
@@ -211,6 +213,24 @@ class Kind:
 
     def write_columns(self, cache: Any, columns: list[Any], since: int | None) -> None:
         """Write the columns that `reorder` returned for the same `since`, once they are evaluated."""
+
+
+def _trims(cache: Any, offset: int) -> bool:
+    """Whether the `trim` of an unknown class shortens its arrays, tried on a copy (which shares the arrays' memory).
+
+    mlx_lm's `ConcatenateKVCache` lowers its count and keeps the columns, so that the next token attends to what was
+    removed. Arrays that are no longer than the count before the trim must be so after it.
+    """
+    held = int(getattr(cache, "offset", 0))
+    if held <= offset:
+        return True
+    trimmed = copy.deepcopy(cache)
+    trimmed.trim(held - offset)
+    longest = [
+        max((one.shape[-2] for one in arrays(each.state) if one.ndim > 1), default=0)
+        for each in (cache, trimmed)
+    ]
+    return longest[0] > held or longest[1] <= offset
 
 
 def pick_rows(value: Any, rows: Array) -> Any:

@@ -21,6 +21,8 @@ Json = dict[str, Any]
 class JsonLines:
     """Writes the events of a generation: `model`, `prefill`, `prompt`, `step`, `end`.
 
+    `prompt` has the first token, as soon as it is drawn; its `step` follows with what its own forward gave.
+
     Args:
         out: Where to; flushed after each line.
         request: Its settings and notes are part of the `model` event.
@@ -91,9 +93,16 @@ def prompt(opened: records.PromptOpened, prefilled: records.Prefilled) -> Json:
         "ttft_ms": prefilled.ttft_ms,
         "echo_ms": prefilled.echo_ms,
         "prompt_tps": number(prefilled.prompt_tps),
+        "first_token": _first_token(prefilled.next),
         "kv": kv(prefilled.kv),
         "memory": asdict(prefilled.memory),
     }
+
+
+def _first_token(choice: records.Distribution) -> Json:
+    """The token that was picked after the prompt: known here, a forward before its `step`."""
+    picked = next(candidate for candidate in choice.candidates if candidate.id == choice.picked)
+    return {"id": picked.id, "text": picked.text, "raw": picked.raw.hex()}
 
 
 def prompt_token(token: records.PromptToken) -> Json:
@@ -184,6 +193,7 @@ def end(summary: Summary, seed: int) -> Json:
         "steps": summary.steps,
         "seed": seed,
         "ttft_ms": prefilled.ttft_ms if prefilled else None,
+        "first_token_ms": summary.first_token_ms,
         "tpot_ms": tpot.mean if tpot else None,
         "tpot_p50_ms": tpot.p50 if tpot else None,
         "tpot_p95_ms": tpot.p95 if tpot else None,

@@ -113,7 +113,7 @@ def figures(summary: Summary, request: Request, only: Collection[str] = ()) -> l
         lines.append(("model", _model(summary.facts)))
     if (prefilled := summary.prefilled) is not None:
         lines.append(("prompt", f"{len(prefilled.tokens)} tokens, {rate(prefilled.prompt_tps)}"))
-        lines.append(("first token", milliseconds(prefilled.ttft_ms)))
+        lines.append(("first token", _first(summary, prefilled.ttft_ms)))
     if (tpot := summary.tpot) is not None:
         spread = f"p50 {milliseconds(tpot.p50)}, p95 {milliseconds(tpot.p95)}"
         overlap = ", pipelined" if summary.pipelined else ""
@@ -137,6 +137,12 @@ def _kv(kv: records.KVReading) -> str:
 def _model(facts: records.ModelFacts) -> str:
     weights = f"{amount(facts.parameters)} parameters, {facts.quantization or facts.dtype}"
     return f"{facts.name}: {facts.family}, {facts.layers} layers, {weights}, {facts.backend}"
+
+
+def _first(summary: Summary, ttft: float) -> str:
+    """Time to first token, and when it could be written where that was later."""
+    known, written = milliseconds(ttft), milliseconds(summary.first_token_ms or ttft)
+    return known if written == known else f"{known}, written after {written}"
 
 
 def _finish(summary: Summary) -> str:

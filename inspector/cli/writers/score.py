@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import accumulate, pairwise
 from typing import TextIO
 
 from engine import records
@@ -42,9 +43,10 @@ class Score:
         self.total = 0
         """Tokens of the text."""
         self.bytes = 0
-        """Of the tokens that were scored."""
+        """Of the text, in the tokens that were scored."""
         self.characters = 0
-        """That these tokens finished."""
+        """Of the text, that these tokens finished."""
+        self._own: list[int] = []
         self.ms = 0.0
         """Of the model, the logits of every token included."""
         self.notes: tuple[str, ...] = ()
@@ -55,6 +57,7 @@ class Score:
         match record:
             case records.PromptOpened():
                 self.total, self.notes = len(record.tokens), record.notes
+                self._own = _text_bytes(record)
                 return record.tokens[:1]
             case records.PrefillChunk():
                 self.ms += record.ms + record.echo_ms
@@ -67,8 +70,9 @@ class Score:
     def _add(self, token: PromptToken) -> None:
         if token.logprob is not None:
             self._logprobs.append(token.logprob)
-            self.bytes += len(token.raw)
-            self.characters += len(token.text)
+            own = self._own[token.position]
+            self.bytes += own
+            self.characters += max(0, len(token.text) - (len(token.raw) - own))
 
     @property
     def scored(self) -> int:
@@ -102,7 +106,7 @@ class Score:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Over the bytes of the scored tokens; None where they have none."""
+        """Over the bytes of the text in the scored tokens; None where they have none."""
         return self.bits / self.bytes if self.bytes else None
 
     @property
@@ -261,3 +265,20 @@ def _cost(score: Score) -> str:
     if not score.scored or not score.ms:
         return milliseconds(score.ms)
     return f"{milliseconds(score.ms)}, {rate(score.scored / score.ms * 1000)} for {score.scored} tokens"
+
+
+def _text_bytes(opened: records.PromptOpened) -> list[int]:
+    """How many bytes of each token are the text's own.
+
+    Not the text's own are the marks that a tokenizer adds at both ends, and the space that sentencepiece puts before
+    the first word. Where the tokens don't spell the text, as with a tokenizer that changes letters, all bytes count.
+    """
+    text, raws = opened.text.encode("utf-8", "surrogatepass"), [token.raw for token in opened.tokens]
+    joined, ends = b"".join(raws), list(accumulate(map(len, raws)))
+    starts = [end - len(raw) for end, raw in zip(ends, raws, strict=True)]
+    places = (place for start in starts for place in (start, start + joined.startswith(b" ", start)))
+    begin = next((place for place in places if joined.startswith(text, place)), None)
+    if begin is None:
+        return [len(raw) for raw in raws]
+    inside = [min(max(end - begin, 0), len(text)) for end in ends]
+    return [end - start for start, end in pairwise([0, *inside])]

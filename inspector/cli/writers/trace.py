@@ -44,14 +44,15 @@ class TraceWriter:
         """Hand the summary on."""
         self._writer.end(summary)
 
-    def save(self, path: Path, program: str) -> None:
+    def save(self, path: Path, program: str, force: bool) -> None:
         """Write the trace.
 
         Args:
             path: Where to.
             program: Name and version of what writes.
+            force: Whether a file that is there may be replaced.
 
         Raises:
             TraceError: It can't be written; what was there before is untouched.
         """
-        save_as(path, self.entries, program)
+        save_as(path, self.entries, program, force)

@@ -80,7 +80,7 @@ LOOKING = Tool(
         Key("jump", "g", "g", "Jump", LOOK, "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION),
         Key("recall", "ctrl+r", "ctrl+r", "Recompute logits", LOOK,
             "Compute logits again that were dropped, where the sampler's stages need them.",
-            LookActions.recall, Needs.DISTRIBUTION),
+            LookActions.recall, Needs.DISTRIBUTION | Needs.ENGINE),
         Key("metric", "m", "m", "Colour", LOOK,
             "Colour the text by the next metric: probability, surprisal, entropy, rank, off.",
             lambda own: own.metric(1)),

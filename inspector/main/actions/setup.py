@@ -51,7 +51,7 @@ SETTING_UP = Tool(
         Key("prompt", "p", "p", "Prompt", SET_UP,
             "Give another prompt, raw or through the chat template.", SetupActions.prompt, Needs.ENGINE),
         Key("open", "o", "o", "Open model", SET_UP,
-            "Open another model: a directory, a hub id or pocket.", SetupActions.open),
+            "Open another model: a directory, a hub id or pocket.", SetupActions.open, Needs.SESSION),
         Key("facts", "i", "i", "Model facts", SET_UP, "Show what is known of the model.",
             SetupActions.facts, Needs.MODEL),
     ),

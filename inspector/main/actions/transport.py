@@ -37,9 +37,9 @@ TRANSPORT = Tool(
             "Step on until a stop is reached; again to pause.", TransportActions.run, Needs.DISTRIBUTION, "on"),
         Key("faster", "plus,equals_sign", "+", "Faster", STEP,
             "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes; in a prefill, take larger "
-            "chunks.", lambda own: own.pace(1)),
+            "chunks.", lambda own: own.pace(1), Needs.SESSION),
         Key("slower", "minus", "-", "Slower", STEP, "Run at a slower pace; in a prefill, take smaller chunks.",
-            lambda own: own.pace(-1)),
+            lambda own: own.pace(-1), Needs.SESSION),
         Key("take_back", "backspace", "⌫", "Take back", BRANCH,
             "Take back the last token of the completion; its branch is kept.",
             TransportActions.back, Needs.DISTRIBUTION, "back"),

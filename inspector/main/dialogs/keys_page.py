@@ -34,6 +34,7 @@ class KeysPage(Static):
         return sum(1 for _ in self._lines(width))
 
     def _lines(self, width: int) -> Iterator[Content]:
+        width = max(1, width)  # a terminal of a few columns leaves nothing beside the frames
         for line in self._markdown:
             if line.startswith("## "):
                 yield from (Content(), *Content.styled(line[3:], _HEADING).wrap(width))

@@ -10,7 +10,10 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Input
 
+from engine.errors import PathError
+from engine.paths import typed
 from engine.settings import LoadSettings
+from inspector.display import visible
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.safety import SafeInput
 
@@ -48,6 +51,11 @@ class ModelDialog(Dialog[LoadSettings]):
         name = self.query_one("#model-name", SafeInput).value.strip()
         if not name:
             self.query_one("#model-remark", Remark).say(f"No model was named. {HELP}", wrong=True)
+            return
+        try:
+            typed(name)
+        except PathError as error:
+            self.query_one("#model-remark", Remark).say(visible(str(error)), wrong=True)
             return
         adapter = self.load.adapter_path if name == self.load.model else None
         self.dismiss(replace(self.load, model=name, adapter_path=adapter))

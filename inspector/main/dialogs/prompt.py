@@ -14,7 +14,7 @@ from engine.records import ModelFacts, PromptOpened
 from inspector.session.prefill import Prompt
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import SafeInput, SafeTextArea
+from inspector.widgets.safety import MOST_TYPED, SafeInput, SafeTextArea
 
 MODES = ("raw", "through the chat template")
 ECHOES: tuple[tuple[str, bool | None], ...] = (
@@ -47,6 +47,8 @@ class PromptDialog(Dialog[Draft]):
     def __init__(self, prompt: Prompt, facts: ModelFacts | None, last: PromptOpened | None) -> None:
         super().__init__()
         self.prompt, self.facts, self.last = prompt, facts, last
+        self._whole = "" if len(prompt.text) <= MOST_TYPED else prompt.text
+        """A prompt that is too long to be edited: it stays as it is while nothing is typed in its place."""
 
     @property
     def templated(self) -> bool:
@@ -54,7 +56,8 @@ class PromptDialog(Dialog[Draft]):
         return self.facts is None or self.facts.has_chat_template
 
     def body(self) -> Iterable[Widget]:
-        yield SafeTextArea(self.prompt.text, id="prompt-text", soft_wrap=True, tab_behavior="focus")
+        text = "" if self._whole else self.prompt.text
+        yield SafeTextArea(text, id="prompt-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(self._hint(), id="prompt-remark")
         yield Label("mode", classes="field-label", markup=False)
         yield Choice(MODES if self.templated else MODES[:1], int(self._chat), id="prompt-mode")
@@ -92,6 +95,11 @@ class PromptDialog(Dialog[Draft]):
 
     def _hint(self) -> str:
         """What is known of the room: tokens are counted by the engine, when the prompt is prefilled."""
+        if self._whole:
+            return (
+                f"The prompt has {len(self._whole):,} characters, too many to be edited here. "
+                "Type another one, or prefill it again as it is."
+            )
         if self.facts is None:
             return "The model is still loading; the prompt is prefilled when it is there."
         window = self.facts.context_window
@@ -103,7 +111,7 @@ class PromptDialog(Dialog[Draft]):
     def typed(self) -> Prompt:
         """The prompt in the fields."""
         return Prompt(
-            self.query_one("#prompt-text", SafeTextArea).text,
+            self.query_one("#prompt-text", SafeTextArea).text or self._whole,
             bool(self.query_one("#prompt-mode", Choice).chosen),
             self.query_one("#prompt-system", SafeInput).value or None,
             ECHOES[self.query_one("#prompt-echo", Choice).chosen][1],

@@ -147,7 +147,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     # ---- drawing ----------------------------------------------------------------------------
 
     def draw(self, width: int, height: int) -> list[Row]:
-        timeline = self.timeline
+        timeline, self._places = self.timeline, []
         if timeline is None or not self._rows:
             self._entitle(timeline)
             reason, advice = _why_empty(timeline)
@@ -285,7 +285,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     def _others(self, fit: CandidateColumns, distribution: Distribution | None, item: Item | None) -> Row:
         """The rest of the vocabulary in one row."""
         muted = self.ink("muted")
-        mass = distribution.others_prob if distribution else max(0.0, 1 - sum(c.prob for c in self._rows))
+        prompt = scales.others_prob(item) if isinstance(item, PromptToken) else 0.0
+        mass = distribution.others_prob if distribution else prompt
         vocabulary = self.timeline.facts.vocabulary if self.timeline and self.timeline.facts else 0
         number = vocabulary - len(self._rows) if vocabulary else distribution.others if distribution else 0
         label = f"{scales.count(max(0, number))} others"

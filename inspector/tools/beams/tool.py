@@ -35,7 +35,8 @@ BEAMS = Tool(
     keys=(
         Key("beams", "B", "B", "Beam search", BRANCH,
             "Follow several continuations at once from the token that is looked at, step by step or to the end; a "
-            "search that waits goes on.", BeamActions.open, Needs.DISTRIBUTION),
+            "search that waits goes on.", BeamActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
+            recorded=lambda own: own.timeline.beams.search is not None),
     ),
     hints=(Hint(11, ("beams",), "beams", 2),),
     help=(

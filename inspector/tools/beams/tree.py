@@ -36,6 +36,7 @@ class BeamTree(Canvas):
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:
+        self._lines = []
         if self.beams is None or not self.entries:
             return []
         node = self.entries[self.place].node

@@ -28,10 +28,10 @@ COSTS = Tool(
     keys=(
         Key("profile", "P", "P", "Take a step apart", LOOK,
             "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "
-            "roofline.", lambda own: own.open(PARTS), Needs.DISTRIBUTION),
+            "roofline.", lambda own: own.open(PARTS), Needs.DISTRIBUTION | Needs.ENGINE),
         Key("compare_kv", "Q", "Q", "Quantized KV", LOOK,
             "Compare the KV cache with quantized ones: bytes, and how far the logits change.",
-            lambda own: own.open(BITS), Needs.DISTRIBUTION),
+            lambda own: own.open(BITS), Needs.DISTRIBUTION | Needs.ENGINE),
     ),
     help=(
         HelpSection(

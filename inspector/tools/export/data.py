@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector.display import hex_bytes, token_label, visible
-from inspector.scales import METRIC
+from inspector.scales import METRIC, others_prob
 from inspector.state.branches import ROOT, made
 from inspector.state.timeline import Item
 from inspector.tools.export import figures
@@ -157,7 +157,7 @@ class _Tokens:
         else:
             vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else len(item.candidates)
             count = vocabulary - len(item.candidates)
-            mass = max(0.0, 1 - sum(c.prob for c in item.candidates))
+            mass = others_prob(item)
         return count + len(left), mass + sum(c.prob for c in left)
 
     def _cuts(self, kept: Sequence[Candidate]) -> str:

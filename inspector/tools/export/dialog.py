@@ -13,10 +13,10 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
-from engine.errors import EngineError
+from engine.errors import PathError
 from inspector.display import visible
+from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.tools.export import FORMATS
-from inspector.tools.export.output_file import free
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint
@@ -60,8 +60,7 @@ class ExportDialog(Dialog[Wanted]):
     def __init__(self, name: str, stem: str) -> None:
         super().__init__()
         self._name, self._stem = name, stem
-        self._confirmed = ""
-        """The path whose file may be replaced."""
+        self._destination = Destination("Export")
 
     def body(self) -> Iterable[Widget]:
         yield Label("what", classes="field-label", markup=False)
@@ -69,7 +68,7 @@ class ExportDialog(Dialog[Wanted]):
         yield Remark(PURPOSES[NAMES.index(self._name)], id="export-purpose")
         yield Label("file", classes="field-label", markup=False)
         yield SafeInput(f"{self._stem}.{self._name}", f"session.{self._name}", id="export-path")
-        yield Remark(_where(), id="export-remark")
+        yield Remark(visible(directory_hint()), id="export-remark")
 
     def on_mount(self) -> None:
         """Begin in the choice."""
@@ -87,7 +86,7 @@ class ExportDialog(Dialog[Wanted]):
 
     @on(Input.Changed, "#export-path")
     def _typed(self) -> None:
-        self.query_one("#export-remark", Remark).say(_where())
+        self.query_one("#export-remark", Remark).say(visible(directory_hint()))
 
     @on(Input.Submitted, "#export-path")
     def _submitted(self) -> None:
@@ -97,27 +96,12 @@ class ExportDialog(Dialog[Wanted]):
         """Ask for the document, unless something is wrong with the name."""
         typed = self.query_one("#export-path", SafeInput).value.strip()
         name = NAMES[self.query_one("#export-what", Choice).chosen]
-        if wrong := self._wrong(typed):
-            self.query_one("#export-remark", Remark).say(visible(wrong), wrong=True)
-        else:
-            self.dismiss(Wanted(name, Path(typed).expanduser(), self._confirmed == typed))
-
-    def _wrong(self, typed: str) -> str:
-        """Why a name won't do, empty where it will."""
-        if not typed:
-            return "No file was named."
         try:
-            free(Path(typed), force=True)
-        except EngineError as error:
-            return str(error)
-        if Path(typed).expanduser().exists() and self._confirmed != typed:
-            self._confirmed = typed
-            return f"{typed} is there already. Export again to replace it, or give another name."
-        return ""
-
-
-def _where() -> str:
-    return f"A name alone is put into {visible(str(Path.cwd()))}"
+            path, force = self._destination.check(typed)
+        except PathError as error:
+            self.query_one("#export-remark", Remark).say(visible(str(error)), wrong=True)
+        else:
+            self.dismiss(Wanted(name, path, force))
 
 
 def stem(title: str) -> str:

@@ -103,6 +103,8 @@ def _surprises(items: Sequence[Item]) -> list[str]:
 
 
 def _instead(step: Step) -> str:
+    if not step.choice.candidates:
+        return ""
     first = step.choice.candidates[0]
     return f"{token_label(first.text, first.raw)} {percent(first.prob)}"
 

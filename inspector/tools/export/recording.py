@@ -12,6 +12,7 @@ from engine.settings import LoadSettings, Settings
 from engine.trace import TraceReader, Unknown
 from inspector.state.branches import ROOT
 from inspector.state.timeline import Item, Timeline
+from inspector.state.unfit import UNFIT, unfit
 
 
 @dataclass(slots=True)
@@ -51,7 +52,10 @@ def read(path: Path | str) -> Recording:
     with TraceReader(path, torn_ok=True) as reader:
         recording.program, recording.created = reader.header.program, reader.header.created
         for entry in reader:
-            _take(recording, entry.value)
+            try:
+                _take(recording, entry.value)
+            except UNFIT as error:
+                raise unfit(reader.entries, entry.value, error) from error
     if reader.problems:
         raise reader.problems[0]
     return line(recording)

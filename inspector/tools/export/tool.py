@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.errors import EngineError
+from engine.paths import replacing, shorter
 from inspector.display import visible
 from inspector.main.tool import SET_UP, Host, Key, Needs, Tool, ToolActions
 from inspector.scales import size
 from inspector.tools.export import FORMATS, Recording, figures
 from inspector.tools.export.dialog import PICTURE, ExportDialog, Wanted, stem
-from inspector.tools.export.output_file import write
 from inspector.tools.export.recording import line, snapshot
 from inspector.tools.export.svg import alone
 from inspector.version import version
@@ -60,10 +60,12 @@ class ExportActions(ToolActions):
 def _written(wanted: Wanted, make: Callable[[], str]) -> Written:
     """Make a document and write it."""
     try:
-        written = write(wanted.path, make(), wanted.force)
+        raw = make().encode()
+        with replacing(wanted.path, wanted.force) as file:
+            file.write(raw)
     except EngineError as error:
         return visible(str(error)), True
-    return f"Exported {size(written)} to {visible(str(wanted.path.absolute()))}", False
+    return f"Exported {size(len(raw))} to {visible(shorter(wanted.path.absolute()))}", False
 
 
 EXPORT = Tool(

@@ -109,7 +109,7 @@ class FindDialog(Dialog[VocabularySearch]):
         self._ask()
         self.set_interval(FRAME, self._follow)
 
-    def on_unmount(self) -> None:
+    def let_go(self) -> None:
         """Wait for no answer any more."""
         self.lookup.drop()
 
@@ -126,7 +126,7 @@ class FindDialog(Dialog[VocabularySearch]):
 
     def _follow(self) -> None:
         """Ask again where another token is selected: a run may have taken its last step meanwhile."""
-        if self._pending is not None and self._place().node != self._pending.node:
+        if not self.left and self._pending is not None and self._place().node != self._pending.node:
             self._ask()
 
     def _ask(self) -> None:

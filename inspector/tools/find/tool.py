@@ -50,7 +50,7 @@ class FindActions(ToolActions):
             self.host.answer("" if chosen is None else self.controller.navigation.choose(chosen))
 
     def _receive(self, record: Record) -> None:
-        if isinstance(record, Recalled) and self._dialog is not None and self._dialog.is_current:
+        if isinstance(record, Recalled) and self._dialog is not None:
             self._dialog.recalled()
 
 

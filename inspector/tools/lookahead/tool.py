@@ -13,6 +13,7 @@ from inspector.state.timeline import Phase
 
 ON = "Look-ahead on: L takes it, l hides it. Dim is what greedy decoding would bring"
 """Fits into 80 columns, and begins with what matters where there are fewer."""
+RECORDED = "Look-ahead on, as far as it was recorded. l hides it"
 
 
 class LookAheadActions(ToolActions):
@@ -68,7 +69,8 @@ class LookAheadActions(ToolActions):
         """Show what might come, or don't any more."""
         self.lines.switch()
         there = "" if self.host.panel(CandidatesPanel).display else "Press 2 to see it. "
-        self.host.answer(there + ON if self.lines.on else "Look-ahead off")
+        on = RECORDED if self.controller.transport.recorded else ON
+        self.host.answer(there + on if self.lines.on else "Look-ahead off")
 
     def stop(self) -> bool:
         """Switch look-ahead off while the engine is at it."""
@@ -111,9 +113,10 @@ LOOK_AHEAD = Tool(
     keys=(
         Key("look_ahead", "l", "l", "Look ahead", BRANCH,
             "Show behind each candidate what greedy decoding would bring after it, and the probability of all of it "
-            "together; again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION),
+            "together; again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
+            recorded=lambda own: own.lines.known),
         Key("take_ahead", "L", "L", "Take look-ahead", BRANCH,
             "Take the highlighted candidate and the tokens that look-ahead shows behind it.",
-            LookAheadActions.take, Needs.DISTRIBUTION),
+            LookAheadActions.take, Needs.DISTRIBUTION | Needs.ENGINE),
     ),
 )  # fmt: skip

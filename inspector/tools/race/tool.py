@@ -28,7 +28,7 @@ RACE = Tool(
     keys=(
         Key("race", "z", "z", "Race", LOOK,
             "Race with the KV cache against without: the same tokens side by side, both measured.",
-            RaceActions.open, Needs.DISTRIBUTION),
+            RaceActions.open, Needs.DISTRIBUTION | Needs.ENGINE),
     ),
     help=(
         HelpSection(

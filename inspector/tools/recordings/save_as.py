@@ -12,9 +12,11 @@ from textual import on, work
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
-from engine.errors import TraceError
+from engine.errors import EngineError, PathError
+from engine.paths import shorter
 from engine.trace import Entry, save_as
 from inspector.display import visible
+from inspector.main.dialogs.destination import Destination
 from inspector.scales import size
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.safety import SafeInput
@@ -52,8 +54,7 @@ class SaveAsDialog(Dialog[Saved]):
     def __init__(self, entries: Sequence[Entry], proposal: str, program: str) -> None:
         super().__init__()
         self.entries, self.proposal, self.program = entries, proposal, program
-        self._confirmed = ""
-        """The path whose file may be replaced."""
+        self._destination = Destination("Save")
         self._stop: Event | None = None
         """Set to give up what is being written; None while nothing is."""
 
@@ -78,47 +79,34 @@ class SaveAsDialog(Dialog[Saved]):
     def _submitted(self) -> None:
         self.action_apply()
 
-    def action_leave(self) -> None:
-        """Leave; what is half written goes with it."""
+    def let_go(self) -> None:
+        """What is half written goes with the dialog, also where the program ends."""
         if self._stop is not None:
             self._stop.set()
-        super().action_leave()
 
     def action_apply(self) -> None:
         """Write, unless something is wrong with the name."""
         name = self.query_one("#save-path", SafeInput).value.strip()
         if self._stop is not None:
             return
-        if wrong := self._wrong(name):
-            self._say(wrong, wrong=True)
+        try:
+            path, force = self._destination.check(name)
+        except PathError as error:
+            self._say(str(error), wrong=True)
             return
         self._stop = Event()
-        self._write(Path(name).expanduser(), self._stop)
-
-    def _wrong(self, name: str) -> str:
-        """Why a name won't do, empty where it will."""
-        if not name:
-            return "No file was named."
-        path = Path(name).expanduser()
-        if path.is_dir():
-            return f"{name} is a directory: name a file in it."
-        if not path.parent.is_dir():
-            return f"There is no directory {path.parent}."
-        if path.exists() and self._confirmed != name:
-            self._confirmed = name
-            return f"{name} is there already. Save again to replace it, or give another name."
-        return ""
+        self._write(path, force, self._stop)
 
     @work(thread=True)
-    def _write(self, path: Path, stop: Event) -> None:
+    def _write(self, path: Path, force: bool, stop: Event) -> None:
         try:
-            written = save_as(path, self._counted(stop), self.program)
+            written = save_as(path, self._counted(stop), self.program, force)
         except _Stopped:
             return
-        except TraceError as error:
-            self.app.call_from_thread(self._failed, str(error))
+        except EngineError as error:
+            self.from_thread(self._failed, str(error))
         else:
-            self.app.call_from_thread(self.dismiss, Saved(path, written))
+            self.from_thread(self.dismiss, Saved(path, written))
 
     def _counted(self, stop: Event) -> Iterator[Entry]:
         whole = len(self.entries)
@@ -126,7 +114,7 @@ class SaveAsDialog(Dialog[Saved]):
             if stop.is_set():
                 raise _Stopped
             if number % _REPORT_EVERY == _REPORT_EVERY - 1:
-                self.app.call_from_thread(self._say, f"Writing: {number / whole:.0%}. Esc gives it up.")
+                self.from_thread(self._say, f"Writing: {number / whole:.0%}. Esc gives it up.")
             yield self.entries[number]
 
     def _failed(self, why: str) -> None:
@@ -136,4 +124,4 @@ class SaveAsDialog(Dialog[Saved]):
 
 def saved_sentence(saved: Saved) -> str:
     """A sentence on a file that was written; printable."""
-    return f"Saved {size(saved.size)} to {visible(str(saved.path))}"
+    return f"Saved {size(saved.size)} to {visible(shorter(saved.path))}"

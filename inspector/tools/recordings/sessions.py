@@ -10,7 +10,6 @@ from typing import ClassVar
 from textual import on, work
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, visible
@@ -18,6 +17,7 @@ from inspector.recordings.sessions import SavedSession, saved_sessions
 from inspector.scales import size
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.option_list import SafeOptionList
 
 HELP = "⏎ shows it as a recording; there G goes on with it live. What runs now is saved and in this list too."
 
@@ -34,28 +34,28 @@ class SessionsDialog(Dialog[Path]):
         self._paths: list[Path] = []
 
     def body(self) -> Iterable[Widget]:
-        yield OptionList(id="sessions-list", markup=False, compact=True)
+        yield SafeOptionList(id="sessions-list", markup=False, compact=True)
         yield Remark("Reading the list", id="sessions-remark")
 
     def on_mount(self) -> None:
         """Read the files aside: there may be hundreds of MiB of them."""
-        self.query_one(OptionList).focus()
+        self.query_one(SafeOptionList).focus()
         self._read()
 
     @work(thread=True)
     def _read(self) -> None:
-        self.app.call_from_thread(self._show, saved_sessions())
+        self.from_thread(self._show, saved_sessions())
 
     def _show(self, listed: Sequence[SavedSession]) -> None:
-        options = self.query_one(OptionList)
+        options = self.query_one(SafeOptionList)
         self._paths = [session.path for session in listed]
         width = max(20, options.content_size.width - 2)
         options.add_options(Option(line(session, width), disabled=session.peek is None) for session in listed)
         options.highlighted = 0 if listed else None
         self.query_one("#sessions-remark", Remark).say(HELP if listed else "No session is saved yet.")
 
-    @on(OptionList.OptionSelected)
-    def _selected(self, message: OptionList.OptionSelected) -> None:
+    @on(SafeOptionList.OptionSelected)
+    def _selected(self, message: SafeOptionList.OptionSelected) -> None:
         self.dismiss(self._paths[message.option_index])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from inspector.main.tool import SET_UP, HelpSection, Hint, Key, Tool, ToolActions, When
+from inspector.main.tool import SET_UP, HelpSection, Hint, Key, Needs, Tool, ToolActions, When
 from inspector.session.playback import Opening
 from inspector.tools.recordings.save_as import SaveAsDialog, Saved, saved_sentence
 from inspector.tools.recordings.sessions import SessionsDialog
@@ -56,10 +56,10 @@ RECORDINGS = Tool(
     keys=(
         Key("go_live", "G", "G", "Go on live", SET_UP,
             "In a replay: load the model, if it is the recorded one, and step on from what is on show.",
-            RecordingActions.go_live),
+            RecordingActions.go_live, Needs.SESSION),
         Key("save_as", "ctrl+s", "ctrl+s", "Save as", SET_UP,
             "Save the session, or what is on show of a recording, to a file of your own.",
-            RecordingActions.save_as),
+            RecordingActions.save_as, Needs.SESSION),
         Key("sessions", "ctrl+o", "ctrl+o", "Recent sessions", SET_UP,
             "Look at a recent session, and go on with it.", RecordingActions.sessions),
     ),

@@ -29,7 +29,7 @@ SWEEP = Tool(
         Key("sweep", "y", "y", "Sweeps", LOOK,
             "Measure time to first token over the prompt's length, time per token over the context's, throughput over "
             "the batch, and what inspection costs.",
-            SweepActions.open, Needs.MODEL, refusal="There is no model to measure yet"),
+            SweepActions.open, Needs.MODEL | Needs.ENGINE, refusal="There is no model to measure yet"),
     ),
     help=(
         HelpSection(

@@ -113,8 +113,8 @@ class TreeView:
 
     def toggle(self, row: int) -> None:
         """Fold a row's branch, or unfold it."""
-        branch = self.rows[row]
-        if branch.children:
+        branch = self.rows[row] if row < len(self.rows) else None  # the click may be older than the rows
+        if branch is not None and branch.children:
             self._folded ^= {branch.first}
             self._seen = ()
             self._lay()

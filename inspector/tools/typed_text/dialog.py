@@ -121,7 +121,7 @@ class OwnTextDialog(Dialog[OwnText]):
         area.move_cursor(area.document.end)
         self._ask()
 
-    def on_unmount(self) -> None:
+    def let_go(self) -> None:
         """Wait for no answer any more."""
         self.lookup.drop()
 

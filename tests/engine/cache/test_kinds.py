@@ -21,13 +21,14 @@ import engine
 from engine.cache.kinds import GENERAL, KINDS, Kind, Snapshot, kind_named, kind_of
 from engine.cache.kinds.kind import pick_rows
 from engine.cache.kinds.plain import Columns
+from engine.model import synthetic
 from engine.model.batch import BatchedRows, SequentialRows, rows
 from engine.model.forward import Runner
-from engine.model.load import Loaded
+from engine.model.load import Loaded, load
 from engine.session.session import Session
-from engine.settings import Settings
+from engine.settings import LoadSettings, Settings
 from tests.engine.session.test_walks import walk
-from tests.zoo import CONFIGS, Zoo
+from tests.zoo import BASE, CONFIGS, Zoo
 
 PROMPT = list(range(10, 30))
 
@@ -241,7 +242,39 @@ def test_walks_over_the_general_case_show_what_a_fresh_prefill_gives(zoo: Zoo, c
     walked(with_caches(zoo.load("llama"), cache))
 
 
+def test_a_trim_that_moves_its_count_alone_is_not_trusted(zoo: Zoo) -> None:
+    """mlx_lm's `ConcatenateKVCache` keeps the keys of the tokens that it was to drop."""
+    session = opened(with_caches(zoo.load("llama"), caches.ConcatenateKVCache))
+    assert session.kv.kinds() == ("other", "other")
+    back = session.back(3)
+    assert (back.kept, back.recomputed) == (0, 27)
+    assert back.note == "the trim of ConcatenateKVCache leaves its arrays as they were"
+    session.choose(77)
+    assert session.verify().largest_difference < 1e-4
+    inside = opened(with_caches(zoo.load("llama"), InList))
+    inside.back(3)
+    inside.choose(77)
+    assert inside.verify().largest_difference < 1e-4
+
+
+@pytest.mark.parametrize("cache", [caches.ConcatenateKVCache, lambda: InList()])
+def test_walks_over_it_show_what_a_fresh_prefill_gives(zoo: Zoo, cache: Callable[[], Any]) -> None:
+    walked(with_caches(zoo.load("llama"), cache))
+
+
 # ---- caches made of caches: no model of the zoo has them ----------------------------------------
+
+
+class InList(caches.CacheList):
+    """A cache of a class that nobody registered, alone in a list."""
+
+    def __init__(self) -> None:
+        super().__init__(caches.ConcatenateKVCache())
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("caches", "keys", "values") or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.caches[0], name)
 
 
 class WithState(caches.CacheList):
@@ -367,12 +400,44 @@ def test_a_chunked_cache_is_trimmed_as_far_as_it_reaches() -> None:
     cache.maybe_trim_front()
     kind = kind_of(cache)
     assert kind.read(cache)[:3] == ("chunked", 8, 8)
-    assert (kind.trim_refusal(cache, 13), kind.trims_at(cache, 20), kind.record_undo(cache)) == (
+    assert (kind.trim_refusal(cache, 16), kind.trims_at(cache, 20), kind.record_undo(cache)) == (
         "",
         False,
         None,
     )
-    assert kind.trim_refusal(cache, 12) == "a chunked cache has dropped its beginning"
+    for dropped in (12, 13, 15):  # the next token attends from 8 on, and the cache begins at 12
+        assert kind.trim_refusal(cache, dropped) == "a chunked cache has dropped its beginning"
+
+
+LLAMA4: dict[str, Any] = {
+    "model_type": "llama4",
+    "text_config": {
+        **BASE, "num_hidden_layers": 4, "head_dim": 16, "attention_chunk_size": 8, "interleave_moe_layer_step": 2,
+        "intermediate_size_mlp": 128, "num_local_experts": 2, "num_experts_per_tok": 1, "use_qk_norm": True,
+        "attention_bias": False, "attn_temperature_tuning": False, "floor_scale": 8192, "attn_scale": 0.1,
+        "rope_scaling": None, "model_type": "llama4_text",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def llama4(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    """A model of chunked caches."""
+    return load(LoadSettings(str(synthetic.write(tmp_path_factory.mktemp("llama4") / "model", LLAMA4))))
+
+
+def test_a_chunked_cache_goes_back_only_where_its_chunk_begins(llama4: Loaded) -> None:
+    """Each way back over two chunks, against a fresh prefill with mlx_lm's own caches."""
+    for steps in range(8, 18):
+        for back in range(1, 12):
+            session = opened(llama4, steps)
+            session.back(back)
+            session.choose(77)
+            assert session.verify().largest_difference < 1e-4, (steps, back)
+
+
+def test_walks_over_chunked_caches_show_what_a_fresh_prefill_gives(llama4: Loaded) -> None:
+    walked(llama4)
 
 
 # ---- nobody else asks ---------------------------------------------------------------------------

@@ -516,6 +516,24 @@ def test_end_of_sequence_is_barred_as_the_session_does_it(stage: Session) -> Non
     assert min(each.length for each in end.ranking) >= 3
 
 
+class FlatTable(Table):
+    """Logits that differ by less than their logprobs are rounded to."""
+
+    def logits(self, path: list[int]) -> np.ndarray:
+        return np.asarray(super().logits(path) * np.float32(1e-9), np.float32)
+
+
+def test_greedy_goes_by_the_logits_as_stepping_does(stage: Session) -> None:
+    table = FlatTable(3, 8, stage.facts.vocabulary)
+    assert len(set(log_softmax(table.logits([]))[:8].tolist())) == 1
+    list(stage.prefill("", [5, 6], echo=False))
+    stage.settings = replace(stage.settings, min_tokens=2)
+    stage._set_node(stage.node, table.logits([]))
+    *_, end = search(stage, BeamSettings(2, max_tokens=5), table)
+    assert isinstance(end, records.BeamEnded)
+    assert end.greedy.ids == plain_greedy(table.logits, [], 5, (0, 3), 2)
+
+
 # ---- bounds -----------------------------------------------------------------------------------
 
 

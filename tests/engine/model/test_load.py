@@ -7,14 +7,18 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import Any
 
+import mlx.core as mx
 import pytest
+from mlx_lm.models.cache import make_prompt_cache
 
 from engine.errors import Cancelled, LoadError, SettingsError
+from engine.model import synthetic
 from engine.model.load import load
 from engine.records import Loading
 from engine.settings import LoadSettings
-from tests.zoo import Zoo
+from tests.zoo import CONFIGS, Zoo
 
 
 def test_the_facts_of_the_bundled_model(zoo: Zoo) -> None:
@@ -35,6 +39,8 @@ def test_a_quantized_model_is_computed_with_float32_scales_on_the_cpu_unless_ref
     assert zoo.load("llama:4bit").facts.quantization == "4-bit, group 32, affine"
     if zoo.load("llama:4bit").facts.backend == "cpu":
         assert "float32 scales" in zoo.load("llama:4bit").facts.notes[0]
+        assert "the KV cache is float32 then, too" in zoo.load("llama:4bit").facts.notes[0]
+        assert {array.dtype for array in state_of(zoo.load("llama:4bit").model)} == {mx.float32}
     assert zoo.load("llama:4bit", float32_scales=False).facts.notes == ()
 
 
@@ -81,6 +87,40 @@ def test_progress_is_told_and_a_cancel_stops_it(zoo: Zoo) -> None:
         load(LoadSettings(), cancel=cancel)
 
 
+def state_of(model: Any) -> list[mx.array]:
+    """The keys and values of one token."""
+    caches = make_prompt_cache(model)
+    mx.eval(model(mx.array([[5]]), cache=caches))
+    return [array for cache in caches for array in (cache.keys, cache.values)]
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [{"bits": 99, "group_size": 64}, {"bits": 4, "group_size": -64}, {"bits": "x", "group_size": None}],
+)
+def test_quantization_is_that_of_the_arrays(zoo: Zoo, tmp_path: Path, scheme: dict[str, Any]) -> None:
+    path = copied(zoo, tmp_path)
+    configured(quantization=scheme)(path)
+    facts = load(LoadSettings(model=str(path))).facts
+    assert facts.quantization is None
+    assert facts.notes == ()
+
+
+def test_the_head_size_is_that_of_the_keys(tmp_path: Path) -> None:
+    """gemma's heads have 256 numbers where its config.json doesn't say: not hidden size / heads."""
+    config = {name: value for name, value in CONFIGS["gemma3"].items() if name != "head_dim"}
+    facts = load(LoadSettings(model=str(synthetic.write(tmp_path / "model", config)))).facts
+    assert (facts.hidden_size, facts.heads, facts.head_size) == (64, 4, 256)
+
+
+@pytest.mark.parametrize(
+    "name", ["with [brackets]", "[a-z]*?", "new\nline", "emoji 🙂", "-dash", "'quotes\"", "x\u202ey"]
+)
+def test_a_directory_may_have_any_name(zoo: Zoo, tmp_path: Path, name: str) -> None:
+    shutil.copytree(zoo.path("llama"), tmp_path / name)
+    assert load(LoadSettings(model=str(tmp_path / name))).facts.name == name
+
+
 def copied(zoo: Zoo, directory: Path) -> Path:
     target = directory / "model"
     shutil.copytree(zoo.path("llama"), target)
@@ -121,7 +161,7 @@ def gguf(path: Path) -> None:
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (removed("config.json"), "has no config.json"),
     "config is not JSON": (written("config.json", "{"), "can't be read as JSON"),
-    "config is a list": (written("config.json", "[]"), "names no model_type"),
+    "config is a list": (written("config.json", "[]"), "holds no JSON object"),
     "no model type": (configured(model_type=None), "names no model_type"),
     "unknown model type": (configured(model_type="bert"), "mlx_lm does not know the model type bert"),
     "model type of a helper": (configured(model_type="cache"), "mlx_lm does not know the model type cache"),
@@ -138,7 +178,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "GGUF in a directory": (gguf, "holds GGUF weights"),
     "no tokenizer": (removed("tokenizer*"), "has no tokenizer"),
-    "tokenizer is not JSON": (written("tokenizer.json", "{"), "The tokenizer in"),
+    "tokenizer is not JSON": (written("tokenizer.json", "{"), "tokenizer.json can't be read as JSON"),
 }
 
 

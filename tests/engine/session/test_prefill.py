@@ -145,6 +145,24 @@ def test_a_prompt_longer_than_the_window_is_refused_and_nothing_lost(zoo: Zoo) -
     assert session.step().position == 3
 
 
+def test_of_a_prompt_far_beyond_the_window_the_beginning_is_encoded_alone(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(zoo.load("pocket"), Settings())
+    encode, lengths = session.tokens.encode, []
+
+    def noted(text: str, *, bare: bool = False) -> list[int]:
+        lengths.append(len(text))
+        return encode(text, bare=bare)
+
+    monkeypatch.setattr(session.tokens, "encode", noted)
+    with pytest.raises(PromptError, match=r"has 2000000 characters, many more than fit .* of 512 tokens"):
+        session.encode("dog " * 500_000)
+    assert sum(lengths) < 10_000
+    text = "dog " * 2000  # not so far beyond: the tokens are counted
+    assert session.encode(text) == encode(text)
+
+
 def test_one_token_is_a_prompt(zoo: Zoo) -> None:
     session = Session(zoo.load("llama"), Settings())
     _, prefilled = session.prefill("", [5])

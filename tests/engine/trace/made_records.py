@@ -42,6 +42,8 @@ def _inner(column: FieldColumn, hint: Any) -> st.SearchStrategy[Any]:
 
 def _setting(field: Any) -> st.SearchStrategy[Any]:
     match field.kind:
+        case "float" if field.least > field.low:
+            return st.just(float(field.low)) | st.floats(field.least, min(field.high, 100))
         case "float":
             return st.floats(max(field.low, -100), min(field.high, 100), exclude_min=field.low_open)
         case "int":

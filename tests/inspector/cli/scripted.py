@@ -137,4 +137,15 @@ def with_texts(answers: Answers, texts: Sequence[str]) -> Answers:
     """The same generation, its steps saying other texts."""
     steps = [record for record in answers[commands.Run] if isinstance(record, records.Step)]
     told = [replace(step, text=text) for step, text in zip(steps, texts, strict=True)]
-    return {**answers, commands.Run: [*told, answers[commands.Run][-1]]}
+    opened = [_picking(record, texts[0]) for record in answers[commands.Prefill]]
+    return {**answers, commands.Prefill: opened, commands.Run: [*told, answers[commands.Run][-1]]}
+
+
+def _picking(record: Record, text: str) -> Record:
+    """The distribution after the prompt with another text of the picked token; any other record as it is."""
+    if not isinstance(record, records.Prefilled):
+        return record
+    told = (
+        replace(each, text=text) if each.id == record.next.picked else each for each in record.next.candidates
+    )
+    return replace(record, next=replace(record.next, candidates=tuple(told)))

@@ -80,7 +80,7 @@ def test_help_names_every_flag_of_mlx_lm(capsys: pytest.CaptureFixture[str]) -> 
     )
     theirs += "prefill-step-size kv-bits kv-group-size quantized-kv-start adapter-path trust-remote-code"
     ours = "candidates prompt-file stop min-tokens no-prompt-logprobs no-float32-scales "
-    ours += "kept-logits-mib kept-kv-mib jsonl"
+    ours += "kept-logits-mib kept-kv-mib dtype blas jsonl"
     for name in (theirs + " " + ours).split():
         assert f"--{name}" in text
 
@@ -104,8 +104,9 @@ def test_flags_arrive() -> None:
         *("--model", "some/model", "-p", r"a\nb", "-m", "7", "--temp", "0.8", "--top-p", "0.9"),
         *("--seed", "5", "--stop", r"\n", "--stop", "END", "--kv-bits", "4", "--no-prompt-logprobs"),
         *("--no-float32-scales", "--ignore-chat-template", "--trust-remote-code", "--jsonl"),
-        *("--system-prompt", "be kind"),
+        *("--system-prompt", "be kind", "--dtype", "auto", "--blas", "/a/library.so"),
     )
+    assert (asked.load.dtype, asked.load.blas) == ("auto", "/a/library.so")
     assert asked.prompt == "a\nb"
     assert not asked.chat
     assert asked.system == "be kind"
@@ -156,7 +157,7 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("--top-p", "1.5"), "--top-p: top-p must be a number above 0 to 1, not 1.5."),
         (("--top-p", "nan"), "--top-p: top-p must be"),
-        (("--temp", "-1"), "--temp: temperature must be a number from 0"),
+        (("--temp", "-1"), "--temp: temperature must be 0, or a number from 0.001 to 100"),
         (("--top-k", "-1"), "--top-k: top-k must be a whole number from 0"),
         (("--top-k", "2.5"), "--top-k: top-k must be a whole number"),
         (("--seed", str(2**64)), "--seed: seed must be"),
@@ -232,6 +233,7 @@ def open_screen(
     class App:
         return_code = code
         closed_in_time = in_time
+        ended_by = None
 
         def __init__(self, **given: object) -> None:
             noted.update(given)
@@ -365,3 +367,16 @@ def test_an_interrupt_while_modules_are_imported(module: str, tmp_path: Path) ->
     paths = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     done = run("--help", env={**os.environ, "PYTHONPATH": paths, "INTERRUPTED": module})
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_prompt_is_read_from_regular_files_and_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for command in (("generate", "--prompt-file"), ("score",)):
+        for name, why in ((str(tmp_path / "pipe"), "it is a named pipe"), ("/dev/zero", "it is a device")):
+            assert f"{name} can't be read: {why}, not a regular file." in complaint(capsys, *command, name)
+    monkeypatch.setattr("inspector.cli.inputs.TEXT_LIMIT", 2**20)
+    with open("/dev/zero", encoding="utf-8") as endless:
+        monkeypatch.setattr(sys, "stdin", endless)
+        assert "Standard input has more than 1 MiB." in complaint(capsys, "generate", "-p", "-")

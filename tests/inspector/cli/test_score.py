@@ -18,7 +18,7 @@ from inspector.cli import main as cli
 from inspector.cli import score
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.writers.score import writer
+from inspector.cli.writers.score import Score, writer
 from inspector.tools.export.figures import totals
 from inspector.tools.export.recording import read
 from tests.inspector import fakes
@@ -307,3 +307,33 @@ def test_a_text_that_can_not_be_scored_leaves_no_trace(
     file.write_text("word " * 2000, encoding="utf-8")
     assert cli.main(["score", str(file), "-o", str(tmp_path / "a.jsonl")]) == 2
     assert sorted(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("raws", "text", "counted", "characters"),
+    [
+        (
+            (b"<s>", " Önce".encode(), b" upon"),
+            "Önce upon",
+            10,
+            9,
+        ),  # sentencepiece: a mark, and a space before the text
+        ((b"<s>", b"Once", b" upon", b"</s>"), "Once upon", 9, 9),
+        ((b" Once", b" upon"), "Once upon", 5, 5),  # the first token has no score
+        ((b"Once", b" upon"), "Once upon", 5, 5),
+        ((b"<s>", b"once", b" upon"), "ONCE UPON", 9, 9),  # a tokenizer that changes letters
+        ((b"<s>", b"s", b">"), "s>", 2, 2),
+    ],
+)
+def test_bits_per_byte_are_over_the_bytes_of_the_text(
+    raws: tuple[bytes, ...], text: str, counted: int, characters: int
+) -> None:
+    tokens = tuple(
+        records.PromptToken(place, place, place, raw.decode(), raw, False, logprob=-1.0 if place else None)
+        for place, raw in enumerate(raws)
+    )
+    mine = Score()
+    mine.take(records.PromptOpened(text, False, tokens, True))
+    for token in tokens[1:]:
+        mine._add(token)
+    assert (mine.bytes, mine.characters) == (counted, characters)

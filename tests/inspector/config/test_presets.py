@@ -58,7 +58,7 @@ def test_what_is_not_understood_survives(config):
     assert presets.names[4:] == ("mine",)
     assert presets.apply("mine", Settings()).temp == 1.0
     assert "'odd'" in presets.problems[0]
-    assert "temperature must be a number from 0 to 100" in presets.problems[0]
+    assert "temperature must be 0, or a number from 0.001 to 100" in presets.problems[0]
     presets.save("mine", Settings(temp=0.2))
     presets.save("new", Settings(temp=0.4))
     assert json.loads((config / "presets.json").read_text()) == {

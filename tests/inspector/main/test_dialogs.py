@@ -151,8 +151,9 @@ def test_every_setting_has_a_field_with_its_value():
 
 
 WRONG = [
-    ("temp", "-1", "temperature must be a number from 0 to 100, not -1.0."),
-    ("temp", "nan", "temperature must be a number from 0 to 100, not nan."),
+    ("temp", "-1", "temperature must be 0, or a number from 0.001 to 100, not -1.0."),
+    ("temp", "1e-39", "temperature must be 0, or a number from 0.001 to 100, not 1e-39."),
+    ("temp", "nan", "temperature must be 0, or a number from 0.001 to 100, not nan."),
     ("top_p", "1.5", "top-p must be a number above 0 to 1, not 1.5."),
     ("top_k", "4.5", "top-k must be a whole number from 0 to 2147483647, not '4.5'."),
     ("candidates", "", "candidates must be a whole number from 1 to 2147483647, not ''."),
@@ -283,6 +284,10 @@ def test_another_model_is_opened_with_the_same_load_settings():
         rig.app.screen.query_one("#model-name", SafeInput).value = "  "
         await rig.press("enter")
         assert remark(rig, "model-remark")[1]
+        for name in ("~nosuchuser/x", "a" * 5000, "b" * 300):
+            rig.app.screen.query_one("#model-name", SafeInput).value = name
+            await rig.press("enter")
+            assert remark(rig, "model-remark")[1]
         rig.app.screen.query_one("#model-name", SafeInput).value = "mlx-community/other"
         await rig.press("enter")
         load = LoadSettings("mlx-community/other", kv_bits=4)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from dataclasses import replace
+
+import pytest
 
 from engine import commands, records
 from inspector.cli.driver import Outcome
 from inspector.cli.summary import Tally
-from inspector.cli.writers.plain import ERASE, PlainText, for_terminal, loading
+from inspector.cli.writers.plain import ERASE, PlainText, figures, for_terminal, loading
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import Run, Terminal, script, with_texts
 
@@ -89,3 +92,42 @@ def test_a_closed_standard_error_does_not_end_the_text() -> None:
             writer.take(record, tally.take(record))
         writer.end(tally.summary())
         assert out.getvalue() == " there was a little girl\n"
+
+
+@pytest.mark.parametrize("jsonl", [False, True])
+def test_the_first_token_is_written_before_its_own_forward_begins(jsonl: bool) -> None:
+    run = Run(script(), jsonl=jsonl)
+    written: dict[str, str] = {}
+    send = run.backend.send
+
+    def note(command: commands.Command) -> None:
+        written[type(command).__name__] = run.out.getvalue()
+        send(command)
+
+    run.backend.send = note  # type: ignore[method-assign]
+    run.go()
+    if jsonl:
+        event = json.loads(written["Run"].splitlines()[-1])
+        assert (event["event"], event["first_token"]["text"]) == ("prompt", " there")
+        assert run.events[-1]["first_token_ms"] >= 0
+    else:
+        assert written["Run"] == " there"
+    assert (run.events[-1]["text"] if jsonl else run.lines[0]) == " there was a little girl"
+
+
+def test_the_first_token_is_not_written_where_no_step_takes_it() -> None:
+    opened = script()[commands.Prefill]
+    window = next(len(record.tokens) for record in opened if isinstance(record, records.Prefilled))
+    full = script(context_window=window)
+    run = Run({**full, commands.Run: [full[commands.Run][-1]]}, jsonl=False)
+    run.go()
+    assert run.out.getvalue() == ""
+
+
+def test_both_times_are_told_where_the_first_token_came_after_ttft() -> None:
+    summary = replace(Tally(Run({}).request.settings).summary(), first_token_ms=210.0)
+    prefilled = next(record for record in script()[commands.Prefill] if isinstance(record, records.Prefilled))
+    summary = replace(summary, prefilled=replace(prefilled, ttft_ms=84.0))
+    assert dict(figures(summary, Run({}).request))["first token"] == "84.0 ms, written after 210 ms"
+    at_once = replace(summary, first_token_ms=84.0)
+    assert dict(figures(at_once, Run({}).request))["first token"] == "84.0 ms"

@@ -274,7 +274,7 @@ def test_skipping_says_how_many_sure_tokens_it_took_and_what_comes_unsure() -> N
         picked: Candidate = next(each for each in tip.next.candidates if each.id == tip.next.picked)
         token = picked.text.replace(" ", "␣")
         assert rig.status == (
-            f"Skipped 3 sure tokens: {token} has {picked.prob:.2%}".replace("%", " %")
+            f"Skipped 3 sure tokens: “{token}” has {picked.prob:.2%}".replace("%", " %")
             + ". n skips on, space takes it"
         )
 

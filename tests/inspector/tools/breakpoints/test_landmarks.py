@@ -108,7 +108,7 @@ def test_a_fork_point_tells_the_two_that_were_close() -> None:
     step = timeline.items[7]
     assert isinstance(step, Step)
     first, second = (each.text.replace(" ", "␣") for each in step.choice.candidates[:2])
-    assert go(timeline, FORK, -1) == f"Fork point 1 of 1: {first} 34.0 % against {second} 31.0 %"
+    assert go(timeline, FORK, -1) == f"Fork point 1 of 1: “{first}” 34.0 % against “{second}” 31.0 %"
 
 
 def test_branches_make_a_fork_point_however_sure_the_model_was() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,9 @@ def test_a_name_that_will_not_do_is_told_in_the_dialog(tmp_path: Path) -> None:
             ("", "No file was named."),
             ("none/a.html", "no directory none"),
             (".", "is a directory"),
+            ("~nosuchuser/x.html", "No home directory is known for ~nosuchuser"),
+            ("a" * 5000, "File name too long"),
+            ("b" * 300, "File name too long"),
         ):
             path(dialog).value = typed
             await rig.pilot.pause()
@@ -127,6 +132,41 @@ def test_a_name_that_will_not_do_is_told_in_the_dialog(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
     run(test)
+
+
+def test_in_a_directory_that_was_deleted_it_is_told_at_the_field(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        dialog = await opened(rig)
+        assert "current directory is gone" in remark(dialog)
+        await rig.press("ctrl+s")
+        assert "current directory is gone" in remark(dialog)
+        path(dialog).value = str(tmp_path / "a.html")
+        await rig.press("ctrl+s")
+        await done(rig)
+        assert rig.status.startswith("Exported ")
+
+    run(test)
+
+
+def test_a_pipe_is_never_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.html")
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        dialog = await opened(rig)
+        path(dialog).value = "pipe.html"
+        await rig.press("ctrl+s", "ctrl+s", "ctrl+s")
+        assert "is a pipe" in remark(dialog)
+
+    run(test)
+    assert stat.S_ISFIFO((tmp_path / "pipe.html").stat().st_mode)
 
 
 def test_what_can_not_be_written_is_told_and_the_session_goes_on(

@@ -25,7 +25,6 @@ from inspector.state.timeline import Timeline
 from inspector.tools.export import FORMATS, Recording, line
 from inspector.tools.export.html import embedded
 from inspector.tools.export.markdown import escaped
-from inspector.tools.export.output_file import write
 from inspector.tools.export.paths import paths
 from inspector.tools.export.recording import read, snapshot
 from inspector.tools.export.table import GUARDED, guarded
@@ -352,48 +351,6 @@ def test_plain_text_is_what_was_said() -> None:
     assert FORMATS["txt"].make(told(made)) == "Once upon a time, one\n\ttwo ␛[31m\n"
 
 
-# ---- files ------------------------------------------------------------------------------------
-
-
-def test_a_file_that_is_there_is_kept_unless_it_is_to_go(tmp_path: Path) -> None:
-    place = tmp_path / "a.md"
-    place.write_text("mine")
-    with pytest.raises(EngineError, match="is there already"):
-        write(place, "new", force=False)
-    assert place.read_text() == "mine"
-    assert write(place, "new", force=True) == 3
-    assert place.read_text() == "new"
-    assert [each.name for each in tmp_path.iterdir()] == ["a.md"]
-
-
-def test_a_file_that_can_not_be_written_whole_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "a.md"
-    place.write_text("mine")
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(EngineError, match="can't be written: No space left on device"):
-        write(place, "new", force=True)
-    assert place.read_text() == "mine"
-    assert [each.name for each in tmp_path.iterdir()] == ["a.md"]
-
-
-def test_a_link_stays_a_link_and_a_directory_is_none(tmp_path: Path) -> None:
-    (tmp_path / "real.md").write_text("mine")
-    (tmp_path / "link.md").symlink_to(tmp_path / "real.md")
-    write(tmp_path / "link.md", "new", force=True)
-    assert (tmp_path / "link.md").is_symlink()
-    assert (tmp_path / "real.md").read_text() == "new"
-    with pytest.raises(EngineError, match="is a directory"):
-        write(tmp_path, "new", force=True)
-    with pytest.raises(EngineError, match="no directory"):
-        write(tmp_path / "none" / "a.md", "new", force=False)
-
-
 # ---- the command ------------------------------------------------------------------------------
 
 
@@ -437,6 +394,12 @@ def test_standard_output_gets_the_document_alone(tmp_path: Path) -> None:
         (("nothing.jsonl", "-o", "a.md"), "nothing.jsonl can't be read"),
         (("--to", "svg", "--size", "9x9"), "must be COLUMNSxROWS, from 40x10 to 500x300, not '9x9'"),
         (("-o", "none/a.md"), "There is no directory none."),
+        (("-o", "~nosuchuser/a.md"), "No home directory is known for ~nosuchuser."),
+        (("-o", "a" * 5000 + ".md"), "File name too long."),
+        (("-o", "a" * 300 + ".md"), "File name too long."),
+        (("-o", "a\0.md"), "can't be the name of a file."),
+        (("~nosuchuser/a", "--to", "md"), "No home directory is known for ~nosuchuser."),
+        (("a" * 300, "--to", "md"), "File name too long."),
         (("-o", "a.md", "--node", "7000"), "There is no node 7000."),
     ],
 )

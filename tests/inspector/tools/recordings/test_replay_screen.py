@@ -13,6 +13,7 @@ import pytest
 from engine import commands
 from engine.beam_settings import BeamSettings
 from engine.records import (
+    AheadLine,
     Beam,
     BeamOpened,
     BeamStep,
@@ -21,6 +22,7 @@ from engine.records import (
     Explained,
     Failure,
     Loading,
+    LookedAhead,
     Marked,
     ModelFacts,
     Moved,
@@ -30,10 +32,13 @@ from engine.records import (
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, load, save_as
 from inspector.app import InspectorApp
+from inspector.main.dialogs.help import HelpDialog
+from inspector.main.refusals import OPENING
 from inspector.session.playback import Opening
 from inspector.session.replay_backend import REFUSED
+from inspector.tools.beams.screen import BeamScreen
 from tests.inspector.fakes import Session
-from tests.inspector.rig import FakeEngine, Rig
+from tests.inspector.rig import FakeEngine, Rig, run
 
 USED = Settings(temp=0.7, seed=9)
 
@@ -110,8 +115,6 @@ def test_the_same_session_looks_the_same_live_and_recorded(path):
     def panels(rig: Rig) -> list[str]:
         return rig.screen_text().splitlines()[1:-2]
 
-    from tests.inspector.rig import run
-
     async def lived(rig: Rig) -> None:
         await rig.push(record for record in session.records if not isinstance(record, Settings | Marked))
         live.extend(panels(rig))
@@ -181,13 +184,66 @@ def test_it_can_begin_to_play_at_once(path):
     replayed(test, path, settled=False, play=True, speed=float("inf"))
 
 
-@pytest.mark.parametrize("key", ["p", "s", "a", "b", "n", "d", "v"])
+@pytest.mark.parametrize("key", [*"psabndvlLBzPQy", "ctrl+r"])
 def test_a_key_that_needs_a_model_says_so(path, key):
     async def test(rig: Rig) -> None:
         await rig.press(key)
         assert rig.status == REFUSED
         assert rig.app.screen is rig.app.main
         assert rig.engine.sent == []
+
+    replayed(test, path)
+
+
+def test_beams_and_look_ahead_open_where_they_were_recorded(path):
+    entries = load(path).entries
+    step = next(entry.value for entry in entries if isinstance(entry.value, Step))
+    line = AheadLine(step.id, (1, 2), " a b", -2.0, False)
+    beam = Beam(900, 6, 0, 0, 5, " x", -1.0, -1.0, -1.0, 1)
+    ahead = LookedAhead(6, (line,), 2, True, 5.0)
+    told = [BeamOpened(6, 1, 1.0, False, 5), BeamStep(1, (beam,), (), (), beam, 1, 1.0, False), ahead]
+    save_as(path, [*entries, *(Entry(value, 9.0) for value in told)], "test 1")
+
+    async def test(rig: Rig) -> None:
+        await rig.press("B")
+        assert isinstance(rig.app.screen, BeamScreen)
+        await rig.press("escape", "l")
+        assert rig.status == "Look-ahead on, as far as it was recorded. l hides it"
+        await rig.press("L")
+        assert rig.status == REFUSED
+
+    replayed(test, path)
+
+
+@pytest.mark.parametrize("key", [*"psorGdBzPyl", "space", "enter", "backspace", "plus", "ctrl+s"])
+def test_a_key_before_a_recording_is_open_does_nothing(path, key):
+    async def test(rig: Rig) -> None:
+        await rig.ready(3)
+        rig.app.controller.client.send(commands.Verify())  # the recording waits for its end
+        sent = list(rig.engine.sent)
+        rig.app.playback.open(Opening(path))
+        await rig.press(key)
+        assert rig.status == OPENING
+        assert rig.app.screen is rig.app.main
+        assert rig.engine.sent == sent
+        await rig.press("question_mark")
+        assert isinstance(rig.app.screen, HelpDialog)
+        await rig.press("escape")
+        await rig.end("Verify", cancelled=True)
+        while rig.app.playback.player is None or not rig.app.playback.player.settled:
+            await rig.pilot.pause(0.01)
+        await rig.press("t")
+        assert "tree" in rig.app.main.shown
+
+    run(test)
+
+
+def test_from_the_first_key_on_a_replay_is_a_replay(path):
+    app = InspectorApp(LoadSettings(), Settings(), engine=FakeEngine(), trace=Opening(path))
+    assert app.controller.opening
+
+    async def test(rig: Rig) -> None:
+        assert not rig.app.controller.opening
 
     replayed(test, path)
 
@@ -443,7 +499,7 @@ def test_entries_that_contradict_each_other_end_the_recording_there(path):
     save_as(path, [*entries, Entry(opened, 9.0), Entry(lost, 9.0), *entries], "test 1")
 
     async def test(rig: Rig) -> None:
-        assert "BeamStep" in rig.status
+        assert "tells of node 800, which no beam before it reached" in rig.status
         assert "Cut off" in rig.status
         assert len(rig.timeline.steps) == 5
         await rig.press("left", "right", "t", "t")
@@ -452,6 +508,45 @@ def test_entries_that_contradict_each_other_end_the_recording_there(path):
 
 
 # ---- resuming ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "model", "adapter"),
+    [
+        ({}, "pocket", "own"),
+        ({"model": "other"}, "other", None),
+        ({"model": "other", "adapter_path": "new"}, "other", "new"),
+        ({"model": "pocket"}, "pocket", "own"),
+        ({"kept_kv_mib": 0}, "pocket", "own"),
+    ],
+)
+def test_an_adapter_stays_with_its_model(path, given, model, adapter):
+    entries = load(path).entries
+    save_as(path, [Entry(LoadSettings("pocket", adapter_path="own")), *entries[1:]], "test 1")
+
+    async def test(rig: Rig) -> None:
+        while not rig.engine.sent:
+            await rig.pilot.pause(0.01)
+        asked = rig.engine.last(commands.Load).settings
+        assert (asked.model, asked.adapter_path) == (model, adapter)
+        assert asked.kept_kv_mib == given.get("kept_kv_mib", LoadSettings().kept_kv_mib)
+
+    replayed(test, path, live=True, load=given)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_recording_alone_never_has_a_models_own_code_run(path, given):
+    entries = load(path).entries
+    save_as(path, [Entry(LoadSettings("some/model", trust_remote_code=True)), *entries[1:]], "test 1")
+
+    async def test(rig: Rig) -> None:
+        if not given:
+            await rig.press("G")
+        while not rig.engine.sent:
+            await rig.pilot.pause(0.01)
+        assert rig.engine.last(commands.Load).settings == LoadSettings("some/model", trust_remote_code=given)
+
+    replayed(test, path, live=given, load={"trust_remote_code": True} if given else {})
 
 
 def test_resuming_goes_live_by_itself_and_appends_to_the_file(state):
@@ -542,3 +637,36 @@ def test_the_demonstration_is_replayed_where_there_is_no_mlx():
     assert drawn == "True"
     assert not asked  # not even in vain
     assert "MLX can't be started" in second
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_escape_leaves_the_rest_of_a_recording_unread(path, monkeypatch, live):
+    taken = 0.0
+
+    def clock() -> float:
+        nonlocal taken
+        taken += 0.005  # so that a frame reads two entries
+        return taken
+
+    async def test(rig: Rig) -> None:
+        player = rig.app.playback.player
+        player._clock = clock
+        while len(rig.timeline.steps) < 2:
+            await rig.pilot.pause(0.01)
+        assert "Esc stops it" in rig.app.controller.transport.describe()
+        await rig.press("escape")
+        while not player.settled:
+            await rig.pilot.pause(0.01)
+        await rig.pilot.pause()
+        assert "The rest was left unread" in rig.status
+        assert 0 < len(player.entries) < 15
+        assert rig.engine.sent == []
+
+    monkeypatch.setattr("inspector.session.player.READ_SECONDS", 0.0)
+    monkeypatch.setattr("inspector.session.player.SHOW_SECONDS", 1.0)
+
+    async def slow(rig: Rig) -> None:
+        monkeypatch.setattr("inspector.session.player.READ_SECONDS", 0.008)
+        await test(rig)
+
+    replayed(slow, path, settled=False, live=live)

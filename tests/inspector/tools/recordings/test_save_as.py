@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import stat
 import sys
 import types
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from textual.widgets import OptionList
+from textual.worker import WorkerCancelled
 
 from engine.records import Step
 from engine.settings import LoadSettings
@@ -36,7 +41,8 @@ async def save_to(rig: Rig, path: Path, *keys: str) -> None:
     assert isinstance(rig.app.screen, SaveAsDialog)
     rig.app.screen.query_one("#save-path").value = str(path)
     await rig.press(*(keys or ("enter",)))
-    await rig.app.workers.wait_for_complete()
+    with suppress(WorkerCancelled):  # closing the dialog ends its worker, which may be about to return
+        await rig.app.workers.wait_for_complete()
     for _ in range(100):  # the dialog closes, or tells what is wrong, a moment after the file is written
         await rig.pilot.pause(0.02)
         if not isinstance(rig.app.screen, SaveAsDialog):
@@ -114,13 +120,68 @@ def test_a_full_disk_leaves_what_was_there_and_the_dialog_open(tmp_path, monkeyp
 
     async def test(rig: Rig) -> None:
         await rig.ready(1)
-        monkeypatch.setattr("engine.trace.save.os.fsync", full)
+        monkeypatch.setattr("os.fsync", full)
         await save_to(rig, path, "enter", "enter")
         assert "No space left" in remark(rig)
         assert path.read_text() == "before"
         assert [each.name for each in tmp_path.iterdir() if each.suffix == ".part"] == []
 
     run(test)
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/x", "a" * 5000, "b" * 300, "c\0d"])
+def test_a_name_that_no_file_can_have_is_told_at_the_field(name):
+    async def test(rig: Rig) -> None:
+        await rig.ready(1)
+        await save_to(rig, Path(name))
+        assert isinstance(rig.app.screen, SaveAsDialog)
+        assert len(remark(rig)) > 20
+        assert "fault" not in remark(rig)
+
+    run(test)
+
+
+def test_in_a_directory_that_was_deleted_a_full_path_still_saves(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    async def test(rig: Rig) -> None:
+        await rig.ready(1)
+        await save_to(rig, Path("x.jsonl"))
+        assert "current directory is gone" in remark(rig)
+        await save_to(rig, tmp_path / "x.jsonl", "escape")
+        await save_to(rig, tmp_path / "x.jsonl")
+        assert rig.status.startswith("Saved")
+
+    run(test)
+
+
+def test_a_pipe_is_never_replaced_and_a_link_to_nowhere_not_followed(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+
+    async def test(rig: Rig) -> None:
+        await rig.ready(1)
+        for name, told in (("pipe", "is a pipe"), ("link", "is a link to a file that is not there")):
+            await save_to(rig, tmp_path / name, "enter", "enter", "enter")
+            assert told in remark(rig)
+            await rig.press("escape")
+
+    run(test)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert {each.name for each in tmp_path.iterdir()} == {"pipe", "link"}
+
+
+def test_a_saved_copy_is_for_its_owner_alone(tmp_path):
+    async def test(rig: Rig) -> None:
+        await rig.ready(1)
+        await save_to(rig, tmp_path / "x.jsonl")
+
+    before = os.umask(0o022)
+    run(test)
+    os.umask(before)
+    assert (tmp_path / "x.jsonl").stat().st_mode & 0o777 == 0o600
 
 
 def test_before_the_model_is_there_there_is_nothing_to_save():
@@ -216,7 +277,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     noted: dict[str, object] = {}
 
     class App:
-        return_code, closed_in_time = 0, True
+        return_code, closed_in_time, ended_by = 0, True, None
 
         def __init__(self, *rest: object, **given: object) -> None:
             noted.update(given)
@@ -258,6 +319,34 @@ def test_resume_takes_the_last_one_and_flags_of_the_model(opened, state):
 
 
 @pytest.mark.parametrize(
+    ("flags", "load"),
+    [
+        (["--no-float32-scales"], {"float32_scales": False}),
+        (["--float32-scales"], {"float32_scales": True}),
+        (["--kept-logits-mib", "0", "--kept-kv-mib", "0"], {"kept_logits_mib": 0, "kept_kv_mib": 0}),
+        (["--quantized-kv-start", "0", "--kv-bits", "4"], {"quantized_kv_start": 0, "kv_bits": 4}),
+        (["--no-kv-cache"], {"no_kv_cache": True}),
+        ([], {}),
+    ],
+)
+def test_what_is_given_wins_over_what_the_session_recorded(opened, state, flags, load):
+    saved(state, "20260102-000000-old.jsonl", 5)
+    assert cli.main(["--resume", *flags]) == 0
+    assert opened["trace"].load == load
+
+
+@pytest.mark.parametrize("flags", [["--temp", "0"], ["--seed", "0"], ["--top-k", "0"], ["--xtc-probability", "0"],
+    ["--no-prompt-logprobs"], ["--prompt-logprobs"], ["--ignore-chat-template"], ["--preset", "greedy"],
+    ["--stop", "x"], ["--max-tokens", "5"], ["--prompt", ""], ["--system-prompt", ""]])  # fmt: skip
+def test_what_the_session_has_itself_conflicts_with_it_whatever_its_value(opened, state, capsys, flags):
+    saved(state, "20260102-000000-old.jsonl", 5)
+    assert cli.main(["--resume", *flags]) == 2
+    error = capsys.readouterr().err
+    assert "--resume goes on with the session's own prompt and settings, not with" in error
+    assert flags[0].removeprefix("--no-").removeprefix("--") in error
+
+
+@pytest.mark.parametrize(
     ("argv", "told"),
     [
         (["--resume"], "No session is saved"),
@@ -268,6 +357,12 @@ def test_resume_takes_the_last_one_and_flags_of_the_model(opened, state):
         (["replay", "--speed", "7"], "must be one of 0.25"),
         (["replay", __file__], "is no trace"),
         (["replay", "."], ". is a directory."),
+        (["replay", "~nosuchuser/x"], "No home directory is known for ~nosuchuser"),
+        (["replay", "a" * 5000], "File name too long"),
+        (["replay", "a" * 252], "There is no session"),
+        (["replay", "a\0b"], "can't be the name of a file"),
+        (["--resume", "b" * 300], "File name too long"),
+        (["--resume", "~nosuchuser"], "No home directory"),
         (["--resume", "/dev/null"], "/dev/null is no file that can be kept."),
     ],
 )
@@ -285,3 +380,10 @@ def test_names_of_sessions_are_what_their_files_are(state):
     assert found.peek.model == "pocket"
     assert LoadSettings().model == "pocket"
     assert Session().load()
+
+
+def test_the_screen_leaves_the_signals_as_they_were(opened):
+    before = [signal.getsignal(number) for number in terminal.ENDING]
+    assert cli.main(["replay"]) == 0
+    assert opened["ran"]
+    assert [signal.getsignal(number) for number in terminal.ENDING] == before

@@ -1,0 +1,257 @@
+"""What a model directory must hold, checked before mlx_lm and transformers open its files by their names.
+
+They wait for ever at a named pipe, read `/dev/zero` without end, and build as many layers as config.json says.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.errors import LoadError
+from engine.files import CONFIG_LIMIT, MIB, check_regular, read_regular
+from engine.model.tensors import Damaged, Tensors, read_header
+
+WEIGHTS = "model*.safetensors"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "tiktoken.model",
+    "vocab.json",
+)
+SETTINGS = (
+    "generation_config.json",
+    "hf_quant_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.json",
+)
+"""Files that hold a JSON object, where they are there."""
+VOCABULARIES = ("tokenizer.json", "vocab.json", "added_tokens.json")
+"""Likewise, and with a vocabulary in it."""
+LIMITS = {
+    "chat_template.jinja": MIB,
+    **dict.fromkeys(
+        ("merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "tiktoken.model"), 64 * MIB
+    ),
+}
+"""Bytes of other files at most."""
+SUFFIXES = frozenset(
+    {".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors", ".spm", ".bpe", ".codes"}
+)
+"""Of the files that some tokenizer or another reads."""
+VALUES, VALUES_OF_VOCABULARY = 1_000_000, 3_000_000
+"""Values of a JSON file at most, an object counted as four: 200 bytes and 4 microseconds each. Models with 65,000 added
+tokens list them in 700,000; gemma3's tokenizer.json has 1.9 million."""
+TOKENS = 100_000
+"""Entries of a vocabulary at most, or twice the longest side of a tensor: an added one takes 2 KB and 50 µs."""
+LAYERS = 512
+"""Layers that may be built unseen: it takes a second. More must have tensors in the weights."""
+PACKED = 32
+"""Numbers that one element of a tensor stands for at most, in quantized weights."""
+_LAYER_COUNT = re.compile(r"(n|num)_(\w+_)?layers?")
+_SIZE = re.compile(
+    r"n_embd|n_head|n_inner|d_model|vocab_size|head_dim|(hidden|intermediate)_size|num_(\w+_)?heads"
+)
+_WINDOW = re.compile(r"max_position_embeddings|n_positions|max_sequence_length|seq_length")
+WIDEST = 2**40
+"""Tokens of a context window at most."""
+_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+_AGAIN = "Download it again."
+
+
+def check(path: Path) -> None:
+    """Refuse what can't be a model directory, saying what is missing.
+
+    Raises:
+        LoadError: With what is missing and where it usually comes from.
+    """
+    if os.path.isfile(path):
+        raise _not_a_directory(path)
+    try:
+        names = sorted(entry.name for entry in path.iterdir())
+    except NotADirectoryError as error:
+        raise LoadError(
+            f"{path} is no directory.", "Give the directory that holds the model's files."
+        ) from error
+    except OSError as error:
+        raise LoadError(f"{path} can't be read: {error.strerror}.", "Check its permissions.") from error
+    weights = sorted(path.glob(WEIGHTS))
+    if not weights and any(name.endswith(".gguf") for name in names):
+        raise LoadError(
+            f"{path} holds GGUF weights, which are not read here.",
+            "Use the model's safetensors, or convert them with mlx_lm.convert.",
+        )
+    if "config.json" not in names:
+        raise LoadError(f"{path} has no config.json.", "Give the directory that holds the model's files.")
+    config = _config(path / "config.json")
+    if not weights:
+        raise LoadError(
+            f"{path} has no weights ({WEIGHTS}).", "Download them, or convert with mlx_lm.convert."
+        )
+    if not any(name in names for name in TOKENIZER_FILES):
+        raise LoadError(
+            f"{path} has no tokenizer (tokenizer.json).", "Copy it from the model's original directory."
+        )
+    tensors = _headers(path, weights)
+    _check_sizes(path, config, tensors)
+    _check_files(path, names, max((size for shape in tensors.values() for size in shape), default=0))
+
+
+def check_adapter(path: Path) -> None:
+    """Refuse what can't be an adapter's directory.
+
+    Raises:
+        LoadError: With what is missing.
+    """
+    for name in ("adapter_config.json", "adapters.safetensors"):
+        if not os.path.lexists(path / name):
+            raise LoadError(
+                f"The adapter directory {path} has no {name}.", "Give the directory mlx_lm.lora wrote."
+            )
+    read_object(path / "adapter_config.json")
+    if not _headers(path, [path / "adapters.safetensors"]):
+        raise LoadError(
+            f"{path}/adapters.safetensors holds no tensors.", "Give the directory mlx_lm.lora wrote."
+        )
+
+
+def _not_a_directory(path: Path) -> LoadError:
+    if path.suffix == ".gguf":
+        return LoadError(
+            f"{path} is a GGUF file, which is not read here.",
+            "Give a directory with safetensors, or convert with mlx_lm.convert.",
+        )
+    return LoadError(f"{path} is a file, not a model directory.", f"Did you mean {path.parent}?")
+
+
+# ---- JSON ---------------------------------------------------------------------------------------
+
+
+def read_object(path: Path, values: int = VALUES) -> dict[str, Any]:
+    """The JSON object that a file holds.
+
+    Args:
+        path: The file.
+        values: How many there may be in it.
+
+    Raises:
+        LoadError: It can't be read, or holds something else.
+    """
+    try:
+        raw = read_regular(path, CONFIG_LIMIT)
+        if raw.count(b",") + raw.count(b"[") + 4 * raw.count(b"{") > values:
+            raise LoadError(f"{path} holds more values than any model needs.", _AGAIN)
+        content = json.loads(raw.decode())
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except RecursionError as error:
+        raise LoadError(f"{path} can't be read as JSON: it is nested too deeply.", _AGAIN) from error
+    except ValueError as error:
+        raise LoadError(f"{path} can't be read as JSON: {error}.", "Download the file again.") from error
+    if not isinstance(content, dict):
+        raise LoadError(f"{path} holds no JSON object.", _AGAIN)
+    return content
+
+
+def unreadable(path: Path, error: OSError) -> LoadError:
+    """That a file of a model can't be read."""
+    return LoadError(
+        f"{path} can't be read: {error.strerror or error}.", "Check the file, or download it again."
+    )
+
+
+def _config(path: Path) -> dict[str, Any]:
+    config = read_object(path)
+    if not config.get("model_type"):
+        raise LoadError(f"{path} names no model_type.", "It is not the config of a language model.")
+    if not isinstance(config["model_type"], str):
+        raise LoadError(
+            f"{path} names a model_type that is no text.", "It is not the config of a language model."
+        )
+    return config
+
+
+def _check_files(path: Path, names: list[str], longest: int) -> None:
+    for name in names:
+        entry = path / name
+        if name in SETTINGS:
+            _check_settings(entry)
+        elif name in VOCABULARIES:
+            _check_vocabulary(entry, max(TOKENS, 2 * longest))
+        elif name in LIMITS or (entry.suffix in SUFFIXES and not entry.is_dir()):
+            try:
+                check_regular(entry, LIMITS.get(name))
+            except OSError as error:
+                raise unreadable(entry, error) from error
+
+
+def _check_vocabulary(path: Path, most: int) -> None:
+    content = read_object(path, VALUES_OF_VOCABULARY)
+    model = content.get("model")
+    for tokens in (
+        content,
+        content.get("added_tokens"),
+        model.get("vocab") if isinstance(model, dict) else None,
+    ):
+        if isinstance(tokens, dict | list) and len(tokens) > most:
+            raise LoadError(f"{path} has {len(tokens)} tokens, and the model far fewer.", _AGAIN)
+
+
+def _check_settings(path: Path) -> None:
+    try:
+        read_object(path)
+    except LoadError as error:
+        # mlx_lm goes on without a generation_config.json that is no JSON
+        if path.name != "generation_config.json" or not isinstance(error.__cause__, json.JSONDecodeError):
+            raise
+
+
+# ---- sizes --------------------------------------------------------------------------------------
+
+
+def _headers(path: Path, files: list[Path]) -> Tensors:
+    tensors: Tensors = {}
+    for file in files:
+        try:
+            tensors |= read_header(file)
+        except OSError as error:
+            raise unreadable(file, error) from error
+        except Damaged as error:
+            raise LoadError(
+                f"The weights in {path} are damaged or cut short ({error}).", "Download them again."
+            ) from error
+    return tensors
+
+
+def _check_sizes(path: Path, config: dict[str, Any], tensors: Tensors) -> None:
+    """Refuse a config that asks for more layers than there are tensors, or for wider ones than any tensor is."""
+    if not tensors:
+        raise LoadError(f"The weights in {path} hold no tensors.", "Download them again.")
+    largest = max(map(math.prod, tensors.values()))
+    for name, value in _numbers(config):
+        allowed = max(len(tensors), LAYERS) if _LAYER_COUNT.fullmatch(name) else PACKED * largest
+        if _WINDOW.fullmatch(name):
+            allowed = WIDEST
+        if not -1 <= value <= allowed:
+            shown = value if abs(value) < 10**15 else "a number of many digits"
+            raise LoadError(
+                f"The weights in {path} don't fit its config.json: it says {name} {shown},"
+                f" and they are {len(tensors)} tensors of at most {largest} numbers.",
+                "Download both again.",
+            )
+
+
+def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """The fields of a config, and of the configs in it, that say how much is built."""
+    for name, value in table.items():
+        if isinstance(value, int) and any(form.fullmatch(name) for form in (_LAYER_COUNT, _SIZE, _WINDOW)):
+            yield name, value
+        elif isinstance(value, dict):
+            yield from _numbers(value)

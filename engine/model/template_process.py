@@ -1,0 +1,123 @@
+"""Renders one chat template in a process of its own, within a limit of memory and of processor time: run as a script.
+
+Its standard input is a JSON object: `path` (where modules are found), `template`, `values`, and the limits `bytes`,
+`seconds` and `characters`. Its standard output is one with `text`, or with `error`. The environment is that of
+transformers' `chat_template_utils`, so that the text is the same (tests/engine/model/test_chat_template.py).
+Importing transformers for it would take ten times as long as jinja2 does.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+
+def main() -> None:
+    """Render the template of standard input."""
+    given = json.load(sys.stdin)
+    sys.path[:] = given["path"]
+    import jinja2.exceptions  # before the limits: they are the template's
+
+    environment = _environment()
+    _limit(given["bytes"], given["seconds"])
+    try:
+        text = environment.from_string(given["template"]).render(**given["values"])
+        answer = json.dumps({"text": text})
+        if len(text) > given["characters"]:
+            answer = _error(f"it makes {len(text)} characters of it")
+    except MemoryError:
+        answer = _error(f"it takes more than {given['bytes'] >> 20} MiB of memory")
+    except jinja2.exceptions.TemplateSyntaxError as error:
+        answer = _error(f"line {error.lineno}: {error.message}")
+    except Exception as error:  # its author may make jinja2 raise anything
+        answer = _error(str(error) or type(error).__name__)
+    sys.stdout.write(answer)
+
+
+def _error(why: str) -> str:
+    return json.dumps({"error": why[:1000]})
+
+
+def _limit(nbytes: int, seconds: int) -> None:
+    limits = ((resource.RLIMIT_AS, nbytes), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0))
+    for kind, value in limits:
+        with suppress(
+            ValueError, OSError
+        ):  # macOS has no limit of memory; that of time bounds what can be built
+            resource.setrlimit(kind, (value, value))
+
+
+def _environment() -> Any:
+    """As `_cached_compile_jinja_template` of transformers makes it."""
+    from jinja2 import ext, nodes, sandbox, utils
+    from jinja2.exceptions import SecurityError, TemplateError
+
+    class Generation(ext.Extension):
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.CallBlock(self.call_method("_whole"), [], [], body).set_lineno(line)
+
+        def _whole(self, caller: Any) -> Any:
+            return caller()
+
+    class TemplateDict:
+        def __call__(self, *args: Any, **values: Any) -> dict[Any, Any]:
+            return dict(*args, **values)
+
+        def fromkeys(self, *args: Any, **values: Any) -> dict[Any, Any]:
+            return dict.fromkeys(*args, **values)
+
+    class TemplateNamespace(utils.Namespace):
+        def __init__(*args: Any, **values: Any) -> None:
+            attributes = dict(*args[1:], **values)
+            for name in attributes:
+                _public(name)
+            utils.Namespace.__init__(args[0], attributes)
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            _public(name)
+            super().__setitem__(name, value)
+
+    def _public(name: Any) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise SecurityError(f"it may not store the attribute {name}")
+
+    def tojson(
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: Any = None,
+        separators: Any = None,
+        sort_keys: bool = False,
+    ) -> str:
+        return json.dumps(
+            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    def strftime_now(form: str) -> str:
+        return datetime.now().strftime(form)
+
+    environment = sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols]
+    )
+    environment.filters["tojson"] = tojson
+    environment.globals.update(
+        raise_exception=raise_exception,
+        strftime_now=strftime_now,
+        dict=TemplateDict(),
+        namespace=TemplateNamespace,
+    )
+    return environment
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""The toolkit's driver of a terminal, which here lives with any byte, with signals, and with the terminal's end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import termios
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, TextIO, cast
+
+from textual import events
+from textual._xterm_parser import XTermParser
+from textual.app import App
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+
+_GONE = frozenset({errno.EIO, errno.ENXIO, errno.EBADF, errno.EPIPE})
+"""What writing to a terminal that was closed answers."""
+_LOOK_SECONDS = 0.1
+"""Between two looks whether the program ends, or an escape key was alone: the toolkit's own."""
+_MOST_BYTES = 4096
+_PASTE, _PASTED = "\x1b[200~", "\x1b[201~"
+"""What a terminal sends before and after a text that was pasted."""
+MOST_PASTED = 2**21
+"""Characters of a pasted text that are kept; no field takes as many."""
+
+
+class PasteReader:
+    """Takes pasted texts out of what a terminal sends.
+
+    The toolkit's parser reads them, too, but one character at a time: some 3 s for 5 MB, and other keys wait as long.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[str] | None = None
+        """What came of the text that is being pasted; None between two of them."""
+        self._kept = 0
+        self._tail = ""
+
+    def read(self, text: str) -> Iterator[str | events.Paste]:
+        """Yield what was typed as it came, and each pasted text once it is whole.
+
+        Args:
+            text: What the terminal sent next. Where it ends inside the mark that begins a paste, the paste is left to
+                the toolkit's parser.
+        """
+        while text:
+            if self._parts is None:
+                typed, mark, text = text.partition(_PASTE)
+                if typed:
+                    yield typed
+                if mark:
+                    self._parts, self._kept, self._tail = [], 0, ""
+            elif _PASTED in (joined := self._tail + text):
+                pasted, _, text = joined.partition(_PASTED)
+                yield events.Paste("".join([*self._parts, pasted]).replace("\x00", ""))
+                self._parts = None
+            else:
+                cut = len(joined) - len(_PASTED)  # the mark may be cut in two
+                self._keep(joined[: max(0, cut)])
+                self._tail, text = joined[max(0, cut) :], ""
+
+    def _keep(self, text: str) -> None:
+        if self._parts is not None and self._kept < MOST_PASTED:
+            self._parts.append(text)
+            self._kept += len(text)
+
+
+class TerminalGone(Message):
+    """The terminal was closed: there is nobody to read from or to draw for."""
+
+
+class TerminalOutput:
+    """What is drawn on; writes nothing any more once the terminal has gone.
+
+    The toolkit's writing thread would end there, its queue fill up, and the program hang.
+
+    Args:
+        file: The terminal.
+        lost: Called when it has gone.
+    """
+
+    def __init__(self, file: TextIO, lost: Callable[[], object]) -> None:
+        self._file, self._lost = file, lost
+        self._gone = False
+
+    def write(self, text: str) -> None:
+        """Write a text, as long as the terminal is there."""
+        self._try(lambda: self._file.write(text))
+
+    def flush(self) -> None:
+        """Write out what is buffered, as long as the terminal is there."""
+        self._try(self._file.flush)
+
+    def fileno(self) -> int:
+        """The terminal's descriptor."""
+        return self._file.fileno()
+
+    def _try(self, write: Callable[[], object]) -> None:
+        if self._gone:
+            return
+        try:
+            write()
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+            self._gone = True
+            self._lost()
+
+
+class TerminalDriver(LinuxDriver):
+    """Drops bytes that are no UTF-8, notices when the terminal has gone, and reads keys in one thread alone."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        self._file = cast(Any, TerminalOutput(cast(TextIO, self._file), self._lost))
+        self._attributes: list[Any] | None = None
+        """The terminal's settings while the screen is shown."""
+
+    def _lost(self) -> None:
+        with suppress(RuntimeError):  # the program has ended, too
+            self.send_message(TerminalGone())
+
+    # ---- beginning and end ------------------------------------------------------------------
+
+    def start_application_mode(self) -> None:
+        """Take the terminal. Where that fails for want of a thread, give it back first."""
+        try:
+            super().start_application_mode()  # type: ignore[no-untyped-call]
+        except RuntimeError:
+            if self._writer_thread is not None and self._writer_thread.ident is not None:
+                self.stop_application_mode()
+            raise
+        try:
+            self._attributes = termios.tcgetattr(self.fileno)
+        except termios.error:
+            self._attributes = None
+
+    def close(self) -> None:
+        """End the writing thread, where it was begun."""
+        if self._writer_thread is not None and self._writer_thread.ident is not None:
+            super().close()
+
+    # ---- continued after a stop -------------------------------------------------------------
+
+    def _sigcont_application(self, *_: object) -> None:
+        """Show the screen again. The toolkit would begin a second thread that reads keys beside the first."""
+        if self._must_signal_resume:
+            super()._sigcont_application()
+        elif self._writer_thread is not None:
+            self._loop.call_soon_threadsafe(self._take_again)
+
+    def _take_again(self) -> None:
+        """Set the terminal as it was before the process was stopped, and draw everything: a shell may have used it."""
+        try:
+            if self._attributes is not None:
+                termios.tcsetattr(self.fileno, termios.TCSANOW, self._attributes)
+        except termios.error:
+            return  # it has gone
+        self.write("\x1b[?1049h\x1b[?25l\x1b[?1004h")
+        self._enable_mouse_support()
+        self._enable_bracketed_paste()
+        self._disable_line_wrap()
+        self._app.refresh(layout=True)
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def run_input_thread(self) -> None:
+        """Read what is typed. As the toolkit's own, which ends the program at a byte that is no UTF-8, and spins at the
+        end of the input."""
+        selector = selectors.SelectSelector()
+        selector.register(self.fileno, selectors.EVENT_READ)
+        decode = getincrementaldecoder("utf-8")("ignore").decode
+        pastes, parser = PasteReader(), XTermParser(self._debug)
+        with selector:
+            while not self.exit_event.is_set():
+                if selector.select(_LOOK_SECONDS):
+                    if not (data := self._read()):
+                        self._lost()
+                        return
+                    for part in pastes.read(decode(data)):
+                        for message in parser.feed(part) if isinstance(part, str) else (part,):
+                            self.process_message(message)
+                for message in parser.tick():
+                    self.process_message(message)
+
+    def _read(self) -> bytes:
+        """What was typed; nothing where the terminal has gone."""
+        try:
+            return os.read(self.fileno, _MOST_BYTES)
+        except OSError as error:
+            if error.errno in _GONE:
+                return b""
+            raise

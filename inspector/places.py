@@ -1,0 +1,42 @@
+"""Where the program keeps what is the user's: in the platform's own places for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+_NAME = "mlx-inspector"
+
+
+def config() -> Path:
+    """Directory of presets and breakpoints."""
+    from platformdirs import user_config_path  # not needed by what only asks for --help
+
+    return _known(lambda: user_config_path(_NAME, appauthor=False))
+
+
+def state() -> Path:
+    """Directory of the sessions, and on Linux of the log."""
+    from platformdirs import user_state_path
+
+    return _known(lambda: user_state_path(_NAME, appauthor=False))
+
+
+def log() -> Path:
+    """The log of faults."""
+    if sys.platform == "darwin":
+        return _known(lambda: Path.home() / "Library" / "Logs" / f"{_NAME}.log")
+    return state() / "inspector.log"
+
+
+def _known(find: Callable[[], Path]) -> Path:
+    """A place of the user; where they have no home directory one that can't be: what is to be kept there is told then.
+
+    The alternatives are a directory named `~` wherever the program is started, and one that others can write to.
+    """
+    try:
+        return find()
+    except RuntimeError:
+        return Path(os.devnull) / _NAME

@@ -1,0 +1,122 @@
+"""Broken config.json and generation_config.json."""
+
+from __future__ import annotations
+
+import json
+
+from tests.broken_models.breaking import Change, cut, fields, file, gone, late, nested, without
+
+NAME = "config.json"
+HUGE = {"layers-1e5": 10**5, "layers-1e9": 10**9, "layers-1e18": 10**18, "layers-1e400": 10**400}
+SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+)
+WRONG = {"zero": 0, "negative": -4, "huge": 10**12, "text": "many", "list": [64], "null": None, "float": 64.5}
+
+CONFIGS: dict[str, Change] = {
+    "missing": gone(NAME),
+    "empty": file(NAME, b""),
+    "cut": cut(NAME, 0.5),
+    "no-json": file(NAME, "model_type: llama\n"),
+    "garbage": file(NAME, bytes(range(256)) * 2),
+    "zeros": file(NAME, bytes(4096)),
+    "invalid-utf8": file(NAME, b'{"model_type": "ll\xffama"}'),
+    "utf16": file(NAME, '{"model_type": "llama"}'.encode("utf-16")),
+    "bom": file(NAME, b"\xef\xbb\xbf" + b'{"model_type": "llama"}'),
+    "a-list": file(NAME, "[1, 2]"),
+    "a-number": file(NAME, "7"),
+    "null": file(NAME, "null"),
+    "a-text": file(NAME, '"llama"'),
+    "an-empty-object": file(NAME, "{}"),
+    "nested-2000": file(NAME, '{"model_type": "llama", "x": ' + nested(2000) + "}"),
+    "nested-100000": file(NAME, '{"model_type": "llama", "x": ' + nested(100_000) + "}"),
+    "nested-objects": file(NAME, '{"x":' * 50_000 + "1" + "}" * 50_000),
+    "nested-in-order": fields(NAME, rope_scaling=json.loads(nested(900))),
+    "many-values": late(lambda: file(NAME, '{"model_type": "llama", "x": [' + "[]," * 5_000_000 + "1]}")),
+    "two-documents": file(NAME, '{"model_type": "llama"}{"model_type": "llama"}'),
+    "long-number": file(NAME, '{"model_type": "llama", "hidden_size": ' + "9" * 5000 + "}"),
+    "long-text": fields(NAME, model_type="x" * 100_000),
+    "pointer": file(NAME, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 900\n"),
+    "only-type": file(NAME, {"model_type": "llama"}),
+    "duplicate-keys": file(NAME, '{"model_type": "llama", "model_type": "bert"}'),
+    "type-missing": without(NAME, "model_type"),
+    "type-null": fields(NAME, model_type=None),
+    "type-number": fields(NAME, model_type=7),
+    "type-list": fields(NAME, model_type=["llama"]),
+    "type-unknown": fields(NAME, model_type="bert"),
+    "type-helper-module": fields(NAME, model_type="cache"),
+    "type-dots": fields(NAME, model_type="..utils"),
+    "type-path": fields(NAME, model_type="../../../etc/passwd"),
+    "type-newline": fields(NAME, model_type="lla\nma"),
+    "type-escape": fields(NAME, model_type="\x1b[2Jllama"),
+    "type-surrogate": file(NAME, '{"model_type": "\\ud800"}'),
+    "type-of-another": fields(NAME, model_type="gemma3_text"),
+    "type-mamba": fields(NAME, model_type="mamba2"),
+    "model-file": fields(NAME, model_file="evil.py"),
+    "model-file-number": fields(NAME, model_file=7),
+    "text-config-text": fields(NAME, text_config="x", model_type="qwen3_5"),
+    **{name: fields(NAME, num_hidden_layers=value) for name, value in HUGE.items()},
+    "layers-zero": fields(NAME, num_hidden_layers=0),
+    "layers-one": fields(NAME, num_hidden_layers=1),
+    "layers-more": fields(NAME, num_hidden_layers=3),
+    "layers-negative": fields(NAME, num_hidden_layers=-2),
+    "layers-text": fields(NAME, num_hidden_layers="2"),
+    "layers-nan": file(NAME, '{"model_type": "llama", "num_hidden_layers": NaN}'),
+    "layers-infinite": file(NAME, '{"model_type": "llama", "num_hidden_layers": 1e999}'),
+    "layers-missing": without(NAME, "num_hidden_layers"),
+    "layer-types-huge": fields(NAME, layer_types=["full_attention"] * 10**5, num_hidden_layers=10**5),
+    "hidden-missing": without(NAME, "hidden_size"),
+    **{
+        f"{size}-{how}": fields(NAME, **{size: value})
+        for size in SIZES
+        for how, value in WRONG.items()
+        if (size, how) not in (("num_key_value_heads", "null"), ("head_dim", "null"))
+    },
+    "hidden-other": fields(NAME, hidden_size=128),
+    "vocab-other": fields(NAME, vocab_size=4097),
+    "untied": fields(NAME, tie_word_embeddings=False),
+    "eps-text": fields(NAME, rms_norm_eps="small"),
+    "rope-theta-text": fields(NAME, rope_theta="x"),
+    "rope-scaling-number": fields(NAME, rope_scaling=7),
+    "rope-scaling-unknown": fields(NAME, rope_scaling={"type": "spiral", "factor": 2.0}),
+    "rope-scaling-empty": fields(NAME, rope_scaling={"type": "llama3"}),
+    "layer-types-short": fields(NAME, layer_types=["full_attention"], sliding_window=8),
+    "window-text": fields(NAME, layer_types=["sliding_attention"] * 2, sliding_window="x"),
+    "quantization-text": fields(NAME, quantization="4bit"),
+    "quantization-number": fields(NAME, quantization=4),
+    "quantization-empty": fields(NAME, quantization={}),
+    "quantization-list": fields(NAME, quantization=[4, 64]),
+    "quantization-config-list": fields(NAME, quantization_config=[4]),
+    "quantization-config-empty": fields(NAME, quantization_config={"a": 1}),
+    "quantization-method-unknown": fields(NAME, quantization_config={"quant_method": "awq"}),
+    "quantization-of-a-layer": fields(
+        NAME,
+        quantization={
+            "bits": 4,
+            "group_size": 32,
+            "model.layers.0.mlp.up_proj": {"bits": 99, "group_size": -1},
+        },
+    ),
+    "eos-text": fields(NAME, eos_token_id="</s>"),
+    "eos-list-of-texts": fields(NAME, eos_token_id=["a", "b"]),
+    "eos-object": fields(NAME, eos_token_id={"a": 1}),
+    "eos-float": fields(NAME, eos_token_id=2.5),
+    "window-of-context-text": fields(NAME, max_position_embeddings="long"),
+    "window-of-context-list": fields(NAME, max_position_embeddings=[2048]),
+    "window-of-context-negative": fields(NAME, max_position_embeddings=-5),
+    "generation-list": file("generation_config.json", "[1]"),
+    "generation-number": file("generation_config.json", "7"),
+    "generation-text": file("generation_config.json", '"x"'),
+    "generation-null": file("generation_config.json", "null"),
+    "generation-eos-text": file("generation_config.json", {"eos_token_id": "stop"}),
+    "generation-eos-nested": file("generation_config.json", {"eos_token_id": [[1, 2]]}),
+    "generation-nested": file("generation_config.json", nested(100_000)),
+    "generation-invalid-utf8": file("generation_config.json", b'{"a": "\xff"}'),
+    "hf-quant-list": file("hf_quant_config.json", "[1]"),
+    "hf-quant-damaged": file("hf_quant_config.json", "{"),
+}

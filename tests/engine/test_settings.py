@@ -1,0 +1,66 @@
+"""The bounds of the settings: what lies outside is refused in one line, and nothing inside overflows."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as budget
+from hypothesis import strategies as st
+
+from engine.errors import SettingsError
+from engine.sampling.pipeline import sample
+from engine.sampling.ranking import log_softmax
+from engine.sampling.stages import Context
+from engine.settings import BY_NAME, LEAST_PENALTY, LEAST_TEMP, MLX_LM, MOST_BIAS, Settings, check
+
+
+@pytest.mark.parametrize("temp", [1e-39, 1e-38, 1e-5, math.nextafter(LEAST_TEMP, 0), -0.5, 101, math.nan])
+def test_a_temperature_out_of_range_is_refused_with_the_range(temp: float) -> None:
+    with pytest.raises(SettingsError) as caught:
+        check(Settings(temp=temp))
+    assert str(caught.value) == f"temperature must be 0, or a number from 0.001 to 100, not {temp}."
+    with pytest.raises(SettingsError, match=r"temperature must be 0, or a number from 0\.001 to 100"):
+        BY_NAME["temp"].parse(str(temp))
+
+
+@pytest.mark.parametrize("temp", [0, LEAST_TEMP, 1, 100])
+def test_the_ends_of_the_range_are_in_it(temp: float) -> None:
+    assert check(Settings(temp=temp)).temp == temp
+
+
+def test_a_repetition_penalty_and_a_bias_that_would_overflow_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"repetition penalty must be 0, or a number from 0\.001 to 100"):
+        check(Settings(repetition_penalty=1e-39))
+    with pytest.raises(SettingsError, match=r"the value for token 3 must be a number from -1e\+09 to 1e\+09"):
+        check(Settings(logit_bias=((3, 1e39),)))
+
+
+@given(
+    st.builds(
+        Settings,
+        temp=st.sampled_from([LEAST_TEMP, 1.0, 100.0]),
+        repetition_penalty=st.sampled_from([LEAST_PENALTY, 100.0]),
+        presence_penalty=st.sampled_from([-100.0, 100.0]),
+        frequency_penalty=st.sampled_from([-100.0, 100.0]),
+        logit_bias=st.sampled_from([((0, MOST_BIAS),), ((0, -MOST_BIAS),)]),
+        top_p=st.sampled_from([1e-300, 0.9]),
+        min_p=st.sampled_from([5e-324, 1.0]),
+        sampler_order=st.permutations(MLX_LM).map(tuple),
+    ),
+    st.sampled_from([0.0, 30.0, 1e4]),
+)
+@budget(max_examples=150, deadline=None)
+def test_the_ends_of_all_ranges_give_a_distribution_without_a_warning(
+    settings: Settings, scale: float
+) -> None:
+    row = (np.random.default_rng(1).standard_normal(40) * scale).astype(np.float32)
+    row[7] = np.finfo(np.float32).min  # as models bar tokens
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        probs = sample(row, log_softmax(row), check(settings), 0.5, Context(path=(0, 1, 7))).probs
+    assert math.isclose(probs.sum(), 1, rel_tol=1e-12)
+    assert (probs >= 0).all()

@@ -1,0 +1,1 @@
+"""Random keys, mouse, pastes, sizes and late records against the whole program: `python -m tests.fuzz --help`."""

@@ -1,0 +1,302 @@
+"""The application within this process: quick, and the same each time.
+
+Its event loop runs only while an action is done, and a held engine hands out a record only when an action says so:
+between two actions nothing moves, whatever the machine is busy with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import signal
+import threading
+from collections import Counter
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from textual._xterm_parser import XTermParser
+from textual.events import Resize
+from textual.geometry import Size
+from textual.pilot import Pilot
+
+from engine.commands import Cancel, Command
+from engine.model.synthetic import write
+from engine.records import Ended, Failure, Loading, Record
+from engine.session.rss import resident
+from engine.settings import LoadSettings, Settings
+from engine.thread import EngineThread
+from engine.trace import Entry, save_as
+from inspector.app import InspectorApp
+from inspector.main.dialogs.help import HelpDialog
+from inspector.session.playback import Opening
+from inspector.state.timeline import Phase
+from tests.fuzz.actions import PROBE, Action, Scenario
+from tests.fuzz.faults import Fault, StuckError, of
+from tests.fuzz.sandbox import inside
+from tests.inspector.fakes import HOSTILE, STORY, Session
+from tests.zoo import CONFIGS
+
+BOUND = 60.0
+"""Seconds in which an action must be taken in, on whatever machine."""
+GRANTED = 2.0
+"""Seconds to wait for records that a held engine may hand out: a measurement has none for a while."""
+Result = TypeVar("Result")
+
+
+class HeldEngine:
+    """The engine's own thread, which waits before each record until it may hand it out.
+
+    Args:
+        emit: Receives each record.
+    """
+
+    def __init__(self, emit: Any) -> None:
+        self._emit = emit
+        self._engine = EngineThread(self._hold)
+        self._turn = threading.Condition()
+        self._free = 0.0
+        self._open = 0
+        """Commands that have not ended; the first record, of the import, belongs to none."""
+
+    def start(self) -> None:
+        self._open += 1
+        self._engine.start()
+
+    def send(self, command: Command) -> None:
+        if not isinstance(command, Cancel):
+            with self._turn:
+                self._open += 1
+        self._engine.send(command)
+
+    def _hold(self, record: Record) -> None:
+        with self._turn:
+            self._turn.wait_for(lambda: self._free >= 1)
+            self._free -= 1
+            self._emit(record)
+            self._open -= isinstance(record, Ended) or (
+                isinstance(record, Loading) and record.stage == "import"
+            )
+            self._turn.notify_all()
+
+    def let(self, count: int) -> None:
+        """Let the engine hand out so many records, and wait until it did or has nothing to do."""
+        with self._turn:
+            self._free = count
+            self._turn.notify_all()
+            self._turn.wait_for(lambda: self._free < 1 or self._open < 1, GRANTED)
+            self._free = 0
+
+    def close(self, timeout: float = 2.0) -> bool:
+        with self._turn:
+            self._free = float("inf")
+            self._turn.notify_all()
+        return self._engine.close(timeout)
+
+
+class PilotHost:
+    """Drives the application by Textual's pilot and parser of terminal input.
+
+    Args:
+        folder: The sandbox.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.visits: Counter[str] = Counter()
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._unhandled)
+        self._faults: list[Fault] = []
+
+    # ---- a session --------------------------------------------------------------------------
+
+    def start(self, scenario: Scenario) -> None:
+        self._faults.clear()
+        self._inside = inside(self._folder)
+        self._inside.__enter__()
+        threading.excepthook = lambda args: self._faults.append(of(args.exc_value or StuckError()))
+        self._context = contextvars.copy_context()
+        self._parser = XTermParser()
+        self._app = self._application(scenario)
+        self._app.controller.client.listeners.append(self._received)
+        self._app._fatal_error = self._app._close_messages_no_wait  # type: ignore[method-assign]
+        # the toolkit's own draws the traceback with all variables, which takes seconds
+        test = self._app.run_test(size=scenario.size, tooltips=True, notifications=True)
+        self._test = test
+        self._pilot: Pilot[int] = self._run(test.__aenter__())
+
+    def _application(self, scenario: Scenario) -> InspectorApp:
+        held = HeldEngine(lambda record: self._app.emit(record))
+        self._held = None if scenario.kind == "live" else held
+        return InspectorApp(
+            LoadSettings("no-such-model" if scenario.kind == "failed" else self._model(scenario.model),
+                         no_kv_cache=scenario.no_kv_cache),
+            Settings(temp=scenario.temp, seed=7, max_tokens=60, top_p=0.95),
+            scenario.prompt,
+            scenario.chat,
+            engine=self._held,
+            save=self._folder / "home" / "sessions" if scenario.save else None,
+            trace=Opening(trace(self._folder / "trace.jsonl")) if scenario.kind == "replay" else None,
+        )  # fmt: skip
+
+    def _model(self, family: str) -> str:
+        if family == "pocket":
+            return family
+        folder = self._folder / family
+        return str(folder if folder.exists() else write(folder, CONFIGS[family]))
+
+    def _received(self, record: Record) -> None:
+        if isinstance(record, Failure) and not record.expected:
+            self._faults.append(Fault(f"{record.message[:90]} (engine)", record.trace))
+
+    def _unhandled(self, _: object, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self._faults.append(of(error) if error is not None else Fault(str(context["message"]), repr(context)))
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Let the event loop run until something is done, in one context for the whole session."""
+        return self._loop.run_until_complete(self._loop.create_task(work, context=self._context))
+
+    # ---- actions ----------------------------------------------------------------------------
+
+    def do(self, action: Action) -> Fault | None:
+        self._visit()
+        return self._guarded(self._do(action))
+
+    def _guarded(self, work: Coroutine[Any, Any, None]) -> Fault | None:
+        """Run something; what takes beyond all bounds is interrupted where it is, so that its traceback is seen."""
+        before = signal.signal(signal.SIGALRM, _stuck)
+        signal.setitimer(signal.ITIMER_REAL, BOUND)
+        try:
+            self._run(work)
+        except Exception as error:
+            if self._app._exception is None:
+                return of(error)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        return self._seen()
+
+    async def _do(self, action: Action) -> None:
+        driver = self._app._driver
+        if driver is None or self.over:
+            return
+        match action.kind:
+            case "settle":
+                await self._settle()
+            case "records" if self._held is not None:
+                self._held.let(action.values[0])
+            case "records":
+                await asyncio.sleep(0.02)
+            case "resize":
+                driver._size = action.values  # type: ignore[attr-defined]
+                size = Size(*action.values)
+                self._app.post_message(Resize(size, size))
+            case _:
+                for event in [*self._parser.feed(action.sent), *self._pause()]:
+                    driver.process_message(event)
+
+    def _pause(self) -> list[Any]:
+        """What the parser makes of an escape that nothing follows."""
+        if self._parser._timeout_time is not None:
+            self._parser._timeout_time = 0.0
+        return list(self._parser.tick())
+
+    async def _settle(self) -> None:
+        """Have everything taken in that was sent, handed out and asked for, and painted."""
+        app = self._app
+        for _ in range(2):
+            await self._pilot._wait_for_screen(BOUND)
+            if self.over or app._exception is not None:
+                return
+            if app.inbox and app.main.is_attached:
+                with app._context():
+                    app.drain()
+        app.screen._on_timer_update()
+        await asyncio.sleep(0)
+
+    def _visit(self) -> None:
+        if self._app._screen_stack:
+            timeline, client = self._app.controller.timeline, self._app.controller.client
+            self.visits[type(self._app.screen).__name__] += 1
+            self.visits[f"phase {timeline.phase.value}{' (recorded)' * timeline.recorded}"] += 1
+            if client.doing is not None:
+                self.visits[f"doing {client.doing.kind}"] += 1
+
+    # ---- what came of it --------------------------------------------------------------------
+
+    def _seen(self) -> Fault | None:
+        if self._app._exception is not None:
+            return of(self._app._exception)
+        return self._faults[0] if self._faults else None
+
+    @property
+    def over(self) -> bool:
+        return self._app._exit
+
+    def probe(self) -> Fault | None:
+        return self._guarded(self._probe())
+
+    async def _probe(self) -> None:
+        await self._do(Action("resize", (120, 40)))
+        for action in PROBE:
+            await self._do(action)
+        if self.over or self._app._exception is not None:
+            return
+        if self._app.screen is not self._app.main:
+            raise StuckError(f"twelve escapes lead no further than {self._app.screen}")
+        await self._do(Action("key", ("question_mark",)))
+        await self._settle()
+        if not isinstance(self._app.screen, HelpDialog):
+            raise StuckError(f"the help key opens {self._app.screen}, {self._app.controller.timeline.phase}")
+        await self._do(Action("key", ("escape",)))
+        await self._settle()
+
+    def end(self) -> Fault | None:
+        app, fault = self._app, self._seen()
+        if fault is None and not self.over:
+            fault = self._guarded(self._leave())
+        codes = (0, 2) if app.controller.timeline.phase is Phase.FAILED else (0,)
+        if fault is None and (app.return_code or 0) not in codes:
+            fault = Fault(f"exit status {app.return_code}", "")
+        after = self._guarded(self._close())
+        self._inside.__exit__(None, None, None)
+        threading.excepthook = threading.__excepthook__
+        return fault or after
+
+    async def _leave(self) -> None:
+        for action in (PROBE[0], Action("key", ("ctrl+q",)), Action("settle")):
+            await self._do(action)
+        if not self.over:
+            raise StuckError("ctrl+q leaves nothing")
+
+    async def _close(self) -> None:
+        self._app._exit_renderables.clear()  # what it says at the end without a model
+        await self._test.__aexit__(None, None, None)
+        if not self._app.closed_in_time:
+            raise StuckError("the engine's thread did not end")
+
+    def resident(self) -> int:
+        return resident()
+
+
+def _stuck(*_: object) -> None:
+    raise StuckError(f"no answer within {BOUND:g} s")
+
+
+def trace(path: Path) -> Path:
+    """A recording with a fork, and with tokens that no terminal should see."""
+    if not path.exists():
+        made = Session((*STORY[:12], *HOSTILE, *STORY[12:30]))
+        made.load()
+        made.open()
+        steps = made.steps(24)
+        other = next(each.id for each in steps[5].choice.candidates if each.id != steps[5].id)
+        made.choose(steps[5].parent, other)
+        made.steps(6)
+        entries = [Entry(LoadSettings("pocket"), 0.0)]
+        entries += [
+            Entry(each, n / 100) for n, each in enumerate(made.records) if not isinstance(each, Loading)
+        ]
+        save_as(path, entries, "fuzz")
+    return path

@@ -1,0 +1,112 @@
+"""Random use ends nothing and leaves nothing stuck: 1,500 actions here, 20,000 more with `-m slow`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.__main__ import KINDS, host_in
+from tests.fuzz.actions import TABLE, Action, Scenario, Script, scripts
+from tests.fuzz.driver import Outcome, play, run, shortest
+from tests.fuzz.faults import Fault, Host
+from tests.fuzz.sandbox import sandbox
+
+
+def driven(seed: int, keys: int, pty: bool = False, kinds: tuple[str, ...] = KINDS) -> Outcome:
+    """Random use of the program; whatever goes wrong is told with the command that does it again."""
+    with sandbox() as folder:
+        outcome = run(host_in(folder, pty), seed, keys, kinds, minimise=False)
+    command = f"python -m tests.fuzz --seed {seed} --keys {keys}{' --pty' * pty} --kinds {' '.join(kinds)}"
+    assert not outcome.failures, "\n\n".join([command, *(fault.detail for _, fault in outcome.failures)])
+    return outcome
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS)))
+def test_random_use_ends_nothing(kind: str) -> None:
+    driven(1, 280, kinds=(kind,))
+
+
+def test_random_use_on_a_terminal_ends_nothing() -> None:
+    driven(1, 100, pty=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_random_use_ends_nothing_for_long(seed: int) -> None:
+    driven(seed, 1800)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_random_use_on_a_terminal_ends_nothing_for_long(seed: int) -> None:
+    driven(seed, 200, pty=True)
+
+
+# ---- the driver itself ------------------------------------------------------------------------
+
+
+class FaultyHost:
+    """Breaks at an enter some time after an `s`; otherwise as a program that stays."""
+
+    def __init__(self) -> None:
+        self.visits: dict[str, int] = {}
+        self.over = False
+        self.plays = 0
+
+    def start(self, scenario: Scenario) -> None:
+        self._names: list[str] = []
+        self.plays += 1
+
+    def do(self, action: Action) -> Fault | None:
+        self._names += action.values[:1] if action.kind == "key" else []
+        broken = "s" in self._names and self._names[-1:] == ["enter"]
+        return Fault("broken", "") if broken else None
+
+    def probe(self) -> Fault | None:
+        return None
+
+    def end(self) -> Fault | None:
+        return None
+
+    def resident(self) -> int:
+        return 0
+
+
+def test_the_list_of_a_failure_is_made_short() -> None:
+    host: Host = FaultyHost()
+    outcome = run(host, 3, 2000, KINDS, tell=lambda _: None)
+    script, fault = outcome.failures[0]
+    assert [action.values for action in script.actions] == [("s",), ("enter",)]
+    assert play(host, script) == (fault, 2)
+    assert shortest(host, script, fault) == script
+
+
+def test_the_same_seed_draws_the_same_and_a_file_keeps_it(tmp_path: Path) -> None:
+    first, second = (list(scripts(5, 900, KINDS)) for _ in range(2))
+    assert first == second
+    assert first != list(scripts(6, 900, KINDS))
+    assert sum(script.keys for script in first) == 900
+    first[0].write(tmp_path / "a.jsonl")
+    assert Script.read(tmp_path / "a.jsonl") == first[0]
+
+
+def test_all_keys_and_kinds_of_actions_are_drawn() -> None:
+    actions = [action for script in scripts(1, 20_000, KINDS) for action in script.actions]
+    assert {action.kind for action in actions} == {
+        "key", "text", "paste", "bytes", "mouse", "resize", "records", "settle",
+    }  # fmt: skip
+    assert {*TABLE, "ctrl+q"} <= {action.values[0] for action in actions if action.kind == "key"}
+
+
+def test_nothing_is_written_outside_the_sandbox(tmp_path: Path) -> None:
+    from tests.fuzz.sandbox import inside
+
+    with sandbox() as folder, inside(folder):
+        Path("a.txt").write_text("x")
+        Path("a.txt").rename("b.txt")
+        for change in (lambda: (tmp_path / "c").write_text("x"), lambda: Path("b.txt").rename(tmp_path / "c"),
+                       lambda: (tmp_path / "d").mkdir(), lambda: Path("../../../up").write_text("x")):  # fmt: skip
+            with pytest.raises(PermissionError):
+                change()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,222 @@
+"""Screens and dialogs are left once, whatever is pressed meanwhile, and what comes after that ends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.command import CommandPalette
+from textual.events import Key
+
+from engine import commands
+from engine.records import (
+    Ended,
+    Failure,
+    Measuring,
+    Recalled,
+    Record,
+    Tokenized,
+    TokensFound,
+)
+from engine.settings import LoadSettings
+from inspector.main.dialogs.jump import JumpDialog
+from inspector.main.panels.candidates import CandidatesPanel
+from inspector.recordings.sessions import SavedSession
+from inspector.tools.find.dialog import FindDialog
+from inspector.tools.recordings import sessions as dialog
+from inspector.tools.recordings.sessions import SessionsDialog
+from inspector.tools.tree.table import TreeTable
+from inspector.widgets.option_list import SafeOptionList
+from tests.inspector.rig import Rig, run
+
+OVERLAYS = [
+    "p", "o", "i", "g", "s", "a", "slash", "b", "N", "E", "ctrl+s", "ctrl+o", "question_mark", "ctrl+p",
+    "P", "Q", "y", "z", "B", "c",
+]  # fmt: skip
+"""Keys of the main screen that open a screen or a dialog."""
+BURSTS = [
+    ("enter", "enter", "enter"),
+    ("escape", "escape", "ctrl+s", "ctrl+s", "space"),
+    ("question_mark", "question_mark", "right", "q", "q"),
+    ("ctrl+p", "ctrl+p", "down", "enter", "enter", "enter"),
+]
+
+
+@pytest.fixture(autouse=True)
+def own_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a dialog saves goes nowhere else."""
+    monkeypatch.chdir(tmp_path)
+
+
+def burst(rig: Rig, *keys: str) -> None:
+    """Keys that lie in the terminal's buffer together: nothing happens between them."""
+    for key in keys:
+        rig.app.post_message(Key(key, key if len(key) == 1 else None))
+
+
+async def branched(rig: Rig) -> None:
+    """A session with two branches, so that every key opens something."""
+    await rig.ready()
+    node = rig.session.node
+    first = min(rig.session.tips)
+    tip = rig.session.tips[first]
+    await rig.push(rig.session.choose(first, next(c.id for c in tip.candidates if c.id != tip.picked)))
+    await rig.push([rig.session.move(node)])
+
+
+def late() -> Iterator[Record]:
+    """What the engine may have been about to answer: of every kind that a screen or a dialog waits for."""
+    yield TokensFound(0, "", (), 0, 0.0)
+    yield Tokenized("x", ())
+    yield Recalled((0,), ())
+    for command in (commands.FindTokens, commands.Tokenize, commands.Profile, commands.Sweep, commands.Race):
+        kind = command.kind
+        yield Measuring(kind, 1, 2, "detail")
+        yield Failure(kind, "It failed.", "Try again.")
+        yield Ended(kind)
+
+
+async def gone(rig: Rig, records: Iterable[Record] = ()) -> None:
+    """Let what was left go, with records in every turn of it."""
+    waiting = list(records)
+    for _ in range(40):
+        await asyncio.sleep(0)
+        if waiting:
+            for record in waiting:
+                rig.app.emit(record)
+            rig.app.drain()
+
+
+@pytest.mark.parametrize("key", OVERLAYS)
+def test_keys_pressed_twice_close_no_other_screen(key: str) -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        for keys in BURSTS:
+            await rig.press(key)
+            burst(rig, *keys)
+            await rig.pilot.pause()
+            kinds = [type(screen) for screen in rig.app.screen_stack]
+            assert kinds[0] is type(rig.app.main), keys
+            assert len(kinds) == len({*kinds}), keys
+            while len(rig.app.screen_stack) > 1:
+                rig.app.pop_screen()
+            await rig.pilot.pause()
+
+    run(test)
+
+
+@pytest.mark.parametrize("key", OVERLAYS)
+def test_answers_that_come_after_a_screen_was_left_are_nobodys(key: str) -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        await rig.press(key)
+        assert len(rig.app.screen_stack) == 2
+        rig.app.screen.dismiss(None)
+        await gone(rig, [*late(), rig.session.step()])
+        await rig.pilot.pause()
+        assert rig.app.screen is rig.app.main
+
+    run(test)
+
+
+def test_what_is_done_under_another_screen_waits_until_that_has_gone() -> None:
+    results: list[int | None] = []
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        asking = JumpDialog(1, 6)
+        rig.app.push_screen(asking, results.append)
+        await rig.pilot.pause()
+        await rig.press("ctrl+p")
+        asking.dismiss(4)
+        await rig.pilot.pause()
+        assert isinstance(rig.app.screen, CommandPalette)
+        await rig.press("escape")
+        assert rig.app.screen is rig.app.main
+
+    run(test)
+    assert results == [4]
+
+
+def test_a_search_goes_on_where_its_logits_come_under_the_palette() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("left", "slash")
+        assert isinstance(rig.app.screen, FindDialog)
+        await rig.push([Failure("FindTokens", "Not kept.", "Compute them again."), Ended("FindTokens")])
+        await rig.press("ctrl+r", "ctrl+p")
+        asked = len(rig.engine.asked)
+        await rig.push([Recalled((rig.timeline.before,), ()), Ended("Recall")])
+        assert len(rig.engine.asked) == asked + 1
+
+    run(test)
+
+
+# ---- lists of options -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["page_down", "page_up", "select", "cursor_down", "last"])
+def test_a_list_takes_keys_before_it_is_laid_out(action: str) -> None:
+    class Lists(App[None]):
+        def compose(self) -> ComposeResult:
+            options = SafeOptionList("one", "two")
+            options.display = False
+            yield options
+
+    async def test() -> None:
+        async with Lists().run_test() as pilot:
+            options = pilot.app.query_one(SafeOptionList)
+            options.highlighted = 0
+            getattr(options, f"action_{action}")()
+            options._options.clear()  # as while the list is filled again
+            getattr(options, f"action_{action}")()
+
+    asyncio.run(test())
+
+
+def test_the_sessions_take_keys_while_they_are_listed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    listed = [SavedSession(tmp_path / str(n), 0.0, 100, None, 0, "damaged") for n in range(30)]
+    monkeypatch.setattr(dialog, "saved_sessions", lambda: listed)
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        for _ in range(5):
+            burst(rig, "ctrl+o", "pagedown", "pagedown", "enter", "pageup")
+            await rig.pilot.pause()
+            assert isinstance(rig.app.screen, SessionsDialog)
+            await rig.press("escape")
+
+    run(test)
+
+
+# ---- clicks on what is no longer there --------------------------------------------------------
+
+
+def test_a_click_on_a_candidate_after_a_failed_load_is_nobodys() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        panel = rig.app.main.panel(CandidatesPanel)
+        rig.app.controller.setup.open(LoadSettings("other"))
+        await rig.push([rig.session.fail("No such model.", "Check the name."), Ended("Load")])
+        await rig.pilot.click(panel, offset=(4, 2))
+        assert rig.app.screen is rig.app.main
+        assert panel.candidate is None
+
+    run(test)
+
+
+def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys() -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        await rig.press("t")
+        table = rig.app.main.query_one(TreeTable)
+        table.post_message(TreeTable.FoldClicked(99))
+        table.post_message(TreeTable.RowClicked(99, True))
+        await rig.pilot.pause()
+
+    run(test)

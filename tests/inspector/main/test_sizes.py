@@ -1,0 +1,54 @@
+"""Every screen, dialog and panel at every size of a terminal, from one cell on: it draws something or says nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.inspector.main.test_overlays import OVERLAYS, branched, own_directory  # noqa: F401 (a fixture)
+from tests.inspector.rig import Rig, run
+
+SIZES = [
+    (1, 1), (4, 3), (7, 4), (8, 24), (12, 3), (2, 40), (5, 40), (20, 5), (39, 9), (300, 2), (79, 4), (120, 40),
+]  # fmt: skip
+PANELS = [*"123456789", "t", "w", "l"]
+
+
+@pytest.mark.parametrize("key", [*OVERLAYS, *PANELS, *(("question_mark", "right"),)], ids=str)
+def test_it_lives_at_any_size(key: str | tuple[str, ...]) -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        await rig.press(*([key] if isinstance(key, str) else key))
+        if key in PANELS:
+            await rig.press("f")
+        for size in SIZES:
+            await rig.pilot.resize_terminal(*size)
+            await rig.pilot.pause()
+        await rig.push([rig.session.step()])
+        assert rig.screen_text().strip()
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (4, 3), (8, 24), (300, 2)], ids=str)
+def test_it_opens_at_any_size(size: tuple[int, int]) -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        for key in [*OVERLAYS, *PANELS]:
+            await rig.press(key)
+            await rig.press("escape", "escape")
+
+    run(test, size)
+
+
+@pytest.mark.parametrize("records", ["loading", "failed", "empty"])
+def test_it_lives_at_any_size_without_a_text(records: str) -> None:
+    async def test(rig: Rig) -> None:
+        if records == "failed":
+            await rig.fail_to_load("No such model: " + "x" * 300, "Check the name.")
+        elif records == "empty":
+            await rig.push(rig.session.load())
+        for size in SIZES:
+            await rig.pilot.resize_terminal(*size)
+            await rig.pilot.pause()
+
+    run(test, prompt="" if records == "empty" else "Once upon a time")
