@@ -104,7 +104,7 @@ class LoadSettings:
     dtype: str = "file"
     """Of the computation, one of `DTYPES`; `auto` is float32 on a CPU with a fast BLAS, where memory allows it."""
     blas: str = "bundled"
-    """What multiplies float32 matrices on a Linux CPU: `bundled` for what MLX brings, `auto` for a fast one where one is
+    """What multiplies float32 matrices on a Linux CPU: `bundled` for what MLX brings, `auto` for a fast one that is
     installed, or a library's path."""
     kept_logits_mib: int = 64
     """Memory for rows of logits, so that going back and what-if need no forward."""
