@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -69,5 +69,5 @@ def memory_available() -> int | None:
 
 
 def _floating(model: Any) -> list[mx.array]:
-    arrays = [array for _, array in tree_flatten(model.parameters())]
-    return [array for array in arrays if mx.issubdtype(array.dtype, mx.floating)]
+    named = cast(list[tuple[str, mx.array]], tree_flatten(model.parameters()))
+    return [array for _, array in named if mx.issubdtype(array.dtype, mx.floating)]
