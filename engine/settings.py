@@ -22,6 +22,7 @@ MOST_BIAS = 1e9
 """The largest logit bias either way: it decides alone, and far above float32 overflows."""
 KV_BITS = (2, 3, 4, 5, 6, 8)
 KV_GROUP_SIZES = (32, 64, 128)
+DTYPES = ("auto", "file", "float32", "bfloat16", "float16")
 
 
 _SHAPES = ("logit-bias", "min-tokens", "repetition", "presence", "frequency")
@@ -100,6 +101,11 @@ class LoadSettings:
     """Prompt tokens a chunk; None adapts the chunk so that a cancel takes effect within about 150 ms."""
     float32_scales: bool | None = None
     """Compute a quantized model with float32 scales; None: on the CPU backend, where it is 7 to 40 times faster."""
+    dtype: str = "file"
+    """Of the computation, one of `DTYPES`; `auto` is float32 on a CPU with a fast BLAS, where memory allows it."""
+    blas: str = "bundled"
+    """What multiplies float32 matrices on a Linux CPU: `bundled` for what MLX brings, `auto` for a fast one that is
+    installed, or a library's path."""
     kept_logits_mib: int = 64
     """Memory for rows of logits, so that going back and what-if need no forward."""
     kept_kv_mib: int = 256
@@ -363,6 +369,10 @@ def check_load(settings: LoadSettings) -> LoadSettings:
     _need(settings, "prefill_step_size", (None, 1), "a whole number from 1 up")
     _need(settings, "kept_logits_mib", (None, 0), "a whole number of MiB from 0 up")
     _need(settings, "kept_kv_mib", (None, 0), "a whole number of MiB from 0 up")
+    if settings.dtype not in DTYPES:
+        raise SettingsError("dtype", f"dtype must be one of {', '.join(DTYPES)}, not {settings.dtype}.")
+    if not settings.blas.strip():
+        raise SettingsError("blas", "blas must be auto, bundled or the path of a library, not empty.")
     for name in ("kv_bits", "max_kv_size"):
         if settings.no_kv_cache and getattr(settings, name) is not None:
             flag = name.replace("_", "-")

@@ -18,7 +18,8 @@ from mlx.utils import tree_flatten
 from mlx_lm import utils
 
 from engine.errors import Cancelled, LoadError
-from engine.model import directory, source
+from engine.model import blas, directory, source
+from engine.model.dtype import dtype_of, set_dtype
 from engine.model.fingerprint import fingerprint
 from engine.model.probe import CacheProbe, probe_cache
 from engine.model.tokens import Tokens
@@ -64,17 +65,18 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
         # On Linux a compiled function calls g++ at run time and loads what it built from a shared temporary
         # folder: seconds at the first step, and no gain after it.
         mx.disable_compile()
+    served = blas.install(settings.blas)
     path = source.resolve(settings.model, emit, cancel)
     model, config = _model(path, settings)
     _adapt(model, settings)
-    notes = _float32_scales(model, settings)
+    notes = (*served.notes, *_float32_scales(model, settings), *set_dtype(model, settings.dtype, served.fast))
     _weights(model, emit, cancel)
     emit(Loading("tokenizer", 0, 0, path.name))
     tokens = _tokens(path, config, settings, _embedding_rows(model, config))
     probe = _probe(path, model, settings)
     digest = fingerprint(path, settings.adapter_path)
     facts = _facts(model, config, path, tokens, probe, (time.perf_counter() - started) * 1000)
-    facts = replace(facts, notes=notes + probe.notes, fingerprint=digest)
+    facts = replace(facts, notes=notes + probe.notes, fingerprint=digest, blas=served.name)
     return Loaded(model, tokens, facts, probe.settings)
 
 
@@ -283,7 +285,7 @@ def _facts(
         vocabulary=tokens.vocabulary,
         parameters=utils.get_total_parameters(model),
         weight_bytes=sum(array.nbytes for _, array in _parameters(model)),
-        dtype=_dtype(model),
+        dtype=dtype_of(model),
         quantization=_quantization(model),
         context_window=_first(
             config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"
@@ -311,16 +313,6 @@ def _layers(model: Any, config: dict[str, Any]) -> int:
         return len(model.layers)
     except (AttributeError, TypeError):
         return int(_first(config, "num_hidden_layers", "n_layer", "n_layers") or 0)
-
-
-def _dtype(model: Any) -> str:
-    """The type of most of the weights' floating-point numbers; the packed ones of quantized weights don't count."""
-    sizes: dict[str, int] = {}
-    for _, array in _parameters(model):
-        if mx.issubdtype(array.dtype, mx.floating):
-            name = str(array.dtype).removeprefix("mlx.core.")
-            sizes[name] = sizes.get(name, 0) + array.size
-    return max(sizes, key=lambda name: sizes[name], default="float32")
 
 
 def _quantization(model: Any) -> str | None:

@@ -47,6 +47,8 @@ class ModelFacts:
     """Settings that could not be met, and differences from the files: one sentence each."""
     fingerprint: str = ""
     """Of config, weights and adapter: equal for the same model, empty where it isn't known."""
+    blas: str = ""
+    """What multiplies float32 matrices: name and version of a fast library; empty for what MLX brings."""
 
 
 @dataclass(frozen=True, slots=True)

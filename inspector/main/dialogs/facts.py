@@ -27,7 +27,8 @@ def rows(facts: ModelFacts) -> Iterator[tuple[str, str]]:
         "weights",
         f"{facts.weight_bytes / 2**20:,.1f} MiB, {visible(facts.quantization or 'not quantized')}",
     )
-    yield "computed in", f"{visible(facts.dtype)} on the {visible(facts.backend)}"
+    by = f", float32 matrices by {visible(facts.blas)}" if facts.blas else ""
+    yield "computed in", f"{visible(facts.dtype)} on the {visible(facts.backend)}{by}"
     yield "heads", _heads(facts)
     yield "hidden size", _or_unknown(facts.hidden_size)
     yield "vocabulary", f"{facts.vocabulary:,} ids"

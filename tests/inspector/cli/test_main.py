@@ -80,7 +80,7 @@ def test_help_names_every_flag_of_mlx_lm(capsys: pytest.CaptureFixture[str]) -> 
     )
     theirs += "prefill-step-size kv-bits kv-group-size quantized-kv-start adapter-path trust-remote-code"
     ours = "candidates prompt-file stop min-tokens no-prompt-logprobs no-float32-scales "
-    ours += "kept-logits-mib kept-kv-mib jsonl"
+    ours += "kept-logits-mib kept-kv-mib dtype blas jsonl"
     for name in (theirs + " " + ours).split():
         assert f"--{name}" in text
 
@@ -104,8 +104,9 @@ def test_flags_arrive() -> None:
         *("--model", "some/model", "-p", r"a\nb", "-m", "7", "--temp", "0.8", "--top-p", "0.9"),
         *("--seed", "5", "--stop", r"\n", "--stop", "END", "--kv-bits", "4", "--no-prompt-logprobs"),
         *("--no-float32-scales", "--ignore-chat-template", "--trust-remote-code", "--jsonl"),
-        *("--system-prompt", "be kind"),
+        *("--system-prompt", "be kind", "--dtype", "auto", "--blas", "/a/library.so"),
     )
+    assert (asked.load.dtype, asked.load.blas) == ("auto", "/a/library.so")
     assert asked.prompt == "a\nb"
     assert not asked.chat
     assert asked.system == "be kind"

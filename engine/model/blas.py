@@ -1,0 +1,294 @@
+"""A fast BLAS for MLX on a Linux CPU.
+
+MLX's wheel for Linux brings the reference BLAS: a product of two 512 x 512 float32 matrices runs at 3 GFLOP/s, with
+OpenBLAS at 155. Its library `libmlx.so` calls three functions of a BLAS, each through a slot that holds an address.
+Here the slots are given the addresses of another library's functions.
+
+Of three ways this one was chosen:
+- A library that is loaded before MLX with RTLD_GLOBAL takes over every BLAS call of the whole process, also those of
+  other packages, whose integers may have another size. It has to come first, and `scipy-openblas32`, the one on PyPI,
+  has a prefix before its names, so that it can't serve them.
+- A copy of that library with other names would be a file of our own making, of 25 MB, written on the user's disk.
+- Three slots concern MLX alone, work at any time, and are put back by writing them again.
+
+Before anything is written: the file is an ELF library whose linker tables name the slots, the memory there is writable
+and holds addresses of code, and the other library has all three functions, with integers of 32 bits. Afterwards
+products of several forms are compared with numpy's in float64. Any doubt puts the slots back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+
+from engine.model import elf
+
+FUNCTIONS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
+PREFIXES = ("", "scipy_")
+"""Before the names: none, or that of the PyPI wheel."""
+SYSTEM = ("libopenblas.so.0", "libopenblas.so", "libblis.so.4", "libblis.so")
+BUNDLED = "the BLAS that MLX brings"
+THREADS = 1
+"""A second thread brought nothing reliable for matrices of decode steps, and takes a core from the screen."""
+TOLERANCE = 2e-5
+"""Largest error allowed, as a share of the sum of absolute products: float32 sums of 256 numbers have about 1e-6."""
+
+
+class BlasError(Exception):
+    """A library can't serve MLX; the message says why, in part of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blas:
+    """Which library multiplies matrices."""
+
+    name: str = ""
+    """Name and version; empty for what MLX brings."""
+    notes: tuple[str, ...] = ()
+    """Why it is not a fast one though one was wished for."""
+
+    @property
+    def fast(self) -> bool:
+        """Whether it is another one than MLX brings."""
+        return bool(self.name)
+
+
+def install(choice: str = "auto") -> Blas:
+    """Have MLX's matrix products on the CPU computed by a fast library; from the thread that owns MLX.
+
+    Args:
+        choice: `auto` for the first of `scipy-openblas32` and the system's OpenBLAS or BLIS that works, `bundled` for
+            what MLX brings, or the path of a library.
+
+    Returns:
+        What serves MLX from now on.
+    """
+    if not _concerned():
+        return Blas()
+    mx.synchronize()
+    _slots.restore()
+    if choice == "bundled":
+        return Blas()
+    reasons = []
+    for path in [choice] if choice != "auto" else candidates():
+        try:
+            return Blas(_serve(path))
+        except (BlasError, elf.ElfError) as error:
+            reasons.append(f"{path}: {error}")
+        except OSError as error:  # what the linker says begins with the path
+            reasons.append(str(error))
+    if not reasons:
+        return Blas()
+    return Blas(notes=(f"Matrices are multiplied by {BUNDLED}, which is slow: {'; '.join(reasons)}.",))
+
+
+def candidates() -> Iterator[str]:
+    """Libraries to try, best first."""
+    try:
+        spec = util.find_spec("scipy_openblas32")
+    except (ImportError, ValueError):
+        spec = None
+    for place in spec.submodule_search_locations or () if spec else ():
+        library = Path(place) / "lib" / "libscipy_openblas.so"
+        if library.is_file():
+            yield str(library)
+    for name in SYSTEM:
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        yield name
+
+
+def _concerned() -> bool:
+    """Whether this is a Linux process whose MLX computes on the CPU."""
+    return sys.platform == "linux" and mx.default_device() == mx.Device(mx.cpu)
+
+
+# ---- serving ----------------------------------------------------------------------------------
+
+
+def _serve(path: str) -> str:
+    """Point the slots at a library, check it, and name it; at any doubt they are as they were."""
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", str(THREADS)
+    )  # read when it is loaded: else it starts threads
+    library = ctypes.CDLL(path)
+    functions, prefix = _functions(library)
+    name = _describe(library, prefix, path)
+    _slots.write(functions)
+    try:
+        check()
+    except BlasError:
+        _slots.restore()
+        raise
+    return name
+
+
+def _functions(library: ctypes.CDLL) -> tuple[dict[str, int], str]:
+    """The addresses of the three functions, and what is before their names."""
+    for prefix in PREFIXES:
+        if all(hasattr(library, prefix + name) for name in FUNCTIONS):
+            return {
+                name: ctypes.cast(getattr(library, prefix + name), ctypes.c_void_p).value or 0
+                for name in FUNCTIONS
+            }, prefix
+    raise BlasError(f"it lacks {', '.join(FUNCTIONS)}")
+
+
+def _describe(library: ctypes.CDLL, prefix: str, path: str) -> str:
+    """Name and version of a library; one with integers of 64 bits is refused."""
+    config = getattr(library, f"{prefix}openblas_get_config", None)
+    if config is None:
+        return Path(path).name
+    config.restype = ctypes.c_char_p
+    words = (config() or b"").decode("ascii", "replace").split()
+    if "USE64BITINT" in words:
+        raise BlasError("its integers have 64 bits, MLX's have 32")
+    if (threads := getattr(library, f"{prefix}openblas_set_num_threads", None)) is not None:
+        threads(THREADS)
+    return " ".join(words[:2]) or Path(path).name
+
+
+class _Slots:
+    """The slots of the MLX library that this process has loaded."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, int] = {}
+        """What stood in the slots before they were written, by address."""
+
+    def write(self, functions: Mapping[str, int]) -> None:
+        """Give the slots other functions.
+
+        Args:
+            functions: Addresses by name.
+
+        Raises:
+            BlasError: The slots are not what they should be; nothing was written then.
+            ElfError, OSError: The library's file can't be read.
+        """
+        slots = self._find(functions)
+        before = {address: _cell(address).value for address in slots.values()}
+        for name, address in slots.items():
+            _cell(address).value = functions[name]
+        self._before = before
+
+    def restore(self) -> None:
+        """Put back what stood there."""
+        for address, value in self._before.items():
+            _cell(address).value = value
+        self._before = {}
+
+    def _find(self, functions: Mapping[str, int]) -> dict[str, int]:
+        memory = elf.mappings()
+        mlx = next((each for each in memory if Path(each.path).name.startswith("libmlx.so")), None)
+        if mlx is None or mlx.offset != 0:
+            raise BlasError("MLX's library was not found in memory")
+        offsets = elf.jump_slots(mlx.path, FUNCTIONS)
+        if len(offsets) < len(FUNCTIONS):
+            raise BlasError("this MLX does not call a BLAS through slots")
+        slots = {name: mlx.begin + offset for name, offset in offsets.items()}
+        code = [each for each in memory if "x" in each.rights]
+        for address in slots.values():
+            if address % 8 or not _within(address, [m for m in memory if m.rights.startswith("rw")]):
+                raise BlasError("the slots of MLX's library can't be written")
+            if not _within(_cell(address).value, code):
+                raise BlasError("the slots of MLX's library hold no functions")
+        if not all(_within(address, code) for address in functions.values()):
+            raise BlasError("its functions are no code")
+        return slots
+
+
+def _cell(address: int) -> ctypes.c_uint64:
+    return ctypes.c_uint64.from_address(address)
+
+
+def _within(address: int, parts: list[elf.Mapping]) -> bool:
+    return any(part.begin <= address < part.end for part in parts)
+
+
+_slots = _Slots()
+"""One for the process: there is one MLX in it."""
+
+
+# ---- checking ---------------------------------------------------------------------------------
+
+
+def check() -> None:
+    """Compare MLX's products on the CPU with numpy's in float64.
+
+    Raises:
+        BlasError: One of them is off.
+    """
+    with mx.stream(mx.cpu):
+        for what, product in _PRODUCTS.items():
+            for dtype in (np.float32, np.float64, np.complex64):
+                error = product(dtype)
+                if not error <= TOLERANCE:
+                    raise BlasError(f"its {what} of {np.dtype(dtype).name} are off by {error:.2g}")
+
+
+def _error(found: mx.array, a: np.ndarray, b: np.ndarray, c: np.ndarray | float = 0.0) -> float:
+    """Largest error of `found` against `a @ b + c`, relative to the same sum of absolute values."""
+    exact, most = a @ b + c, np.abs(a) @ np.abs(b) + np.abs(c)
+    return float(np.max(np.abs(np.asarray(found) - exact) / most))
+
+
+def _numbers(shape: tuple[int, ...], dtype: type, seed: int) -> np.ndarray:
+    """Numbers between -1 and 1 that both types hold exactly."""
+    draw = np.random.default_rng(seed)
+    values = draw.integers(-64, 65, shape) / 64.0
+    if dtype is np.complex64:
+        values = values + 1j * draw.integers(-64, 65, shape) / 64.0
+    return values + 0.0
+
+
+def _plain(dtype: type) -> float:
+    """Products of several sizes, also of one row, which may take another way."""
+    errors = []
+    for seed, (m, k, n) in enumerate(((1, 256, 96), (3, 17, 5), (33, 64, 31), (16, 1, 16))):
+        a, b = _numbers((m, k), dtype, seed), _numbers((k, n), dtype, seed + 100)
+        errors.append(_error(_array(a, dtype) @ _array(b, dtype), a, b))
+    return max(errors)
+
+
+def _transposed(dtype: type) -> float:
+    """Each side transposed, and both: MLX passes that on and copies nothing."""
+    a, b = _numbers((48, 29), dtype, 1), _numbers((29, 37), dtype, 2)
+    left, right = _array(a.T.copy(), dtype).T, _array(b.T.copy(), dtype).T
+    tries = ((left, _array(b, dtype)), (_array(a, dtype), right), (left, right))
+    return max(_error(x @ y, a, b) for x, y in tries)
+
+
+def _strided(dtype: type) -> float:
+    """Parts of larger matrices, whose rows are further apart than they are long, and several at once."""
+    a, b = _numbers((2, 40, 60), dtype, 3), _numbers((2, 60, 50), dtype, 4)
+    found = _array(a, dtype)[:, 4:30, 7:40] @ _array(b, dtype)[:, 7:40, 3:20]
+    return max(_error(found[n], a[n, 4:30, 7:40], b[n, 7:40, 3:20]) for n in range(2))
+
+
+def _scaled(dtype: type) -> float:
+    """A multiple of a product on a multiple of what is there."""
+    a, b, c = _numbers((12, 20), dtype, 5), _numbers((20, 9), dtype, 6), _numbers((12, 9), dtype, 7)
+    found = mx.addmm(_array(c, dtype), _array(a, dtype), _array(b, dtype), alpha=0.5, beta=-2.0)
+    return _error(found, 0.5 * a, b, -2.0 * c)
+
+
+def _array(values: np.ndarray, dtype: type) -> mx.array:
+    return mx.array(values.astype(dtype), dtype=getattr(mx, np.dtype(dtype).name))
+
+
+_PRODUCTS: dict[str, Callable[[type], float]] = {
+    "products": _plain,
+    "products of transposed matrices": _transposed,
+    "products of parts of matrices": _strided,
+    "multiples of products": _scaled,
+}

@@ -1,0 +1,206 @@
+"""A fast BLAS for MLX: the slots serve another library, a wrong or lame one is refused, and they can be put back."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from engine.model import blas, elf
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
+PLAIN, TRANSPOSED = 111, 112
+
+
+class Library:
+    """A BLAS in Python, with addresses like one of a shared library; it counts its calls.
+
+    Args:
+        prefix: Before its names.
+        factor: 1 for right results.
+    """
+
+    def __init__(
+        self, prefix: str = "", factor: float = 1.0, config: bytes = b"OpenBLAS 9.9 NO_AFFINITY"
+    ) -> None:
+        self.calls = 0
+        self._factor = factor
+        for letter, number, scalar in (
+            ("s", ctypes.c_float, ctypes.c_float),
+            ("d", ctypes.c_double, ctypes.c_double),
+            ("c", ctypes.c_float, ctypes.c_void_p),
+        ):
+            setattr(self, f"{prefix}cblas_{letter}gemm", self._gemm(letter, number, scalar))
+        setattr(self, f"{prefix}openblas_get_config", type("Get", (), {"__call__": lambda _: config})())
+
+    def _gemm(self, letter: str, number: Any, scalar: Any) -> Any:
+        whole, pointer = ctypes.c_int, ctypes.c_void_p
+        complex_, words = letter == "c", 2 if letter == "c" else 1
+
+        def matrix(at: int, rows: int, columns: int, apart: int) -> np.ndarray:
+            cells = (
+                ctypes.c_byte * (ctypes.sizeof(number) * words * ((rows - 1) * apart + columns))
+            ).from_address(at)
+            flat = np.frombuffer(cells, dtype={"s": "f4", "d": "f8", "c": "c8"}[letter])
+            step = flat.itemsize
+            return np.lib.stride_tricks.as_strided(flat, (rows, columns), (apart * step, step))
+
+        def value(given: Any) -> complex:
+            return complex(*(ctypes.c_float * 2).from_address(given)) if complex_ else given
+
+        def gemm(
+            order: int, ta: int, tb: int, m: int, n: int, k: int, alpha: Any, a: int, lda: int, b: int, ldb: int,
+            beta: Any, c: int, ldc: int,
+        ) -> None:  # fmt: skip
+            assert order == 101
+            self.calls += 1
+            left = matrix(a, m, k, lda) if ta == PLAIN else matrix(a, k, m, lda).T
+            right = matrix(b, k, n, ldb) if tb == PLAIN else matrix(b, n, k, ldb).T
+            out, rest = matrix(c, m, n, ldc), value(beta)
+            found = value(alpha) * (left @ right) * self._factor
+            out[:] = found + (rest * out if rest else 0)
+
+        kinds = (
+            whole,
+            whole,
+            whole,
+            whole,
+            whole,
+            whole,
+            scalar,
+            pointer,
+            whole,
+            pointer,
+            whole,
+            scalar,
+            pointer,
+            whole,
+        )
+        return ctypes.CFUNCTYPE(None, *kinds)(gemm)
+
+
+@pytest.fixture(autouse=True)
+def _put_back() -> Iterator[None]:
+    yield
+    blas.install("bundled")
+
+
+def use(monkeypatch: pytest.MonkeyPatch, library: object) -> blas.Blas:
+    monkeypatch.setattr(blas.ctypes, "CDLL", lambda path: library)
+    try:
+        return blas.install("/made/up.so")
+    finally:
+        monkeypatch.undo()
+
+
+def product() -> float:
+    """The error of a product."""
+    a, b = (np.random.default_rng(n).standard_normal((30, 30)).astype(np.float32) for n in (0, 1))
+    found = np.asarray(mx.matmul(mx.array(a), mx.array(b), stream=mx.cpu))
+    return float(np.max(np.abs(found - a.astype(np.float64) @ b.astype(np.float64))))
+
+
+@pytest.mark.parametrize("prefix", blas.PREFIXES)
+def test_another_library_multiplies_and_can_be_taken_away(
+    monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    library = Library(prefix)
+    assert use(monkeypatch, library) == blas.Blas("OpenBLAS 9.9")
+    before = library.calls
+    assert before > 0  # of the check
+    assert product() < 1e-5
+    assert library.calls == before + 1
+    assert blas.install("bundled") == blas.Blas()
+    assert product() < 1e-5
+    assert library.calls == before + 1
+
+
+def test_a_library_that_is_wrong_by_one_percent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library(factor=1.01)
+    found = use(monkeypatch, library)
+    assert not found.fast
+    assert "its products of float32 are off by 0.01" in found.notes[0]
+    calls = library.calls
+    assert product() < 1e-5
+    assert library.calls == calls
+
+
+def test_one_that_is_wrong_for_one_form_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    right = library.cblas_sgemm  # type: ignore[attr-defined]
+    kind = type(right)
+    keep = kind(
+        lambda *given: right(*given[:6], 2 * given[6] if given[1] == TRANSPOSED else given[6], *given[7:])
+    )
+    library.cblas_sgemm = keep  # type: ignore[attr-defined]
+    assert "transposed matrices of float32 are off" in use(monkeypatch, library).notes[0]
+    assert product() < 1e-5
+
+
+def test_a_library_without_the_functions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    lame = SimpleNamespace(cblas_sgemm=Library().cblas_sgemm)  # type: ignore[attr-defined]
+    (note,) = use(monkeypatch, lame).notes
+    assert "it lacks cblas_sgemm, cblas_dgemm, cblas_cgemm" in note
+    assert product() < 1e-5
+
+
+def test_integers_of_64_bits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library(config=b"OpenBLAS 9.9 USE64BITINT NO_AFFINITY")
+    assert "its integers have 64 bits" in use(monkeypatch, library).notes[0]
+    assert library.calls == 0
+
+
+def test_addresses_that_are_no_code_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = (ctypes.c_byte * 64)()
+    lame = SimpleNamespace(**{name: ctypes.addressof(data) for name in blas.FUNCTIONS})
+    monkeypatch.setattr(
+        blas, "_functions", lambda library: ({n: ctypes.addressof(data) for n in blas.FUNCTIONS}, "")
+    )
+    assert "its functions are no code" in use(monkeypatch, lame).notes[0]
+    assert product() < 1e-5
+
+
+@pytest.mark.parametrize("path", ["/no/such/library.so", __file__])
+def test_what_is_no_library_is_refused(path: str) -> None:
+    (note,) = blas.install(path).notes
+    assert path in note
+    assert "\n" not in note
+    assert product() < 1e-5
+
+
+def test_a_machine_without_any_keeps_its_own_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "candidates", lambda: iter(()))
+    assert blas.install("auto") == blas.Blas()
+
+
+def test_the_next_candidate_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Library()
+    libraries = {"wrong": Library(factor=1.01), "right": right}
+    monkeypatch.setattr(blas, "candidates", lambda: iter(libraries))
+    monkeypatch.setattr(blas.ctypes, "CDLL", lambda path: libraries[path])
+    assert blas.install("auto") == blas.Blas("OpenBLAS 9.9")
+
+
+# ---- the tables of a library ------------------------------------------------------------------
+
+
+def test_the_slots_of_mlx_are_found() -> None:
+    path = next(each.path for each in elf.mappings() if "libmlx.so" in each.path)
+    slots = elf.jump_slots(path, blas.FUNCTIONS)
+    assert set(slots) == set(blas.FUNCTIONS)
+    assert elf.jump_slots(path, ["no_such_function"]) == {}
+
+
+@pytest.mark.parametrize("kept", [0, 3, 40, 63, 64, 200, 5000, 2**20])
+def test_a_library_that_is_cut_short_is_no_library(tmp_path: Any, kept: int) -> None:
+    path = next(each.path for each in elf.mappings() if "libmlx.so" in each.path)
+    with open(path, "rb") as file:
+        (tmp_path / "cut.so").write_bytes(file.read(kept))
+    with pytest.raises(elf.ElfError):
+        elf.jump_slots(str(tmp_path / "cut.so"), blas.FUNCTIONS)
