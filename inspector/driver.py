@@ -139,6 +139,11 @@ class TerminalDriver(LinuxDriver):
         except termios.error:
             self._attributes = None
 
+    def stop_application_mode(self) -> None:
+        """Give the terminal back."""
+        self._attributes = None
+        super().stop_application_mode()
+
     def close(self) -> None:
         """End the writing thread, where it was begun."""
         if self._writer_thread is not None and self._writer_thread.ident is not None:
@@ -150,16 +155,18 @@ class TerminalDriver(LinuxDriver):
         """Show the screen again. The toolkit would begin a second thread that reads keys beside the first."""
         if self._must_signal_resume:
             super()._sigcont_application()
-        elif self._writer_thread is not None:
+            return
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._take_again)
 
     def _take_again(self) -> None:
         """Set the terminal as it was before the process was stopped, and draw everything: a shell may have used it."""
+        if self._attributes is None:
+            return  # the screen is not shown yet, or no more
         try:
-            if self._attributes is not None:
-                termios.tcsetattr(self.fileno, termios.TCSANOW, self._attributes)
+            termios.tcsetattr(self.fileno, termios.TCSANOW, self._attributes)
         except termios.error:
-            return  # it has gone
+            return  # the terminal has gone
         self.write("\x1b[?1049h\x1b[?25l\x1b[?1004h")
         self._enable_mouse_support()
         self._enable_bracketed_paste()

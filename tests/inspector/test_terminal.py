@@ -115,6 +115,18 @@ def test_a_process_that_is_continued_loses_no_key(opened) -> None:
     assert restored(terminal)
 
 
+def test_a_process_that_is_continued_while_it_ends_leaves_the_terminal_restored(opened) -> None:
+    terminal = opened()
+    terminal.until("DECODE")
+    terminal.process.send_signal(signal.SIGTERM)
+    while terminal.process.poll() is None:
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.read(0.005)
+    assert terminal.leave() == -signal.SIGTERM
+    assert restored(terminal)
+    assert "Traceback" not in plain(terminal)
+
+
 @pytest.mark.parametrize("name", ["engine", "textual-output", "textual-input"])
 def test_no_thread_to_be_had_is_told_in_one_line(opened, name: str) -> None:
     terminal = opened(sys.executable, "-c", WITHOUT_THREAD.format(name=name))
