@@ -22,7 +22,7 @@ MOST_BIAS = 1e9
 """The largest logit bias either way: it decides alone, and far above float32 overflows."""
 KV_BITS = (2, 3, 4, 5, 6, 8)
 KV_GROUP_SIZES = (32, 64, 128)
-DTYPES = ("auto", "file", "float32", "bfloat16", "float16")
+DTYPES = ("auto", "file", "float32", "bfloat16", "float16", "dequantized")
 
 
 _SHAPES = ("logit-bias", "min-tokens", "repetition", "presence", "frequency")
@@ -101,11 +101,12 @@ class LoadSettings:
     """Prompt tokens a chunk; None adapts the chunk so that a cancel takes effect within about 150 ms."""
     float32_scales: bool | None = None
     """Compute a quantized model with float32 scales; None: on the CPU backend, where it is 7 to 40 times faster."""
-    dtype: str = "file"
-    """Of the computation, one of `DTYPES`; `auto` is float32 on a CPU with a fast BLAS, where memory allows it."""
-    blas: str = "bundled"
-    """What multiplies float32 matrices on a Linux CPU: `bundled` for what MLX brings, `auto` for a fast one that is
-    installed, or a library's path."""
+    dtype: str = "auto"
+    """Of the computation, one of `DTYPES`; `auto` is float32 on a CPU with a fast BLAS, where memory allows it, and
+    the file's elsewhere; `dequantized` unpacks quantized weights into float32."""
+    blas: str = "auto"
+    """What multiplies float32 matrices on a Linux CPU: `auto` for a fast one that is installed, `bundled` for what MLX
+    brings, or a library's path."""
     kept_logits_mib: int = 64
     """Memory for rows of logits, so that going back and what-if need no forward."""
     kept_kv_mib: int = 256

@@ -36,6 +36,9 @@ PREFIXES = ("", "scipy_")
 """Before the names: none, or that of the PyPI wheel."""
 SYSTEM = ("libopenblas.so.0", "libopenblas.so", "libblis.so.4", "libblis.so")
 BUNDLED = "the BLAS that MLX brings"
+MISSING = "no fast one is installed (pip install scipy-openblas32)"
+VARIABLE = "INSPECTOR_BLAS"
+"""An environment variable that says what `auto` is: for a machine where a library misbehaves."""
 THREADS = 1
 """A second thread brought nothing reliable for matrices of decode steps, and takes a core from the screen."""
 TOLERANCE = 2e-5
@@ -65,8 +68,8 @@ def install(choice: str = "auto") -> Blas:
     """Have MLX's matrix products on the CPU computed by a fast library; from the thread that owns MLX.
 
     Args:
-        choice: `auto` for the first of `scipy-openblas32` and the system's OpenBLAS or BLIS that works, `bundled` for
-            what MLX brings, or the path of a library.
+        choice: `auto` for the first of `scipy-openblas32` and the system's OpenBLAS or BLIS that works, or for what
+            the environment says, `bundled` for what MLX brings, or the path of a library.
 
     Returns:
         What serves MLX from now on.
@@ -75,19 +78,20 @@ def install(choice: str = "auto") -> Blas:
         return Blas()
     mx.synchronize()
     _slots.restore()
+    if choice == "auto":
+        choice = os.environ.get(VARIABLE, "").strip() or "auto"
     if choice == "bundled":
         return Blas()
     reasons = []
-    for path in [choice] if choice != "auto" else candidates():
+    for path in [os.path.expanduser(choice)] if choice != "auto" else candidates():
         try:
             return Blas(_serve(path))
         except (BlasError, elf.ElfError) as error:
             reasons.append(f"{path}: {error}")
         except OSError as error:  # what the linker says begins with the path
             reasons.append(str(error))
-    if not reasons:
-        return Blas()
-    return Blas(notes=(f"Matrices are multiplied by {BUNDLED}, which is slow: {'; '.join(reasons)}.",))
+    told = "; ".join(reasons) or MISSING
+    return Blas(notes=(f"Matrices are multiplied by {BUNDLED}, which is slow: {told}.",))
 
 
 def candidates() -> Iterator[str]:

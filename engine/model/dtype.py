@@ -7,6 +7,9 @@ from typing import Any, cast
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
+from mlx_lm.utils import dequantize_model
+
+from engine.errors import LoadError
 
 MEMORY_SHARE = 0.5
 """Of the memory that is free, what the weights may take in a larger type without being asked for."""
@@ -22,6 +25,21 @@ def dtype_of(model: Any) -> str:
     return max(sizes, key=lambda name: sizes[name], default="float32")
 
 
+def quantization_of(model: Any) -> str | None:
+    """How most of the packed weights are quantized, as their arrays say; None where none are."""
+    sizes: dict[str, int] = {}
+    for _, module in model.named_modules():
+        if "scales" in module and hasattr(module, "bits"):
+            name = f"{module.bits}-bit, group {module.group_size}, {getattr(module, 'mode', 'affine')}"
+            sizes[name] = sizes.get(name, 0) + module.weight.size
+    return max(sizes, key=lambda name: sizes[name], default=None)
+
+
+def weights_in(model: Any) -> str:
+    """The form of most of the weights: their quantization, else their type."""
+    return quantization_of(model) or dtype_of(model)
+
+
 def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
     """Have a model compute in another type than its file's; before its weights are evaluated.
 
@@ -32,8 +50,13 @@ def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
 
     Returns:
         What to know of it, as sentences.
+
+    Raises:
+        LoadError: Its quantized weights can't be unpacked.
     """
     own = dtype_of(model)
+    if wanted == "dequantized":
+        return _dequantize(model)
     if wanted == "file" or (wanted == "auto" and not fast_blas):
         return ()
     computed = "float32" if wanted == "auto" else wanted
@@ -42,8 +65,23 @@ def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
     if wanted == "auto" and (refused := _too_large(model, own, computed)):
         return (refused,)
     model.set_dtype(getattr(mx, computed))
-    times = _BYTES[computed] / _BYTES[own]
-    return (f"The file's {own} is computed in {computed}: weights and KV take {times:g} times the bytes.",)
+    return ()
+
+
+def _dequantize(model: Any) -> tuple[str, ...]:
+    """Unpack quantized weights into float32, in place: the same weights, multiplied as plain ones."""
+    if quantization_of(model) is None:
+        return ("This model's weights are not quantized: --dtype dequantized changed nothing.",)
+    model.set_dtype(mx.float32)  # the scales: else the products with them are rounded to the file's type
+    try:
+        dequantize_model(model)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise LoadError(
+            f"mlx_lm can't dequantize these weights ({error}).", "Leave --dtype out: they run as they are."
+        ) from error
+    if (left := quantization_of(model)) is not None:
+        return (f"Some layers can't be dequantized and stay {left}.",)
+    return ()
 
 
 def _too_large(model: Any, own: str, computed: str) -> str:

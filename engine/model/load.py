@@ -19,7 +19,7 @@ from mlx_lm import utils
 
 from engine.errors import Cancelled, LoadError
 from engine.model import blas, directory, source
-from engine.model.dtype import dtype_of, set_dtype
+from engine.model.dtype import dtype_of, quantization_of, set_dtype, weights_in
 from engine.model.fingerprint import fingerprint
 from engine.model.probe import CacheProbe, probe_cache
 from engine.model.tokens import Tokens
@@ -69,6 +69,7 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
     path = source.resolve(settings.model, emit, cancel)
     model, config = _model(path, settings)
     _adapt(model, settings)
+    stored = weights_in(model)
     notes = (*served.notes, *_float32_scales(model, settings), *set_dtype(model, settings.dtype, served.fast))
     _weights(model, emit, cancel)
     emit(Loading("tokenizer", 0, 0, path.name))
@@ -77,6 +78,8 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
     digest = fingerprint(path, settings.adapter_path)
     facts = _facts(model, config, path, tokens, probe, (time.perf_counter() - started) * 1000)
     facts = replace(facts, notes=notes + probe.notes, fingerprint=digest, blas=served.name)
+    if stored != weights_in(model):
+        facts = replace(facts, stored=stored)
     return Loaded(model, tokens, facts, probe.settings)
 
 
@@ -212,7 +215,7 @@ def _weights(model: Any, emit: Emit, cancel: Event) -> None:
 
 def _float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
     """Compute a quantized model in float32 where the settings say so or, on the CPU backend, don't forbid it."""
-    quantized = _quantization(model) is not None
+    quantized = quantization_of(model) is not None
     wanted = settings.float32_scales
     if wanted is None:
         wanted = quantized and mx.default_device() == mx.Device(mx.cpu)
@@ -286,7 +289,7 @@ def _facts(
         parameters=utils.get_total_parameters(model),
         weight_bytes=sum(array.nbytes for _, array in _parameters(model)),
         dtype=dtype_of(model),
-        quantization=_quantization(model),
+        quantization=quantization_of(model),
         context_window=_first(
             config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"
         ),
@@ -313,13 +316,3 @@ def _layers(model: Any, config: dict[str, Any]) -> int:
         return len(model.layers)
     except (AttributeError, TypeError):
         return int(_first(config, "num_hidden_layers", "n_layer", "n_layers") or 0)
-
-
-def _quantization(model: Any) -> str | None:
-    """How most of the packed weights are quantized, as their arrays say; None where none are."""
-    sizes: dict[str, int] = {}
-    for _, module in model.named_modules():
-        if "scales" in module and hasattr(module, "bits"):
-            name = f"{module.bits}-bit, group {module.group_size}, {getattr(module, 'mode', 'affine')}"
-            sizes[name] = sizes.get(name, 0) + module.weight.size
-    return max(sizes, key=lambda name: sizes[name], default=None)

@@ -49,6 +49,8 @@ class ModelFacts:
     """Of config, weights and adapter: equal for the same model, empty where it isn't known."""
     blas: str = ""
     """What multiplies float32 matrices: name and version of a fast library; empty for what MLX brings."""
+    stored: str = ""
+    """How the files hold the weights, where the computation differs: `bfloat16` or `4-bit, group 64, affine`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,10 +133,11 @@ def add_load(group: argparse._ArgumentGroup) -> None:
         action=argparse.BooleanOptionalAction,
         help="compute a quantized model with float32 scales (default: on the CPU, where it is faster)",
     )
-    add("--dtype", metavar="TYPE", help="compute in file (the default), float32, bfloat16 or float16; auto is float32 "
-        "on a CPU with a fast BLAS where memory allows it")  # fmt: skip
-    add("--blas", metavar="WHICH", help="what multiplies float32 matrices on a Linux CPU: bundled (the default), auto "
-        "for OpenBLAS or BLIS where one is installed, or a library's path")  # fmt: skip
+    add("--dtype", metavar="TYPE", help="compute in file, float32, bfloat16 or float16, or dequantized (quantized "
+        "weights unpacked); auto (the default) is float32 on a CPU with a fast BLAS where memory allows it, else "
+        "the file's")  # fmt: skip
+    add("--blas", metavar="WHICH", help="what multiplies float32 matrices on a Linux CPU: auto (the default) for "
+        "OpenBLAS or BLIS where one is installed, bundled for what MLX brings, or a library's path")  # fmt: skip
     add("--kept-logits-mib", type=whole, metavar="N", help="memory for kept rows of logits (default: 64)")
     add("--kept-kv-mib", type=whole, metavar="N", help="memory for the KV of branches left (default: 256)")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from engine import records
 from engine.commands import Command, Configure, Load, Restore
 from engine.records import Failure, ModelFacts, Record, Restored
-from engine.settings import LoadSettings
+from engine.settings import DTYPES, LoadSettings
 from inspector.display import visible
 from inspector.session.backend import Backend
 from inspector.session.controller import Controller
@@ -72,10 +73,17 @@ class GoingLive:
         if self._client.timeline.prefilled is None:
             return "There is nothing to go on from yet: space or r plays on to the first token"
         self._player.pause()
-        self._load = load or self._refused or self._controller.setup.load
+        self._load = load or self._refused or self._as_recorded()
         self._force, self._refused = self._load == self._refused, None
         self._set_out()
         return ""
+
+    def _as_recorded(self) -> LoadSettings:
+        """The recorded settings; the dtype is what they came to then, which may be another one on this machine."""
+        load, facts = self._controller.setup.load, self._client.timeline.facts
+        if load.dtype != "auto" or facts is None or facts.quantization or facts.dtype not in DTYPES:
+            return load
+        return replace(load, dtype=facts.dtype)
 
     def _set_out(self) -> None:
         self._progress(f"loading {self._load.model}")

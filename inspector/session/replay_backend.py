@@ -53,8 +53,7 @@ class ReplayBackend:
         """Show what an entry tells: records go in where an engine's do."""
         match value:
             case LoadSettings():
-                # a file must not have code run that came with a model: only who starts the program can
-                self._controller.setup.load = replace(value, trust_remote_code=False)
+                self._controller.setup.load = _harmless(value)
             case Settings():
                 self._controller.setup.use(value)
             case Explained():
@@ -161,3 +160,9 @@ def _whole(explained: Explained) -> bool:
     count = len(explained.next.candidates)
     parts = (explained.logits, explained.earlier, *(column.values for column in explained.columns))
     return all(len(part) == count for part in parts)
+
+
+def _harmless(load: LoadSettings) -> LoadSettings:
+    """Without what would run code that a file chose: a model's own, or a library. Only who starts the program may."""
+    blas = load.blas if load.blas in ("auto", "bundled") else "auto"
+    return replace(load, trust_remote_code=False, blas=blas)

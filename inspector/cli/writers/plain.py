@@ -135,8 +135,10 @@ def _kv(kv: records.KVReading) -> str:
 
 
 def _model(facts: records.ModelFacts) -> str:
-    weights = f"{amount(facts.parameters)} parameters, {facts.quantization or facts.dtype}"
-    return f"{facts.name}: {facts.family}, {facts.layers} layers, {weights}, {facts.backend}"
+    held = f" (files: {facts.stored})" if facts.stored else ""
+    weights = f"{amount(facts.parameters)} parameters, {facts.quantization or facts.dtype}{held}"
+    blas = f", {facts.blas}" if facts.blas else ""
+    return f"{facts.name}: {facts.family}, {facts.layers} layers, {weights}, {facts.backend}{blas}"
 
 
 def _first(summary: Summary, ttft: float) -> str:

@@ -28,7 +28,8 @@ def rows(facts: ModelFacts) -> Iterator[tuple[str, str]]:
         f"{facts.weight_bytes / 2**20:,.1f} MiB, {visible(facts.quantization or 'not quantized')}",
     )
     by = f", float32 matrices by {visible(facts.blas)}" if facts.blas else ""
-    yield "computed in", f"{visible(facts.dtype)} on the {visible(facts.backend)}{by}"
+    held = f" ({visible(facts.stored)} in the files)" if facts.stored else ""
+    yield "computed in", f"{visible(facts.dtype)}{held} on the {visible(facts.backend)}{by}"
     yield "heads", _heads(facts)
     yield "hidden size", _or_unknown(facts.hidden_size)
     yield "vocabulary", f"{facts.vocabulary:,} ids"
