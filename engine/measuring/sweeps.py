@@ -19,6 +19,7 @@ from mlx_lm.generate import BatchGenerator
 
 from engine.errors import Cancelled
 from engine.measuring import bench
+from engine.measuring.matrices import PROMPT, Matrices
 from engine.model.forward import Stopped
 from engine.model.load import Loaded
 from engine.records import Figure, Machine, Measuring, ModelFacts, SweepName, SweepPoint, Swept
@@ -34,6 +35,8 @@ HOW: dict[SweepName, str] = {
     "to the last; KV bytes as allocated by its caches",
     "inspection": "mlx_lm's generate_step and our runs and single steps in turn, the same greedy tokens; times is "
     "our ms over mlx_lm's within a round",
+    "blas": "the model loaded once for each way; median of single steps with all readings, a prompt's prefill, and "
+    "the look-ahead, whose forwards run five rows",
 }
 _TEXT = bench.PROMPT + " "
 _BATCH_PROMPT = 16
@@ -48,6 +51,7 @@ class _Place:
     sweep: SweepName
     at: int
     measure: Callable[[int], Values]
+    label: str = ""
 
 
 def sweep(loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> Iterator[Measuring | Swept]:
@@ -76,7 +80,8 @@ def sweep(loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> Iterator
         if stopped():
             raise Cancelled
         left_ms = taken.expected_ms(turn, total, places) if counted else None
-        yield Measuring("Sweep", turn, total, f"{place.sweep} at {place.at:,}", left_ms)
+        where = place.label or f"at {place.at:,}"
+        yield Measuring("Sweep", turn, total, f"{place.sweep} {where}", left_ms)
         taken.measure(place, counted)
         if counted:
             ms, last = (time.perf_counter() - begun) * 1000, turn == total - 1
@@ -120,7 +125,12 @@ class _SweepResults:
     def points(self) -> tuple[SweepPoint, ...]:
         """The points in the order in which they were first measured."""
         return tuple(
-            SweepPoint(place.sweep, place.at, tuple(_figure(*key, taken) for key, taken in values.items()))
+            SweepPoint(
+                place.sweep,
+                place.at,
+                tuple(_figure(*key, taken) for key, taken in values.items()),
+                place.label,
+            )
             for place, values in self._values.items()
             if place.sweep not in self._failed
         )
@@ -136,6 +146,7 @@ class _SweepPoints:
     def __init__(self, loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> None:
         self._loaded, self._settings, self._stopped = loaded, settings, stopped
         self._text = loaded.tokens.encode(_TEXT)
+        self._matrices = Matrices(loaded, self._ids(PROMPT), settings.steps)
 
     def places(self) -> list[_Place]:
         """All places, in the order of a round."""
@@ -146,12 +157,21 @@ class _SweepPoints:
             "batch": (_doubling(1, settings.largest_batch), self.batch),
             "inspection": ([settings.steps], self.inspection),
         }
-        return [
+        places = [
             _Place(name, at, measure)
             for name, (places, measure) in ways.items()
             if name in settings.sweeps
             for at in places
         ]
+        return [*places, *self._ways()] if "blas" in settings.sweeps else places
+
+    def _ways(self) -> list[_Place]:
+        """One place for each way to multiply matrices; where there is but one, a place that says so."""
+        try:
+            ways = self._matrices.ways()
+        except ValueError:
+            return [_Place("blas", 0, self._matrices.measure)]
+        return [_Place("blas", at, self._matrices.measure, name) for at, (name, _) in enumerate(ways)]
 
     def _ids(self, count: int) -> list[int]:
         return [self._text[place % len(self._text)] for place in range(count)]
@@ -235,6 +255,7 @@ def machine(facts: ModelFacts) -> Machine:
         mlx=metadata.version("mlx"),
         mlx_lm=metadata.version("mlx-lm"),
         backend=facts.backend,
+        blas=facts.blas,
     )
 
 

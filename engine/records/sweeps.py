@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Literal
 
-SweepName = Literal["ttft", "tpot", "batch", "inspection"]
+SweepName = Literal["ttft", "tpot", "batch", "inspection", "blas"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,10 @@ class SweepPoint:
 
     sweep: SweepName
     at: int
-    """Prompt tokens, tokens in the context, sequences of the batch, or steps."""
+    """Prompt tokens, tokens in the context, sequences of the batch, steps, or the number of a way."""
     figures: tuple[Figure, ...]
+    label: str = ""
+    """Says what is at this place where a number doesn't."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Machine:
     mlx: str
     mlx_lm: str
     backend: str
+    blas: str = ""
+    """What multiplies float32 matrices on a CPU; empty for what MLX brings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def _where(swept: Swept) -> list[tuple[str, str]]:
     rounds = f"{swept.rounds} rounds" if swept.last else f"the rounds so far, of {swept.rounds}"
     versions = f"mlx {machine.mlx}, mlx-lm {machine.mlx_lm}, Python {machine.python}"
     weights = f"{amount(swept.parameters)} parameters, {swept.quantization or swept.dtype}, {machine.backend}"
+    weights += f", {machine.blas}" if machine.blas else ""
     return [
         ("model", f"{swept.model}: {swept.family}, {weights}"),
         ("machine", f"{machine.processor}, {machine.cores} cores{memory}, {machine.system}; {versions}"),
@@ -55,7 +56,11 @@ def _table(on: Canvas, name: SweepName, points: Sequence[SweepPoint], width: int
     head = [PLACES[name], *(figure.name for figure in points[0].figures)]
     for with_spread in (True, False):
         body = [
-            [count(point.at), *(_cell(figure, with_spread) for figure in point.figures)] for point in points
+            [
+                visible(point.label) or count(point.at),
+                *(_cell(figure, with_spread) for figure in point.figures),
+            ]
+            for point in points
         ]
         widths = [max(cell_len(row[column]) for row in (head, *body)) for column in range(len(head))]
         room = width - sum(widths) - _GAP * len(widths)

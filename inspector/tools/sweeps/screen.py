@@ -28,6 +28,7 @@ NAMES = {
     "tpot": "each token over context",
     "batch": "throughput over batch",
     "inspection": "cost of inspection",
+    "blas": "BLAS and dtype",
 }
 
 

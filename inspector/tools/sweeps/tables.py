@@ -13,12 +13,14 @@ from inspector.widgets.charts import bar
 BAR = 16
 PLACES: dict[SweepName, str] = {
     "ttft": "prompt", "tpot": "context", "batch": "sequences", "inspection": "steps",
+    "blas": "dtype and BLAS",
 }  # fmt: skip
 TITLES: dict[SweepName, str] = {
     "ttft": "Time to first token over the prompt's length",
     "tpot": "Time per output token over the context's length",
     "batch": "Throughput over the batch's size",
     "inspection": "What inspection costs against mlx_lm's own loop",
+    "blas": "What multiplies the matrices, and in which type",
 }
 UNITS: dict[str, Callable[[float], str]] = {
     "ms": milliseconds,
@@ -47,7 +49,7 @@ def _head(swept: Swept) -> list[str]:
     memory = f", {size(machine.memory_bytes)} of memory" if machine.memory_bytes else ""
     weights = f"{amount(swept.parameters)} parameters, {swept.quantization or swept.dtype}"
     return [
-        f"{swept.model}: {swept.family}, {weights}, on {machine.backend}",
+        f"{swept.model}: {swept.family}, {weights}, on {machine.backend}{f', {machine.blas}' if machine.blas else ''}",
         f"{machine.processor}, {machine.cores} cores{memory}, {machine.system}",
         f"mlx {machine.mlx}, mlx-lm {machine.mlx_lm}, Python {machine.python}; medians of {swept.rounds} rounds "
         "(least to most)",
@@ -60,7 +62,7 @@ def _table(name: SweepName, points: Sequence[SweepPoint]) -> list[str]:
         return [f"  {figure.name:<16}{_cell(figure)}" for point in points for figure in point.figures]
     top = max(point.figures[0].median for point in points)
     names = [figure.name for figure in points[0].figures]
-    rows = [[f"{point.at:,}", *map(_cell, point.figures)] for point in points]
+    rows = [[point.label or f"{point.at:,}", *map(_cell, point.figures)] for point in points]
     head = [PLACES[name], *names]
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     bars = ["", *(bar(point.figures[0].median / top, BAR) for point in points)]

@@ -1,0 +1,248 @@
+"""Beside the peers, in one run and on the same weights: a step with its 20 best tokens, a prefill, a fork and a return.
+
+    pip install torch transformers
+    python -m tests.benchmarks.peers [--model DIR] [--rounds N]
+
+Not in CI: PyTorch is large. Every program decodes greedily and reads the 20 most probable tokens of every step. They
+take turns, so that a machine that slows down slows all; medians, and the ratio to ours within a round.
+
+A fork goes from a context of 500 tokens back by 250, takes another token there and then one step. transformers and
+mlx_lm are used as their documentation has it for a cache that is used twice: a deep copy, cut to length. The return
+takes one more step at the end of the 500. Ours keeps the KV of the branch it left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import mlx.core as mx
+import torch
+from mlx_lm.generate import generate_step
+from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
+from transformers import AutoModelForCausalLM
+
+from engine.measuring import bench
+from engine.model import blas
+from engine.model.load import Loaded, load
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings
+
+PROMPT, CONTEXT, BACK, BEST = 256, 500, 250, 20
+Figures = dict[str, float]
+"""By name: milliseconds, and for the prefill tokens a second."""
+NAMES = ("step ms", "prefill tok/s", "fork ms", "return ms")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One program, ready to run."""
+
+    name: str
+    measure: Callable[[list[int], int], Figures]
+    """From token ids, at least `CONTEXT`, and a count of steps to the figures."""
+
+
+# ---- transformers on torch ---------------------------------------------------------------------
+
+
+class Transformers:
+    """`generate` with its KV cache, float32.
+
+    Args:
+        path: Of the model.
+        threads: That torch may use.
+    """
+
+    def __init__(self, path: str, threads: int) -> None:
+        self._threads = threads
+        self._model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self._model.generation_config.eos_token_id = None  # the others don't stop there either
+
+    @torch.inference_mode()
+    def measure(self, ids: list[int], steps: int) -> Figures:
+        """All figures."""
+        torch.set_num_threads(self._threads)
+        begun = time.perf_counter()
+        self._model(torch.tensor([ids[:PROMPT]]), use_cache=True, logits_to_keep=1)
+        prefill = time.perf_counter() - begun
+        cache = self._model(torch.tensor([ids[:CONTEXT]]), use_cache=True, logits_to_keep=1).past_key_values
+        begun = time.perf_counter()
+        branch = copy.deepcopy(cache)
+        branch.crop(-BACK)
+        self._step(self._step(ids[0], branch), branch)
+        fork, begun = time.perf_counter() - begun, time.perf_counter()
+        self._step(ids[1], cache)
+        back = time.perf_counter() - begun
+        return dict(
+            zip(NAMES, (self._generate(ids, steps), PROMPT / prefill, fork * 1e3, back * 1e3), strict=True)
+        )
+
+    def _generate(self, ids: list[int], steps: int) -> float:
+        """Milliseconds of a step of `generate`, its readings included; the prefill is taken off by a shorter run."""
+        taken = []
+        for count in (1, steps + 1):
+            begun = time.perf_counter()
+            found = self._model.generate(
+                torch.tensor([ids[:PROMPT]]), attention_mask=torch.ones(1, PROMPT, dtype=torch.long),
+                max_new_tokens=count, do_sample=False, output_logits=True, return_dict_in_generate=True,
+            )  # fmt: skip
+            for row in found.logits:
+                torch.log_softmax(row, -1).topk(BEST)
+            taken.append(time.perf_counter() - begun)
+        return (taken[1] - taken[0]) / steps * 1e3
+
+    def _step(self, token: int, cache: Any) -> int:
+        logits = self._model(torch.tensor([[token]]), past_key_values=cache, use_cache=True).logits[0, -1]
+        return int(torch.log_softmax(logits, -1).topk(BEST).indices[0])
+
+
+# ---- mlx_lm ------------------------------------------------------------------------------------
+
+
+class MlxLm:
+    """mlx_lm's `generate_step` and caches.
+
+    Args:
+        loaded: The model.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+
+    def measure(self, ids: list[int], steps: int) -> Figures:
+        """All figures."""
+        blas.install(self._loaded.settings.blas)
+        begun = time.perf_counter()
+        found = self._tokens(ids[:PROMPT], None, steps + 1)
+        next(found)
+        prefill, begun = time.perf_counter() - begun, time.perf_counter()
+        for _ in found:
+            pass
+        step = (time.perf_counter() - begun) / steps
+        cache = make_prompt_cache(self._loaded.model)
+        next(self._tokens(ids[:CONTEXT], cache, 1))
+        begun = time.perf_counter()
+        branch = copy.deepcopy(cache)
+        trim_prompt_cache(branch, BACK)
+        list(self._tokens(ids[:1], branch, 2))
+        fork, begun = time.perf_counter() - begun, time.perf_counter()
+        list(self._tokens(ids[1:2], cache, 1))
+        back = time.perf_counter() - begun
+        return dict(zip(NAMES, (step * 1e3, PROMPT / prefill, fork * 1e3, back * 1e3), strict=True))
+
+    def _tokens(self, ids: list[int], cache: Any, count: int) -> Any:
+        tokens = generate_step(mx.array(ids), self._loaded.model, prompt_cache=cache, max_tokens=count)
+        for token, logprobs in tokens:
+            best = mx.argpartition(-logprobs, BEST)[:BEST]
+            yield token, best.tolist(), logprobs[best].tolist()
+
+
+# ---- ours --------------------------------------------------------------------------------------
+
+
+class Ours:
+    """A session, as the screen steps it: all readings, not the 20 best alone.
+
+    Args:
+        loaded: The model.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        facts = replace(loaded.facts, context_window=None)
+        self._loaded = replace(loaded, facts=facts)
+
+    def measure(self, ids: list[int], steps: int) -> Figures:
+        """All figures."""
+        blas.install(self._loaded.settings.blas)
+        session = self._session(ids[:PROMPT])
+        prefill = self._ms / 1e3
+        taken = bench.endless_run(session)
+        next(taken)
+        begun = time.perf_counter()
+        for _ in islice(taken, steps):
+            pass
+        step = (time.perf_counter() - begun) / steps
+        session = self._session(ids[: CONTEXT - BACK])
+        middle = session.node
+        for token in ids[CONTEXT - BACK : CONTEXT]:
+            session.choose(token)
+        tip, begun = session.node, time.perf_counter()
+        session.move(middle)
+        session.choose(ids[0])
+        session.step()
+        fork, begun = time.perf_counter() - begun, time.perf_counter()
+        session.move(tip)
+        session.step()
+        back = time.perf_counter() - begun
+        return dict(zip(NAMES, (step * 1e3, PROMPT / prefill, fork * 1e3, back * 1e3), strict=True))
+
+    def _session(self, ids: list[int]) -> Session:
+        session = Session(self._loaded, Settings(candidates=BEST, max_tokens=10**9))
+        *_, prefilled = session.prefill("", ids, echo=False)
+        self._ms = prefilled.ttft_ms  # type: ignore[union-attr]  # the last record of a prefill
+        return session
+
+
+# ---- all of them -------------------------------------------------------------------------------
+
+
+def peers(model: str) -> list[Peer]:
+    """Ours first, in the way in which the program runs by default."""
+    fast = load(LoadSettings(model=model))
+    plain = load(LoadSettings(model=model, dtype="file", blas="bundled"))
+    held = f"{fast.facts.dtype}, {fast.facts.blas or 'bundled BLAS'}"
+    made = [
+        Peer(f"inspector ({held})", Ours(fast).measure),
+        Peer(f"mlx_lm, as it comes ({plain.facts.dtype})", MlxLm(plain).measure),
+        Peer(f"mlx_lm ({held})", MlxLm(fast).measure),
+    ]
+    for threads in (1, 2):
+        peer = Transformers(fast.facts.path, threads)
+        made.append(Peer(f"transformers (float32, torch, {threads} threads)", peer.measure))
+    return made
+
+
+def measured(made: Sequence[Peer], ids: list[int], steps: int, rounds: int) -> list[list[Figures]]:
+    """Figures by peer and round; the first round isn't counted, and the order rotates."""
+    found: list[list[Figures]] = [[] for _ in made]
+    for turn in range(rounds + 1):
+        for place in range(len(made)):
+            which = (turn + place) % len(made)
+            figures = made[which].measure(ids, steps)
+            if turn:
+                found[which].append(figures)
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--model", default="pocket")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=50)
+    arguments = parser.parse_args()
+    made = peers(arguments.model)
+    tokens = load(LoadSettings(model=arguments.model)).tokens
+    text = tokens.encode(bench.PROMPT + " ")
+    ids = (text * (CONTEXT // len(text) + 1))[:CONTEXT]
+    found = measured(made, ids, arguments.steps, arguments.rounds)
+    print(f"{'':44}" + "".join(f"{name:>22}" for name in NAMES))
+    for peer, rounds in zip(made, found, strict=True):
+        cells = [_cell([each[name] for each in rounds], [each[name] for each in found[0]]) for name in NAMES]
+        print(f"{peer.name:44}" + "".join(f"{cell:>22}" for cell in cells))
+
+
+def _cell(theirs: Sequence[float], ours: Sequence[float]) -> str:
+    ratio = statistics.median(peer / own for peer, own in zip(theirs, ours, strict=True))
+    return f"{statistics.median(theirs):.1f} ({ratio:.2f} x)"
+
+
+if __name__ == "__main__":
+    main()
