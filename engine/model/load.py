@@ -219,7 +219,7 @@ def _float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
     wanted = settings.float32_scales
     if wanted is None:
         wanted = quantized and mx.default_device() == mx.Device(mx.cpu)
-    if not wanted or not quantized:
+    if not wanted or not quantized or settings.dtype == "dequantized":
         return ()
     model.set_dtype(mx.float32)
     return (
@@ -235,6 +235,11 @@ def _probe(path: Path, model: Any, settings: LoadSettings) -> CacheProbe:
     try:
         return probe_cache(model, settings)
     except Exception as error:  # the first forward: a config that could be built may not run
+        if settings.dtype not in ("auto", "file"):
+            raise LoadError(
+                f"The model in {path} can't run in {settings.dtype} here ({_first_line(error)}).",
+                "Leave --dtype out.",
+            ) from error
         raise LoadError(
             f"The model in {path} can't run: its config.json, or the adapter's, may be wrong ({_first_line(error)}).",
             "Download it again.",

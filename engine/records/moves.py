@@ -39,3 +39,5 @@ class Verified:
     same_order: bool
     """Whether the ten most probable tokens have the same order."""
     ms: float
+    rounding: float = 0.0
+    """The largest difference that rounding explains: the path may have run in other chunks."""

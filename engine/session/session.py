@@ -14,6 +14,7 @@ import numpy as np
 from engine import records
 from engine.errors import Cancelled, PromptError, StepError
 from engine.model.forward import Runner, Stopped, never
+from engine.model.rounding import rounding_of
 from engine.records import Moved, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, ranked
 from engine.session.node_logits import memory
@@ -351,4 +352,5 @@ class Session(SessionState):
         fresh = self.runner.fresh().forward_path(path, self.tree[self.node].start, stopped)
         difference = float(np.abs(live - fresh).max())
         same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
-        return records.Verified(self.node, len(path), difference, same, (time.perf_counter() - begun) * 1000)
+        ms, rounding = (time.perf_counter() - begun) * 1000, rounding_of(live, self.facts.dtype)
+        return records.Verified(self.node, len(path), difference, same, ms, rounding)

@@ -61,10 +61,9 @@ def _verified(record: Verified) -> Notice:
         f"{record.tokens:,} tokens recomputed from nothing in {record.ms:,.0f} ms. "
         f"Largest difference of a logit: {record.largest_difference:.3g}. "
     )
-    if record.same_order:
-        return Notice(
-            "Verified", text + "The ten most probable tokens come in the same order.", "information"
-        )
-    return Notice(
-        "Verified, and it differs", text + "The ten most probable tokens come in another order.", "warning"
-    )
+    if record.largest_difference:
+        text += f"Rounding explains up to {record.rounding:.2g}: other chunks are added up in another order. "
+    text += f"The ten most probable tokens come in {'the same' if record.same_order else 'another'} order."
+    if record.largest_difference <= record.rounding:
+        return Notice("Verified", text, "information")
+    return Notice("Verified, and it differs", text, "warning")

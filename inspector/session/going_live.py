@@ -15,6 +15,8 @@ from inspector.session.controller import Controller
 from inspector.session.player import Player
 from inspector.session.restore import differs, largest_difference, restore_of
 
+ROUNDING = 1e-4
+"""Nats: a path in float32 that is read in other chunks than those of the recording makes smaller differences."""
 NOTICEABLE = 0.01
 """Nats: other hardware, or a prompt cut into other chunks, makes smaller differences than this."""
 _KINDS = (Load.kind, Configure.kind, Restore.kind)
@@ -186,6 +188,10 @@ def _told(difference: float | None, count: int) -> str:
     steps = f"the last {count} steps" if count > 1 else "the last step"
     if difference == 0:
         return f"Live. The logprobs of {steps} are the recorded ones, to the last bit"
+    if difference <= ROUNDING:
+        return (
+            f"Live. The logprobs of {steps} are the recorded ones but for rounding ({difference:.2g} at most)"
+        )
     differing = f"the logprobs of {steps} differ by {difference:.3g} at most from the recorded ones"
     if difference < NOTICEABLE:
         return f"Live. {differing.capitalize()}"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from engine.errors import Cancelled, SettingsError
 from engine.measuring.sweeps import sweep
+from engine.model import blas
 from engine.records import Measuring, Swept
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.sweep_settings import SweepSettings
 from tests.zoo import Zoo
 
-SMALL = SweepSettings(rounds=2, steps=3, longest=40, largest_batch=4)
+SMALL = SweepSettings(("ttft", "tpot", "batch", "inspection"), rounds=2, steps=3, longest=40, largest_batch=4)
 
 
 def swept(zoo: Zoo, name: str, settings: SweepSettings = SMALL) -> tuple[list[Measuring], Swept]:
@@ -34,6 +37,31 @@ def test_every_point_is_measured_in_every_round(zoo: Zoo) -> None:
     assert all(len(figure.values) == 2 for point in end.points for figure in point.figures)
     assert all(value > 0 for point in end.points for figure in point.figures for value in figure.values)
     assert end.notes == ()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
+@pytest.mark.parametrize(
+    ("name", "held", "ways"),
+    [("pocket", "bfloat16", "float32"), ("llama:4bit", "4-bit, group 32, affine", "dequantized")],
+)
+def test_every_way_to_multiply_is_measured_and_the_models_own_comes_back(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch, name: str, held: str, ways: str
+) -> None:
+    monkeypatch.delenv(blas.VARIABLE, raising=False)
+    loaded = zoo.load(name)
+    _, end = swept(zoo, name, SweepSettings(("blas",), rounds=1, steps=2))
+    fast = blas.install("auto").name
+    assert [point.label for point in end.points] == [
+        f"{held}, bundled BLAS", f"{ways}, bundled BLAS", f"{ways}, {fast}",
+    ]  # fmt: skip
+    assert all(value > 0 for point in end.points for figure in point.figures for value in figure.values)
+    assert end.machine.blas == loaded.facts.blas
+    monkeypatch.setattr(blas, "candidates", lambda: iter(()))
+    _, end = swept(zoo, name, SweepSettings(("blas",), rounds=1, steps=2))
+    assert end.points == ()
+    assert end.notes == ("blas can't be measured with this model: there is no fast BLAS here",)
+    monkeypatch.undo()
+    blas.install("auto")
 
 
 def test_results_and_time_left_come_from_the_first_counted_round_on(zoo: Zoo) -> None:

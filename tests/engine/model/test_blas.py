@@ -86,9 +86,11 @@ class Library:
 
 
 @pytest.fixture(autouse=True)
-def _put_back() -> Iterator[None]:
+def _put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(blas.VARIABLE, raising=False)
     yield
-    blas.install("bundled")
+    monkeypatch.undo()
+    blas.install("auto")
 
 
 def use(monkeypatch: pytest.MonkeyPatch, library: object) -> blas.Blas:
@@ -174,9 +176,25 @@ def test_what_is_no_library_is_refused(path: str) -> None:
     assert product() < 1e-5
 
 
-def test_a_machine_without_any_keeps_its_own_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_any_keeps_its_own_and_says_what_would_be_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(blas, "candidates", lambda: iter(()))
+    found = blas.install("auto")
+    assert not found.fast
+    assert "pip install scipy-openblas32" in found.notes[0]
+    assert product() < 1e-5
+
+
+def test_the_environment_says_what_auto_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    monkeypatch.setattr(blas.ctypes, "CDLL", lambda path: {"mine.so": library}[path])
+    monkeypatch.setenv(blas.VARIABLE, "bundled")
     assert blas.install("auto") == blas.Blas()
+    assert library.calls == 0
+    monkeypatch.setenv(blas.VARIABLE, "mine.so")
+    assert blas.install("auto") == blas.Blas("OpenBLAS 9.9")
+    assert blas.install("bundled") == blas.Blas()
 
 
 def test_the_next_candidate_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

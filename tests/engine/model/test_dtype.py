@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mlx.core as mx
 import pytest
 
 from engine.errors import SettingsError
@@ -21,8 +22,9 @@ def test_the_files_type_is_kept_unless_another_is_asked_for(zoo: Zoo) -> None:
 def test_a_type_that_is_asked_for_is_computed_in_and_told(zoo: Zoo, wanted: str) -> None:
     own, loaded = zoo.load("llama").facts, zoo.load("llama", dtype=wanted)
     assert loaded.facts.dtype == wanted == dtype_of(loaded.model)
+    assert loaded.facts.notes == ()
+    assert loaded.facts.stored == ("" if wanted == own.dtype else own.dtype)
     if wanted != own.dtype:
-        assert loaded.facts.notes[0].startswith(f"The file's {own.dtype} is computed in {wanted}")
         times = {"float32": 4, "bfloat16": 2, "float16": 2}
         assert loaded.facts.kv_bytes_per_token is not None
         assert loaded.facts.kv_bytes_per_token * times[own.dtype] == own.kv_bytes_per_token * times[wanted]
@@ -39,9 +41,24 @@ def test_auto_takes_float32_with_a_fast_blas_where_memory_allows_it(
     assert "more than half" in told
     assert dtype_of(model) == "bfloat16"
     monkeypatch.setattr(dtype, "memory_available", lambda: None)
-    (told,) = set_dtype(model, "auto", fast_blas=True)
-    assert told.endswith("weights and KV take 2 times the bytes.")
+    assert set_dtype(model, "auto", fast_blas=True) == ()
     assert dtype_of(model) == "float32"
+
+
+def test_quantized_weights_are_unpacked_when_asked_for(zoo: Zoo) -> None:
+    packed, plain = zoo.load("llama:4bit"), zoo.load("llama:4bit", dtype="dequantized")
+    assert packed.facts.quantization == plain.facts.stored == "4-bit, group 32, affine"
+    assert (plain.facts.quantization, plain.facts.dtype, plain.facts.notes) == (None, "float32", ())
+    assert plain.facts.weight_bytes > packed.facts.weight_bytes
+    ids = mx.array([[5, 6, 7, 8]])
+    difference = mx.abs(plain.model(ids) - packed.model(ids)).max().item()
+    assert difference < 1e-4  # the same weights, multiplied in another order
+
+
+def test_plain_weights_can_not_be_unpacked_and_that_is_said(zoo: Zoo) -> None:
+    loaded = zoo.load("llama", dtype="dequantized")
+    assert "not quantized" in loaded.facts.notes[0]
+    assert loaded.facts.dtype == zoo.load("llama").facts.dtype
 
 
 @pytest.mark.parametrize(("field", "value"), [("dtype", "int8"), ("blas", " ")])

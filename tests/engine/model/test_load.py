@@ -22,7 +22,7 @@ from tests.zoo import CONFIGS, Zoo
 
 
 def test_the_facts_of_the_bundled_model(zoo: Zoo) -> None:
-    facts = zoo.load("pocket").facts
+    facts = zoo.load("pocket", dtype="file").facts
     assert (facts.name, facts.family, facts.layers) == ("pocket", "llama", 8)
     assert (facts.heads, facts.kv_heads, facts.head_size, facts.hidden_size) == (4, 2, 64, 256)
     assert (facts.vocabulary, facts.context_window, facts.hard_window) == (4096, 512, False)

@@ -205,6 +205,14 @@ def scored(capsys: pytest.CaptureFixture[str], file: Path, text: str, *argv: str
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+def dtype_of_pocket() -> str:
+    """What the bundled model computes in on this machine."""
+    from engine.model.load import load
+    from engine.settings import LoadSettings
+
+    return load(LoadSettings()).facts.dtype
+
+
 @pytest.mark.parametrize("chunk", ["3", "512"])
 def test_the_scores_are_those_of_mlx_lm_s_logits(
     capsys: pytest.CaptureFixture[str], file: Path, chunk: str
@@ -219,6 +227,7 @@ def test_the_scores_are_those_of_mlx_lm_s_logits(
     from engine import pocket
 
     model, tokenizer = load(str(pocket.directory()))[:2]
+    model.set_dtype(getattr(mx, dtype_of_pocket()))
     ids = tokenizer.encode(TEXT)
     assert [token["id"] for token in tokens] == ids
     logits = np.array(model(mx.array([ids]))[0].astype(mx.float32)).astype(np.float64)

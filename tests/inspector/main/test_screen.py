@@ -194,6 +194,26 @@ def test_d_draws_again_and_v_verifies():
     run(test)
 
 
+@pytest.mark.parametrize(
+    ("difference", "title", "says"),
+    [
+        (0.0, "Verified:", "logit: 0. The ten most probable tokens come in the same order"),
+        (1e-5, "Verified:", "logit: 1e-05. Rounding explains up to 4e-05"),
+        (0.5, "Verified, and it differs:", "logit: 0.5. Rounding explains up to 4e-05"),
+    ],
+)
+def test_a_verification_says_what_rounding_explains(difference, title, says):
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("v")
+        await rig.push([Verified(11, 11, difference, True, 84.0, 4e-5)])
+        await rig.end("Verify")
+        assert title in told(rig)
+        assert says in told(rig)
+
+    run(test)
+
+
 def told(rig: Rig) -> str:
     return "\n".join(f"{note.title}: {note.message}" for note in rig.app._notifications)
 

@@ -376,7 +376,7 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
     async def test(rig: Rig) -> None:
         await rig.press("G")
         assert rig.engine.started
-        assert rig.engine.sent == [commands.Load(LoadSettings("pocket"))]
+        assert rig.engine.sent == [commands.Load(LoadSettings("pocket", dtype="bfloat16"))]  # as recorded
         assert "RETURNING" in rig.screen_text()
         assert rig.timeline.steps[2].text.strip() in rig.screen_text()
         await rig.press("home", "left")  # what was recorded can be looked at meanwhile
@@ -544,7 +544,8 @@ def test_a_recording_alone_never_has_a_models_own_code_run(path, given):
             await rig.press("G")
         while not rig.engine.sent:
             await rig.pilot.pause(0.01)
-        assert rig.engine.last(commands.Load).settings == LoadSettings("some/model", trust_remote_code=given)
+        load = rig.engine.last(commands.Load).settings
+        assert (load.model, load.trust_remote_code) == ("some/model", given)
 
     replayed(test, path, live=given, load={"trust_remote_code": True} if given else {})
 
