@@ -9,6 +9,8 @@ from engine.errors import SettingsError
 from engine.records import SweepName
 
 SWEEPS: tuple[SweepName, ...] = get_args(SweepName)
+USUAL: tuple[SweepName, ...] = ("ttft", "tpot", "batch", "inspection")
+"""Without `blas`: it loads the model again, and there is but one way to multiply on most machines with a GPU."""
 LARGEST_BATCH = 16
 
 
@@ -16,7 +18,7 @@ LARGEST_BATCH = 16
 class SweepSettings:
     """Which sweeps, how far and how often."""
 
-    sweeps: tuple[str, ...] = SWEEPS
+    sweeps: tuple[str, ...] = USUAL
     rounds: int = 5
     """Counted measurements of every point; one more before them is the warm-up."""
     steps: int = 16

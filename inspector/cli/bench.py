@@ -19,12 +19,16 @@ def parser() -> Parser:
     made = command_parser(
         "bench",
         "Measure a model: TTFT over prompt length, TPOT over context length, throughput and KV bytes over "
-        "batch size, and what inspection costs. Figures to standard output, progress to standard error.",
+        "batch size, what inspection costs, and what another BLAS or dtype would make of it. Figures to standard "
+        "output, progress to standard error.",
     )
     group, default = made.add_argument_group("sweeps"), SweepSettings()
     names = ", ".join(SWEEPS)
     group.add_argument(
-        "--sweeps", metavar="NAME", nargs="+", help=f"some of {names}, or comma-separated (default: all)"
+        "--sweeps",
+        metavar="NAME",
+        nargs="+",
+        help=f"some of {names}, or comma-separated (default: all but blas)",
     )
     for name, help_text in {
         "rounds": f"counted measurements of every point (default: {default.rounds})",

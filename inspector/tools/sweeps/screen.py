@@ -91,7 +91,7 @@ class SweepScreen(ToolScreen[None]):
         status.update(Content(self.situation()))
         status.set_class(self.control.job.failure is not None, "-answer")
         running = self.control.job.running
-        choose = (("1-4", "choose", 5), ("←→", "length", 6)) if not running else ()
+        choose = (("1-5", "choose", 5), ("←→", "length", 6)) if not running else ()
         hints = (("space", "stop" if running else "start", 9), *choose, ("↑↓", "scroll", 4), ("T", "theme", 1),
                  ("?", "help", 2), ("esc", "back", 8))  # fmt: skip
         self.show_keys(hints)
