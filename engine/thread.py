@@ -143,6 +143,9 @@ class EngineThread:
             mx.clear_streams()
 
     def _run_commands(self) -> None:
+        from engine.model.light_import import import_mlx_lm
+
+        import_mlx_lm()  # before any module of ours does
         from engine.worker import Worker
 
         worker = Worker(self._emit, self._closing.is_set, self._inbox.aside)

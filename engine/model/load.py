@@ -21,6 +21,8 @@ from engine.errors import Cancelled, LoadError
 from engine.model import blas, directory, source
 from engine.model.dtype import dtype_of, quantization_of, set_dtype, weights_in
 from engine.model.fingerprint import fingerprint
+from engine.model.light_import import fill_in
+from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.probe import CacheProbe, probe_cache
 from engine.model.tokens import Tokens
 from engine.paths import typed
@@ -176,7 +178,10 @@ def _tokens(path: Path, config: dict[str, Any], settings: LoadSettings, vocabula
 
 
 def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> Any:
+    if (plain := plain_tokenizer(path, config)) is not None:
+        return plain
     extra = {"trust_remote_code": settings.trust_remote_code}
+    fill_in()
     try:
         return utils.load_tokenizer(path, extra, eos_token_ids=config.get("eos_token_id"))
     except Exception as error:

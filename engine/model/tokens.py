@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
-
 from engine.errors import PromptError
 from engine.model import chat_template
+from engine.model.plain_tokenizer import PlainTokenizer
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 """How sentencepiece spells a byte that no piece covers; some tokenizers list these as added tokens."""
@@ -52,7 +51,7 @@ class Tokens:
     """A model's tokenizer, as mlx_lm loads it.
 
     Args:
-        wrapper: `mlx_lm.tokenizer_utils.TokenizerWrapper`.
+        wrapper: `mlx_lm.tokenizer_utils.TokenizerWrapper`, or a `PlainWrapper`.
         vocabulary: Rows of the model's embedding; ids beyond never reach it.
     """
 
@@ -151,8 +150,13 @@ class Tokens:
     @property
     def _has_own_renderer(self) -> bool:
         """Whether code of mlx_lm or transformers fills the template, instead of a template of the model's files."""
-        own = type(self._fast).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template
-        return own or self._wrapper._chat_template is not None
+        if self._wrapper._chat_template is not None:
+            return True
+        if isinstance(self._fast, PlainTokenizer):
+            return False
+        from transformers import PreTrainedTokenizerBase  # imported before: it made the tokenizer
+
+        return type(self._fast).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template
 
     def check(self, tokens: Sequence[int]) -> None:
         """Refuse ids that the embedding has no row for; MLX would end the process or read garbage.
