@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -174,7 +174,8 @@ def replacing(path: Path, force: bool = True, mode: int = SHARED) -> Iterator[Bi
     except OSError as error:
         raise PathError(*told(path, error, "written")) from error
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # what is told is why it could not be written
+            aside.unlink(missing_ok=True)
 
 
 def name_new(aside: Path, path: Path) -> None:
@@ -195,8 +196,11 @@ def name_new(aside: Path, path: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Bring the new name to the disk, too."""
-    descriptor = os.open(directory, os.O_RDONLY)
+    """Bring the new name to the disk, too, where the directory may be read."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
     finally:

@@ -11,6 +11,7 @@ import os
 import secrets
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -233,7 +234,8 @@ def _created(path: Path, begin: bytes) -> int:
         os.close(descriptor)
         raise
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
     return descriptor
 
 

@@ -142,6 +142,33 @@ def test_a_file_that_can_not_be_written_whole_leaves_what_was_there(
     assert [each.name for each in tmp_path.iterdir()] == ["a.md"]
 
 
+def test_a_part_that_can_not_be_removed_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("engine.paths.os.open", refused)
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(PathError, match=r"can't be written: Permission denied\."):
+        write(tmp_path / "a.md", "new")
+
+
+def test_a_directory_that_may_not_be_listed_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def open_(path: object, flags: int, *more: int) -> int:
+        if path == tmp_path:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, flags, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("engine.paths.os.open", open_)
+    write(tmp_path / "a.md", "new")
+    assert (tmp_path / "a.md").read_text() == "new"
+
+
 def test_a_link_stays_a_link_and_a_directory_is_none(tmp_path: Path) -> None:
     (tmp_path / "real.md").write_text("mine")
     (tmp_path / "link.md").symlink_to(tmp_path / "real.md")
