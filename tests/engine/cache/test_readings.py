@@ -135,7 +135,7 @@ def test_what_is_computed_again_says_why(zoo: Zoo, options: dict[str, int], why:
     for branch in range(1 if "kept_kv_mib" not in options else 6):
         session.move(session.tree.nodes(tip)[25])
         session.choose(100 + branch)
-        for _ in range(300 if options == {"kept_kv_mib": 1} else 1):
+        for _ in range(200 if options == {"kept_kv_mib": 1} else 1):
             session.step()
     moved = session.move(tip)
     assert moved.recomputed == (1 if "kept_logits_mib" in options else 24)

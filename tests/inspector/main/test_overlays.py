@@ -90,11 +90,14 @@ async def gone(rig: Rig, records: Iterable[Record] = ()) -> None:
             rig.app.drain()
 
 
+@pytest.mark.parametrize(
+    "bursts", [BURSTS[:2], pytest.param(BURSTS[2:], marks=pytest.mark.slow)], ids=["some", "others"]
+)
 @pytest.mark.parametrize("key", OVERLAYS)
-def test_keys_pressed_twice_close_no_other_screen(key: str) -> None:
+def test_keys_pressed_twice_close_no_other_screen(key: str, bursts: list[tuple[str, ...]]) -> None:
     async def test(rig: Rig) -> None:
         await branched(rig)
-        for keys in BURSTS:
+        for keys in bursts:
             await rig.press(key)
             burst(rig, *keys)
             await rig.pilot.pause()

@@ -10,17 +10,21 @@ from tests.inspector.rig import Rig, run
 SIZES = [
     (1, 1), (4, 3), (7, 4), (8, 24), (12, 3), (2, 40), (5, 40), (20, 5), (39, 9), (300, 2), (79, 4), (120, 40),
 ]  # fmt: skip
+FEW = [(1, 1), (12, 3), (39, 9), (300, 2)]
+"""The narrowest, one that wraps everything, one that cuts, the widest; all sizes run with the slow tests."""
 PANELS = [*"123456789", "t", "w", "l"]
+SLOW = pytest.mark.slow
 
 
+@pytest.mark.parametrize("sizes", [FEW, pytest.param(SIZES, marks=SLOW)], ids=["few", "all"])
 @pytest.mark.parametrize("key", [*OVERLAYS, *PANELS, *(("question_mark", "right"),)], ids=str)
-def test_it_lives_at_any_size(key: str | tuple[str, ...]) -> None:
+def test_it_lives_at_any_size(key: str | tuple[str, ...], sizes: list[tuple[int, int]]) -> None:
     async def test(rig: Rig) -> None:
         await branched(rig)
         await rig.press(*([key] if isinstance(key, str) else key))
         if key in PANELS:
             await rig.press("f")
-        for size in SIZES:
+        for size in sizes:
             await rig.pilot.resize_terminal(*size)
             await rig.pilot.pause()
         await rig.push([rig.session.step()])
@@ -29,7 +33,9 @@ def test_it_lives_at_any_size(key: str | tuple[str, ...]) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (4, 3), (8, 24), (300, 2)], ids=str)
+@pytest.mark.parametrize(
+    "size", [(1, 1), (8, 24), pytest.param((4, 3), marks=SLOW), pytest.param((300, 2), marks=SLOW)], ids=str
+)
 def test_it_opens_at_any_size(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:
         await branched(rig)

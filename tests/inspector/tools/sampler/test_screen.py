@@ -465,7 +465,7 @@ def test_settings_the_engine_refuses_are_not_kept():
     run(test)
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+@pytest.mark.parametrize("size", [(120, 40), pytest.param((80, 24), marks=pytest.mark.slow), (40, 12)])
 def test_every_field_comes_into_sight_with_the_keyboard(size):
     async def test(rig: Rig) -> None:
         await rig.ready()
