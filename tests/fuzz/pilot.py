@@ -21,6 +21,7 @@ from textual.geometry import Size
 from textual.pilot import Pilot
 
 from engine.commands import Cancel, Command
+from engine.gc_policy import collect_all
 from engine.model.synthetic import write
 from engine.records import Ended, Failure, Loading, Record
 from engine.session.rss import resident
@@ -260,6 +261,7 @@ class PilotHost:
         if fault is None and (app.return_code or 0) not in codes:
             fault = Fault(f"exit status {app.return_code}", "")
         after = self._guarded(self._close())
+        collect_all()  # the engine freezes what is there when it has loaded a model; here that are older sessions too
         self._inside.__exit__(None, None, None)
         threading.excepthook = threading.__excepthook__
         return fault or after

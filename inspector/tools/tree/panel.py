@@ -143,6 +143,9 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
 
     @property
     def _view(self) -> TreeView:
+        """Of the tree as it is now: keys may come between a change and its next frame."""
+        if self._timeline is not None:
+            self._table.view.look(self._timeline)
         return self._table.view
 
     def move(self, by: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.events import Key
 
 from engine import commands
 from engine.records import Deleted, Marked, Undeleted
@@ -243,6 +244,20 @@ def test_several_deletions_are_undone_one_after_another():
         await rig.press("u")
         assert "still deleted: u again" in rig.status
         await rig.press("u")
+        assert len(rig.timeline.branches) == count
+
+    run(test)
+
+
+def test_keys_that_come_before_the_next_frame_find_the_tree_as_it_is():
+    async def test(rig: Rig) -> None:
+        await forked(rig)
+        count = len(rig.timeline.branches)
+        await rig.press("end")
+        for key in "xxx*xNxxu":
+            rig.app.post_message(Key(key, key))
+        await rig.pilot.pause()
+        await rig.press("escape", *"uuuuuuuu")
         assert len(rig.timeline.branches) == count
 
     run(test)
