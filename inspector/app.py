@@ -21,7 +21,7 @@ from textual.theme import ThemeProvider
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from engine.records import LookedAhead, Record
+from engine.records import Ended, LookedAhead, Record
 from engine.settings import LoadSettings, Settings
 from engine.stalls import drawing
 from engine.thread import EngineThread
@@ -209,11 +209,11 @@ class InspectorApp(App[int]):
     def emit(self, record: Record) -> None:
         """Take one record; called in the engine's thread."""
         self.inbox.append(record)
-        if isinstance(record, LookedAhead) and record.last:
+        if isinstance(record, Ended) or (isinstance(record, LookedAhead) and record.last):
             self.call_later(self._hurry)
 
     def _hurry(self) -> None:
-        """Drain now: the last of a look ahead is waited for, and the next tick is up to a frame away."""
+        """Drain now: somebody may wait for what has ended, and the next tick is up to a frame away."""
         if self.inbox and self.main.is_attached:
             self.drain()
 

@@ -1,0 +1,85 @@
+"""A single step on screen: from the key to the new token painted, and to every panel drawn, on the pocket model.
+
+    python -m tests.benchmarks.key_to_paint
+
+The real screen of 120 by 40 with the real engine thread. Space is handed to the application as the terminal's driver
+does; the end is that of the refresh that shows the token in the text, or of the last refresh before all is still.
+The goal is 30 ms (p95) until the text is painted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+
+from textual.events import Key
+
+from engine.records import Record, Step
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+
+ROUNDS = 100
+PROMPT = "Once upon a time, there was a little girl named Lily."
+
+
+class Watch:
+    """An application whose steps are timed.
+
+    Attributes:
+        engine: Milliseconds that each step took in the engine.
+        shown: Milliseconds from each key to its token painted.
+    """
+
+    def __init__(self) -> None:
+        self.app = InspectorApp(LoadSettings(), Settings(max_tokens=10**6), PROMPT, chat=False)
+        self.app.controller.client.listeners.append(self._take)
+        self.engine: list[float] = []
+        self.shown: list[float] = []
+        self._pressed = 0.0
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, Step):
+            self.engine.append(record.ms.total)
+            self.app.main.call_after_refresh(self._painted)
+
+    def _painted(self) -> None:
+        self.shown.append((time.perf_counter() - self._pressed) * 1000)
+
+    async def step(self) -> None:
+        """Press space, and wait until the token is there and the engine has nothing to do."""
+        known = len(self.shown)
+        self._pressed = time.perf_counter()
+        self.app.post_message(Key("space", " "))
+        while len(self.shown) == known or self.app.controller.client.outstanding:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+
+
+async def measure() -> Watch:
+    """Take steps, one at a time; the first ten are not counted."""
+    watch = Watch()
+    async with watch.app.run_test(size=(120, 40)):
+        while watch.app.controller.timeline.prefilled is None or watch.app.controller.client.outstanding:
+            await asyncio.sleep(0.02)
+        for _ in range(ROUNDS + 10):
+            await watch.step()
+    return watch
+
+
+def spread(values: list[float]) -> str:
+    """Median and 95th percentile."""
+    return f"p50 {statistics.median(values):6.1f} ms   p95 {statistics.quantiles(values, n=20)[-1]:6.1f} ms"
+
+
+def main() -> None:
+    """Measure and print."""
+    watch = asyncio.run(measure())
+    engine, shown = watch.engine[10:], watch.shown[10:]
+    print(f"key to the token painted  {spread(shown)}   ({ROUNDS} steps)")
+    print(f"of that, the engine       {spread(engine)}")
+    print(f"all else                  {spread([all_ - own for all_, own in zip(shown, engine, strict=True)])}")
+
+
+if __name__ == "__main__":
+    main()
