@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import compileall
 import gc
 import os
 import signal
+from pathlib import Path
+
+import pytest
+
+from engine.model.light_import import import_mlx_lm
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+
+import_mlx_lm()
+"""As the program does: importing transformers takes longer than most tests."""
 
 gc.set_threshold(100_000, 50, 50)
 """MLX, transformers and Textual leave so many objects that collecting at Python's own pace was a sixth of the suite."""
@@ -20,3 +29,11 @@ for number, usual in (
     if signal.getsignal(number) is signal.SIG_IGN:
         # a shell has what it starts in the background ignore these, and so would the programs that tests end by them
         signal.signal(number, usual)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile what all workers and the programs of the tests are about to import: else each would, where the
+    environment forbids it to write what it compiled."""
+    if not hasattr(config, "workerinput"):
+        for package in ("engine", "inspector"):
+            compileall.compile_dir(Path(__file__).parents[1] / package, quiet=2)

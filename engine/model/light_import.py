@@ -37,15 +37,15 @@ class _AutoTokenizer(_Placeholder):
         return importlib.import_module("transformers").AutoTokenizer.from_pretrained(*given, **named)
 
 
-class _Base(_Placeholder):
+class _TokenizerBase(_Placeholder):
     HOME: ClassVar[str] = "transformers.tokenization_utils_base"
 
 
-class _Slow(_Placeholder):
+class _SlowTokenizer(_Placeholder):
     pass
 
 
-class _Fast(_Placeholder):
+class _FastTokenizer(_Placeholder):
     """mlx_lm derives a tokenizer of its own from it."""
 
 
@@ -55,9 +55,9 @@ def _snapshot_download(*given: Any, **named: Any) -> Any:
 
 _CLASSES: dict[str, type[_Placeholder]] = {
     "AutoTokenizer": _AutoTokenizer,
-    "PreTrainedTokenizer": _Slow,
-    "PreTrainedTokenizerBase": _Base,
-    "PreTrainedTokenizerFast": _Fast,
+    "PreTrainedTokenizer": _SlowTokenizer,
+    "PreTrainedTokenizerBase": _TokenizerBase,
+    "PreTrainedTokenizerFast": _FastTokenizer,
 }
 
 
@@ -81,7 +81,7 @@ def import_mlx_lm() -> None:
 
 
 def _modules() -> dict[str, ModuleType]:
-    modules = {name: ModuleType(name) for name in ("transformers", _Base.HOME, "huggingface_hub")}
+    modules = {name: ModuleType(name) for name in ("transformers", _TokenizerBase.HOME, "huggingface_hub")}
     for name, placeholder in _CLASSES.items():
         setattr(modules[placeholder.HOME], name, placeholder)
     modules["huggingface_hub"].snapshot_download = _snapshot_download  # type: ignore[attr-defined]
@@ -99,8 +99,8 @@ def fill_in() -> None:
         for name, value in list(vars(module).items()):
             if isinstance(value, type) and value in real:
                 setattr(module, name, real[value])
-    for derived in _Fast.__subclasses__():
-        derived.__bases__ = (real[_Fast],)
+    for derived in _FastTokenizer.__subclasses__():
+        derived.__bases__ = (real[_FastTokenizer],)
     while _registered:
         given, named = _registered.pop()
         real[_AutoTokenizer].register(*given, **named)

@@ -78,7 +78,9 @@ def main() -> None:
     engine, shown = watch.engine[10:], watch.shown[10:]
     print(f"key to the token painted  {spread(shown)}   ({ROUNDS} steps)")
     print(f"of that, the engine       {spread(engine)}")
-    print(f"all else                  {spread([all_ - own for all_, own in zip(shown, engine, strict=True)])}")
+    print(
+        f"all else                  {spread([all_ - own for all_, own in zip(shown, engine, strict=True)])}"
+    )
 
 
 if __name__ == "__main__":

@@ -40,6 +40,12 @@ class ExportActions(ToolActions):
         if wanted is None:
             return
         self._exported = wanted.name
+        try:
+            self._make(wanted)
+        except EngineError as error:  # the session has changed under the dialog
+            self._told((visible(str(error)), True))
+
+    def _make(self, wanted: Wanted) -> None:
         if wanted.name == PICTURE:
             title = figures.title(line(Recording(self.timeline)))
             self.host.screenshot(title, lambda svg: self._told(_written(wanted, lambda: alone(svg))))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm import utils
 
@@ -19,16 +20,20 @@ from engine.model.tokens import Tokens
 from tests.zoo import CONFIGS, Zoo
 
 CONFIG = json.loads((pocket.directory() / "config.json").read_text(encoding="utf-8"))
-THEIRS = Tokens(utils.load_tokenizer(pocket.directory(), eos_token_ids=CONFIG["eos_token_id"]), 4096)
 
 
+@cache
+def theirs() -> Tokens:
+    return Tokens(utils.load_tokenizer(pocket.directory(), eos_token_ids=CONFIG["eos_token_id"]), 4096)
+
+
+@cache
 def ours() -> Tokens:
     wrapper = plain_tokenizer(pocket.directory(), CONFIG)
     assert wrapper is not None
     return Tokens(wrapper, 4096)
 
 
-OURS = ours()
 PIECES = st.sampled_from(
     ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|", "\n", "  ", "é", "🙂", "a\x00b", "Lily"]
 )
@@ -36,40 +41,41 @@ TEXTS = st.lists(st.text(max_size=12) | PIECES, max_size=12).map("".join)
 
 
 @given(TEXTS, st.booleans())
+@settings(deadline=None)
 def test_it_cuts_every_text_like_the_one_of_mlx_lm(text: str, marks: bool) -> None:
-    assert isinstance(OURS._fast, PlainTokenizer)
-    assert OURS._fast.encode(text, marks) == THEIRS._fast.encode(text, add_special_tokens=marks)
+    assert isinstance(ours()._fast, PlainTokenizer)
+    assert ours()._fast.encode(text, marks) == theirs()._fast.encode(text, add_special_tokens=marks)
 
 
 def test_it_knows_the_same_of_every_token() -> None:
-    assert len(OURS._fast) == len(THEIRS._fast) == 4096
+    assert len(ours()._fast) == len(theirs()._fast) == 4096
     for token in range(4100):
-        assert OURS.raw(token) == THEIRS.raw(token), token
-        assert OURS.is_special(token) == THEIRS.is_special(token), token
-    assert (OURS.eos_ids, OURS.spared) == (THEIRS.eos_ids, THEIRS.spared)
-    assert OURS._fast.get_vocab() == THEIRS._fast.get_vocab()
-    assert OURS._fast.special_tokens_map == THEIRS._fast.special_tokens_map
-    assert {*OURS._fast.all_special_ids} == {*THEIRS._fast.all_special_ids}
-    assert OURS._wrapper.has_thinking == THEIRS._wrapper.has_thinking
+        assert ours().raw(token) == theirs().raw(token), token
+        assert ours().is_special(token) == theirs().is_special(token), token
+    assert (ours().eos_ids, ours().spared) == (theirs().eos_ids, theirs().spared)
+    assert ours()._fast.get_vocab() == theirs()._fast.get_vocab()
+    assert ours()._fast.special_tokens_map == theirs()._fast.special_tokens_map
+    assert {*ours()._fast.all_special_ids} == {*theirs()._fast.all_special_ids}
+    assert ours()._wrapper.has_thinking == theirs()._wrapper.has_thinking
 
 
 @pytest.mark.parametrize("system", [None, "Be brief."])
 def test_it_fills_the_same_template(system: str | None) -> None:
-    assert OURS.has_chat_template
-    assert OURS.chat("Hello <|im_end|> é", system) == THEIRS.chat("Hello <|im_end|> é", system)
+    assert ours().has_chat_template
+    assert ours().chat("Hello <|im_end|> é", system) == theirs().chat("Hello <|im_end|> é", system)
 
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if CONFIGS[name]["model_type"] in _FAMILIES])
 def test_of_each_family_mlx_lm_takes_a_tokenizer_that_cuts_alike(zoo: Zoo, name: str) -> None:
     path = zoo.path(name)
-    theirs = utils.load_tokenizer(path, eos_token_ids=[2])
-    assert type(theirs._tokenizer).__name__ == "TokenizersBackend"
+    found = utils.load_tokenizer(path, eos_token_ids=[2])
+    assert type(found._tokenizer).__name__ == "TokenizersBackend"
     plain = plain_tokenizer(path, {**CONFIGS[name], "eos_token_id": [2]})
     assert plain is not None
     text = "<|im_start|>user\nOnce upon a time, é 🙂<|im_end|>\n"
-    assert plain._tokenizer.encode(text) == theirs._tokenizer.encode(text)
-    assert plain.eos_token_ids == set(theirs.eos_token_ids)
-    assert plain.has_thinking == theirs.has_thinking
+    assert plain._tokenizer.encode(text) == found._tokenizer.encode(text)
+    assert plain.eos_token_ids == set(found.eos_token_ids)
+    assert plain.has_thinking == found.has_thinking
 
 
 def changed(name: str, **fields: Any) -> Callable[[Path], None]:

@@ -204,6 +204,21 @@ def test_what_comes_meanwhile_is_not_in_it(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("place", [0, 4])
+def test_a_session_that_has_gone_meanwhile_is_told(tmp_path: Path, place: int) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready(4)
+        await opened(rig)
+        await rig.press(*["right"] * place)
+        await rig.push(rig.session.load())  # another model, which has no prompt yet
+        await rig.press("ctrl+s")
+        await rig.until(lambda: rig.app._notifications)
+        assert "nothing to export" in next(iter(rig.app._notifications)).message
+
+    run(test)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_before_a_prompt_there_is_nothing_to_export() -> None:
     async def test(rig: Rig) -> None:
         await rig.press("E")
