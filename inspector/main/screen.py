@@ -24,7 +24,6 @@ from inspector.main.actions.setup import SETTING_UP
 from inspector.main.actions.transport import TRANSPORT
 from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place
 from inspector.main.caption import CaptionLine
-from inspector.main.dialogs.help import HelpDialog
 from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
@@ -282,6 +281,8 @@ class MainScreen(Screen[None]):
         """Show the help of the main screen, or of the screen that a tool opened."""
         opened = next((each for each in self.table.tools if each.id == tool), None)
         keys = keys_markdown(self.table) if opened is None else screen_markdown(opened)
+        from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
+
         self.open(HelpDialog(keys))
 
     def on_screen_suspend(self) -> None:
