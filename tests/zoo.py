@@ -156,7 +156,9 @@ class Zoo:
         return directory
 
     def load(self, name: str, **settings: Any) -> Loaded:
-        """A loaded model; `settings` are fields of `LoadSettings`."""
+        """A loaded model; `settings` are fields of `LoadSettings`. One of a named type is computed in that."""
+        if ":" in name:
+            settings.setdefault("dtype", "file")
         key = name + json.dumps(settings, sort_keys=True)
         if key not in self._loaded:
             model = "pocket" if name == "pocket" else str(self.path(name))

@@ -36,7 +36,7 @@ SWEEP = Tool(
             "While sweeps are measured",
             (
                 ("`space` `r` `⏎`", "Start, or stop."),
-                ("`1` to `4`", "Measure a sweep, or leave it out."),
+                ("`1` to `5`", "Measure a sweep, or leave it out."),
                 ("`←` `→`", "Go to shorter prompts and contexts, or to longer ones."),
                 ("`↑` `↓` `pgup` `pgdn`", "Scroll the tables."),
                 ("`T`", "Switch between the dark and the light theme."),

@@ -34,10 +34,12 @@ from tests.zoo import Zoo
 TOLERANCE = {"float32": 1e-4, "float16": 3e-2, "bfloat16": 0.25}
 """Largest difference of a logit (the largest are about 15) between a walk's cache and a fresh one's, by dtype.
 
-On the CPU backend it was 0 for every kind but the recurrent one (8e-6), whose chunks add up in another order.
+On the CPU it is 0 with MLX's own BLAS, but for recurrent kinds (8e-6), whose chunks add up in another order; with
+OpenBLAS the products of a chunk do, too, and it is up to 1.2e-5.
 """
 VARIANTS = (
     "the bundled model",
+    "the bundled model in its file's type",
     "plain bfloat16",
     "plain float16",
     "weights of 4 bits",
@@ -56,7 +58,8 @@ mlx_lm lets the tokens of a chunk see each other before they are quantized."""
 KINDS: dict[str, tuple[str, dict[str, Any], float]] = {
     "plain float32": ("llama", {}, TOLERANCE["float32"]),
     "plain bfloat16": ("llama:bfloat16", {}, TOLERANCE["bfloat16"]),
-    "the bundled model": ("pocket", {}, TOLERANCE["bfloat16"]),
+    "the bundled model": ("pocket", {}, TOLERANCE["float32"]),
+    "the bundled model in its file's type": ("pocket", {"dtype": "file"}, TOLERANCE["bfloat16"]),
     "plain float16": ("llama:float16", {}, TOLERANCE["float16"]),
     "weights of 4 bits": ("llama:4bit", {}, TOLERANCE["float32"]),
     "quantized 8 bits": ("llama", {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}, QUANTIZED),
@@ -198,7 +201,7 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
             logprobs = log_softmax(session.logits)
             for candidate in session.next.candidates:
                 assert candidate.logprob == float(logprobs[candidate.id])
-                assert candidate.rank == rank_of(logprobs, candidate.id)
+                assert candidate.rank == rank_of(session.logits, candidate.id)
 
     return Walk
 
@@ -206,8 +209,9 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
     name, options, tolerance = KINDS[kind]
+    loaded = zoo.load(name, **options)
     run_state_machine_as_test(
-        walk(zoo.load(name, **options), tolerance),
+        walk(loaded, max(tolerance, TOLERANCE[loaded.facts.dtype])),
         settings=settings(
             max_examples=10,
             stateful_step_count=10 if kind in VARIANTS else 50,
@@ -221,8 +225,9 @@ def test_a_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
     name, options, tolerance = KINDS[kind]
+    loaded = zoo.load(name, **options)
     run_state_machine_as_test(
-        walk(zoo.load(name, **options), tolerance),
+        walk(loaded, max(tolerance, TOLERANCE[loaded.facts.dtype])),
         settings=settings(
             max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
