@@ -152,6 +152,11 @@ def _describe(library: ctypes.CDLL, prefix: str, path: str) -> str:
     """Name and version of a library; one with integers of 64 bits is refused."""
     config = getattr(library, f"{prefix}openblas_get_config", None)
     if config is None:
+        wide = getattr(library, "bli_info_get_blas_int_type_size", None)
+        if wide is not None and wide() == 64:
+            raise BlasError("its integers have 64 bits, MLX's have 32")
+        if (threads := getattr(library, "bli_thread_set_num_threads", None)) is not None:
+            threads(ctypes.c_int64(THREADS))
         return Path(path).name
     config.restype = ctypes.c_char_p
     words = (config() or b"").decode("ascii", "replace").split()

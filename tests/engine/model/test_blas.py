@@ -158,6 +158,18 @@ def test_integers_of_64_bits_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     assert library.calls == 0
 
 
+def test_a_blis_tells_its_integers_and_gets_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    library = Library()
+    del library.openblas_get_config  # type: ignore[attr-defined]
+    library.bli_info_get_blas_int_type_size = lambda: 32  # type: ignore[attr-defined]
+    library.bli_thread_set_num_threads = lambda count: asked.append(count.value)  # type: ignore[attr-defined]
+    assert use(monkeypatch, library) == blas.Blas("up.so")
+    assert asked == [1]
+    library.bli_info_get_blas_int_type_size = lambda: 64  # type: ignore[attr-defined]
+    assert "its integers have 64 bits" in use(monkeypatch, library).notes[0]
+
+
 def test_addresses_that_are_no_code_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = (ctypes.c_byte * 64)()
     lame = SimpleNamespace(**{name: ctypes.addressof(data) for name in blas.FUNCTIONS})
