@@ -56,11 +56,10 @@ class PanelLayout:
     def _place(self, layout: Layout, shown: frozenset[str], waiting: bool, in_dialog: bool) -> None:
         screen, arrangement = self._screen, self._arrangement
         places = {panel.place for panel in arrangement.panels if panel.id in shown}
-        for kind in Layout:
-            screen.set_class(kind is layout, f"-{kind.value}")
-        screen.set_class(waiting, "-waiting")
-        screen.set_class(in_dialog, "-trying")
-        screen.set_class(Place.BELOW in places and Place.SIDE not in places, "-wide-below")
+        classes = {f"-{kind.value}": kind is layout for kind in Layout}
+        below = Place.BELOW in places and Place.SIDE not in places
+        # together: each change by itself has the styles of all widgets computed again
+        screen.update_classes({**classes, "-waiting": waiting, "-trying": in_dialog, "-wide-below": below})
         for panel in arrangement.panels:
             replaced = waiting and panel.id == arrangement.text
             screen.query_one(f"#{panel.id}").display = panel.id in shown and not replaced

@@ -117,6 +117,10 @@ class MainScreen(Screen[None]):
                 widget.add_class("panel", f"-{place.value}")
                 yield widget
 
+    def on_mount(self) -> None:
+        """Arrange the panels before the first layout: each class that changes after it costs another one."""
+        self.show()
+
     # ---- showing ----------------------------------------------------------------------------
 
     def _compositor_refresh(self) -> None:
