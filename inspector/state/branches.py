@@ -359,15 +359,3 @@ def _sums(tokens: Iterable[Token]) -> Sums:
             total.known += 1
             total.logprob += token.logprob
     return total
-
-
-def branches_of(tokens: Iterable[Token]) -> Branches:
-    """A fold from scratch.
-
-    Args:
-        tokens: Parents before their children.
-    """
-    branches = Branches()
-    for token in tokens:
-        branches.add(token)
-    return branches

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked, Undeleted
-from inspector.state.branches import PROMPT, ROOT, Branches, Token, branches_of, token
+from inspector.state.branches import PROMPT, ROOT, Branches, Token, token
 from inspector.state.marks import Marks, counted
 from inspector.state.timeline import Timeline
 from tests.inspector.fakes import Session, session
+from tests.inspector.state.from_tokens import branches_of
 
 LOGPROBS = st.one_of(st.none(), st.floats(-30, 0), st.just(-math.inf))
 

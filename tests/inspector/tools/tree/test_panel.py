@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked
-from inspector.state.branches import Sums, Token, branches_of
+from inspector.state.branches import Sums, Token
 from inspector.state.mark_words import written
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, fitting, logprob, perplexity, sums_phrase
@@ -17,6 +17,7 @@ from inspector.tools.tree.panel import FORK, KEYS_HERE, TreePanel
 from inspector.tools.tree.view import TreeView
 from tests.inspector.fakes import HOSTILE, TORN, Session, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
+from tests.inspector.state.from_tokens import branches_of
 
 
 def choose(made: Session, node: int, nth: int = 1) -> None:

@@ -8,8 +8,8 @@ from engine.beam_settings import BeamSettings
 from engine.commands import SearchBeams
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.state.branches import branches_of
 from inspector.tools.tree.panel import TreePanel
+from tests.inspector.state.from_tokens import branches_of
 from tests.inspector.tools.sampler.test_what_if_real import until
 
 USED = Settings(temp=1.0, seed=7, max_tokens=8)
