@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingsMap
 from textual.command import Provider
@@ -289,12 +289,10 @@ class MainScreen(Screen[None]):
 
         self.open(HelpDialog(keys))
 
-    def on_screen_suspend(self) -> None:
+    @on(events.ScreenSuspend)
+    @on(events.ScreenResume)
+    def _covered_or_not(self) -> None:
         """The line of keys has those of what is on top."""
-        self.query(KeyLine).refresh()
-
-    def on_screen_resume(self) -> None:
-        """The line of keys has this screen's again."""
         self.query(KeyLine).refresh()
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
