@@ -86,7 +86,7 @@ class Rig:
         await self.pilot.press(*keys)
         await self.pilot.pause()
 
-    async def until(self, holds: Callable[[], object], seconds: float = 30) -> None:
+    async def until(self, holds: Callable[[], object], seconds: float = 120) -> None:
         """Wait for what can be seen."""
         end = time.monotonic() + seconds
         while not holds():

@@ -165,7 +165,7 @@ def test_a_key_that_is_pressed_after_the_one_that_leaves_opens_nothing():
 
 async def until(condition: Callable[[], object]) -> None:
     """Let the application run until something holds."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
         await asyncio.sleep(0)

@@ -45,7 +45,7 @@ class Terminal:
         if select.select([self.leader], [], [], seconds)[0]:
             self.seen += os.read(self.leader, 1 << 16)
 
-    def until(self, words: str, seconds: float = 30) -> None:
+    def until(self, words: str, seconds: float = 120) -> None:
         """Wait until one of some words (a|b) is on the screen."""
         end = time.monotonic() + seconds
         while not any(word.encode() in self.seen for word in words.split("|")):
@@ -55,7 +55,7 @@ class Terminal:
     def press(self, keys: bytes) -> None:
         os.write(self.leader, keys)
 
-    def leave(self, seconds: float = 30) -> int:
+    def leave(self, seconds: float = 120) -> int:
         """Wait for the end, drawing on; returns the exit code."""
         end = time.monotonic() + seconds
         while self.process.poll() is None:

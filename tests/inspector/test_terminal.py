@@ -98,7 +98,7 @@ def test_a_terminal_that_is_closed_ends_the_program(opened, ignored: str) -> Non
     os.close(terminal.follower)
     os.close(terminal.leader)
     terminal.leader, terminal.follower = os.openpty()  # for the fixture to close
-    assert terminal.process.wait(30) == -signal.SIGHUP
+    assert terminal.process.wait(120) == -signal.SIGHUP
 
 
 def test_a_process_that_is_continued_loses_no_key(opened) -> None:

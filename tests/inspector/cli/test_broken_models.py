@@ -130,19 +130,19 @@ def opened_in_the_screen(good: Path, directory: Path, names: list[str]) -> None:
             failure = lambda: controller.timeline.load_failure or controller.timeline.prompt_failure  # noqa: E731
             rows = lambda: app.screen._compositor.render_strips()  # noqa: E731
             text = lambda: "".join("".join(strip.text for strip in rows()).split())  # noqa: E731
-            await until(lambda: controller.timeline.prefilled and idle(), 60)
+            await until(lambda: controller.timeline.prefilled and idle(), 240)
             for number, name in enumerate(names):
                 made = broken(good, directory / str(number), name)
                 notices.clear()
                 given = broken_models.flags(name, made)[1::2]
                 controller.setup.open(LoadSettings(*given[:1], adapter_path=(given[1:] or [None])[0]))
-                await until(lambda: idle() and failure(), 60)
+                await until(lambda: idle() and failure(), 240)
                 assert failure().expected, name
                 await pilot.pause()
                 assert "couldnotbeloaded" in text() or "Thepromptwasrefused" in text(), name
                 assert notices == [], name
             controller.setup.open(LoadSettings(str(good)))
-            await until(lambda: idle() and controller.timeline.prefilled, 60)
+            await until(lambda: idle() and controller.timeline.prefilled, 240)
             await pilot.press("space")
             await until(lambda: idle() and controller.timeline.steps)
 

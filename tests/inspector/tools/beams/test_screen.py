@@ -335,7 +335,7 @@ def test_every_size_shows_the_beams_and_no_line_is_too_wide(size: tuple[int, int
 # ---- the real engine ----------------------------------------------------------------------------------------
 
 
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
     """Wait for the engine."""
     end = time.monotonic() + seconds
     while not condition():

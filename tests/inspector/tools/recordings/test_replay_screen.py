@@ -43,8 +43,10 @@ from tests.inspector.rig import FakeEngine, Rig, run
 USED = Settings(temp=0.7, seed=9)
 
 
-def trace(path: Path, fingerprint: str = "ab", caption: str = "Look [here]\x1b") -> Session:
-    """Six steps, a fork at the third with two more, a caption, settings."""
+def trace(
+    path: Path, fingerprint: str = "ab", caption: str = "Look [here]\x1b", seconds: float = 0.1
+) -> Session:
+    """Six steps, a fork at the third with two more, a caption, settings; so many seconds between two records."""
     session = Session()
     session.load(fingerprint=fingerprint)
     session.records.append(USED)  # type: ignore[arg-type]
@@ -56,7 +58,7 @@ def trace(path: Path, fingerprint: str = "ab", caption: str = "Look [here]\x1b")
     session.records.append(Marked(steps[1].node, caption=caption))
     entries = [Entry(LoadSettings("pocket"), 0.0)]
     entries += [
-        Entry(record, number / 10)
+        Entry(record, number * seconds)
         for number, record in enumerate(session.records)
         if not isinstance(record, Loading)
     ]
@@ -151,6 +153,8 @@ def test_space_and_back_go_through_it_step_by_step(path):
 
 
 def test_it_plays_pauses_and_changes_its_speed(path):
+    trace(path, seconds=10)  # it has not come to its end when it is looked at
+
     async def test(rig: Rig) -> None:
         await rig.press("r")
         assert rig.app.playback.player.playing

@@ -14,7 +14,7 @@ from inspector.widgets.safety import SafeInput
 USED = Settings(temp=0.9, top_p=0.95, seed=7, max_tokens=40, repetition_penalty=1.1, xtc_probability=0.3)
 
 
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
     """Wait for the engine."""
     end = time.monotonic() + seconds
     while not condition():
