@@ -17,11 +17,16 @@ from tokenizers import AddedToken, Tokenizer
 CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 LISTS = ("additional_special_tokens", "extra_special_tokens")
-_FIELDS = {
-    *NAMED, *LISTS, "tokenizer_class", "model_max_length", "clean_up_tokenization_spaces", "add_bos_token",
-    "add_eos_token", "chat_template", "backend", "is_local", "local_files_only", "name_or_path",
-}  # fmt: skip
-"""Of tokenizer_config.json, that are known to change nothing else."""
+_FIELDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys((*NAMED, "tokenizer_class", "chat_template", "backend", "name_or_path"), (str,)),
+    **dict.fromkeys(LISTS, (list,)),
+    **dict.fromkeys(
+        ("clean_up_tokenization_spaces", "add_bos_token", "add_eos_token", "is_local", "local_files_only"),
+        (bool,),
+    ),
+    "model_max_length": (int, float),
+}
+"""Of tokenizer_config.json, that are known to change nothing else, and what they are where they are not null."""
 _OTHERS = (
     "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json",
     "additional_chat_templates", "tokenizer.model", "vocab.json", "merges.txt", "tiktoken.model",
@@ -130,15 +135,15 @@ def plain_tokenizer(path: Path, config: Mapping[str, Any]) -> PlainWrapper | Non
 
 def _says_all(config: Mapping[str, Any], file: Mapping[str, Any]) -> bool:
     """Whether these two files are all that transformers would heed."""
-    if not config.keys() <= _FIELDS or config.get("tokenizer_class") not in CLASSES:
+    if not all(value is None or type(value) in _FIELDS.get(name, ()) for name, value in config.items()):
+        return False
+    if config.get("tokenizer_class") not in CLASSES:
         return False
     if config.get("add_bos_token") or config.get("add_eos_token"):
         return False
     if file.get("truncation") or file.get("padding") or file.get("post_processor"):
         return False
     if (file.get("decoder") or {}).get("type") != "ByteLevel" or len(file["model"]["vocab"]) > _LARGEST:
-        return False
-    if not isinstance(config.get("chat_template"), str | None):
         return False
     marks = {str(each["content"]) for each in file["added_tokens"] if each["special"]}
     named = [config[name] for name in NAMED if config.get(name) is not None]

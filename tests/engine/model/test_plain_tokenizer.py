@@ -106,6 +106,8 @@ DOUBTS = {
     "several templates": changed(CONFIGURED, chat_template=[{"name": "default", "template": "x"}]),
     "a template of its own": added("chat_template.jinja", "x"),
     "a parser of tools": changed(CONFIGURED, tool_parser_type="json_tools"),
+    "a length that is no number": changed(CONFIGURED, model_max_length="x"),
+    "a mark that is a number": changed(CONFIGURED, pad_token=7),
     "truncation": changed(FILE, truncation={"max_length": 3, "strategy": "LongestFirst", "stride": 0}),
     "padding": changed(FILE, padding={"strategy": {"Fixed": 9}}),
     "marks around the text": changed(FILE, post_processor={"type": "ByteLevel"}),
