@@ -15,6 +15,7 @@ from rich.text import Text
 from textual import constants, events, on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
+from textual.errors import NoWidget
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.theme import ThemeProvider
@@ -181,11 +182,16 @@ class InspectorApp(App[int]):
         """
         if self._exit and isinstance(event, events.InputEvent):
             return
-        if isinstance(event, events.MouseDown):
-            pressed, _ = self.screen.get_widget_and_offset_at(event.x, event.y)
-            if pressed is not None and not pressed.is_attached:
-                return
+        if isinstance(event, events.MouseDown) and self._gone_at(event.x, event.y):
+            return
         await super().on_event(event)
+
+    def _gone_at(self, x: int, y: int) -> bool:
+        """Whether what stands at a place has gone; the toolkit would draw it, to see what is under the mouse."""
+        try:
+            return not self.screen.get_widget_at(x, y)[0].is_attached
+        except NoWidget:
+            return False
 
     # ---- the engine -------------------------------------------------------------------------
 
