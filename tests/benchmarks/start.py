@@ -23,7 +23,7 @@ import termios
 import time
 from pathlib import Path
 
-STARTS = 7
+STARTS = 5
 PATIENCE = 60.0
 """Seconds for one start."""
 PAINTED = 1500
