@@ -35,7 +35,7 @@ HOW: dict[SweepName, str] = {
     "to the last; KV bytes as allocated by its caches",
     "inspection": "mlx_lm's generate_step and our runs and single steps in turn, the same greedy tokens; times is "
     "our ms over mlx_lm's within a round",
-    "blas": "the model loaded once for each way; median of single steps with all readings, a prompt's prefill, and "
+    "blas": "the model loaded again in each type; median of single steps with all readings, a prompt's prefill, and "
     "the look-ahead, whose forwards run five rows",
 }
 _TEXT = bench.PROMPT + " "
@@ -146,7 +146,7 @@ class _SweepPoints:
     def __init__(self, loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> None:
         self._loaded, self._settings, self._stopped = loaded, settings, stopped
         self._text = loaded.tokens.encode(_TEXT)
-        self._matrices = Matrices(loaded, self._ids(PROMPT), settings.steps)
+        self._matrices = Matrices(loaded, self._ids(PROMPT), settings.steps, stopped)
 
     def places(self) -> list[_Place]:
         """All places, in the order of a round."""
@@ -168,10 +168,10 @@ class _SweepPoints:
     def _ways(self) -> list[_Place]:
         """One place for each way to multiply matrices; where there is but one, a place that says so."""
         try:
-            ways = self._matrices.ways()
+            names = self._matrices.names()
         except ValueError:
             return [_Place("blas", 0, self._matrices.measure)]
-        return [_Place("blas", at, self._matrices.measure, name) for at, (name, _) in enumerate(ways)]
+        return [_Place("blas", at, self._matrices.measure, name) for at, name in enumerate(names)]
 
     def _ids(self, count: int) -> list[int]:
         return [self._text[place % len(self._text)] for place in range(count)]

@@ -57,8 +57,8 @@ def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
     own = dtype_of(model)
     if wanted == "dequantized":
         return _dequantize(model)
-    if wanted == "file" or (wanted == "auto" and not fast_blas):
-        return ()
+    if wanted == "file" or (wanted == "auto" and (not fast_blas or quantization_of(model))):
+        return ()  # of quantized weights only the scales have that type, and another setting is about them
     computed = "float32" if wanted == "auto" else wanted
     if computed == own:
         return ()

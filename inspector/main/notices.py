@@ -61,9 +61,9 @@ def _verified(record: Verified) -> Notice:
         f"{record.tokens:,} tokens recomputed from nothing in {record.ms:,.0f} ms. "
         f"Largest difference of a logit: {record.largest_difference:.3g}. "
     )
-    if record.largest_difference:
+    if record.largest_difference and record.rounding:  # older recordings don't tell it
         text += f"Rounding explains up to {record.rounding:.2g}: other chunks are added up in another order. "
     text += f"The ten most probable tokens come in {'the same' if record.same_order else 'another'} order."
-    if record.largest_difference <= record.rounding:
+    if record.same_order and record.largest_difference <= (record.rounding or record.largest_difference):
         return Notice("Verified", text, "information")
     return Notice("Verified, and it differs", text, "warning")

@@ -283,10 +283,10 @@ class MainScreen(Screen[None]):
 
     def help(self, tool: str = "") -> None:
         """Show the help of the main screen, or of the screen that a tool opened."""
-        opened = next((each for each in self.table.tools if each.id == tool), None)
-        keys = keys_markdown(self.table) if opened is None else screen_markdown(opened)
         from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
 
+        opened = next((each for each in self.table.tools if each.id == tool), None)
+        keys = keys_markdown(self.table) if opened is None else screen_markdown(opened)
         self.open(HelpDialog(keys))
 
     @on(events.ScreenSuspend)

@@ -85,6 +85,8 @@ class GoingLive:
         load, facts = self._controller.setup.load, self._client.timeline.facts
         if load.dtype != "auto" or facts is None or facts.quantization or facts.dtype not in DTYPES:
             return load
+        if self._there is not None and self._there[0] == load and self._there[1].dtype == facts.dtype:
+            return load  # it need not be loaded again
         return replace(load, dtype=facts.dtype)
 
     def _set_out(self) -> None:

@@ -64,6 +64,14 @@ def test_every_way_to_multiply_is_measured_and_the_models_own_comes_back(
     blas.install("auto")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
+def test_a_window_that_is_too_short_is_said(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(blas.VARIABLE, raising=False)
+    _, end = swept(zoo, "pocket", SweepSettings(("blas",), rounds=1, steps=500))
+    assert end.points == ()
+    assert "its context window holds no 256 tokens" in end.notes[0]
+
+
 def test_results_and_time_left_come_from_the_first_counted_round_on(zoo: Zoo) -> None:
     told = list(sweep(zoo.load("llama"), SweepSettings(("ttft",), 2, 3, 40, 4), lambda: False))
     progress = [each for each in told if isinstance(each, Measuring)]

@@ -45,6 +45,13 @@ def test_auto_takes_float32_with_a_fast_blas_where_memory_allows_it(
     assert dtype_of(model) == "float32"
 
 
+def test_auto_leaves_quantized_weights_and_what_was_said_of_their_scales(zoo: Zoo) -> None:
+    model = zoo.load("llama:4bit", dtype="bfloat16", float32_scales=False).model
+    assert dtype_of(model) == "bfloat16"
+    assert set_dtype(model, "auto", fast_blas=True) == ()
+    assert dtype_of(model) == "bfloat16"
+
+
 def test_quantized_weights_are_unpacked_when_asked_for(zoo: Zoo) -> None:
     packed, plain = zoo.load("llama:4bit"), zoo.load("llama:4bit", dtype="dequantized")
     assert packed.facts.quantization == plain.facts.stored == "4-bit, group 32, affine"

@@ -195,18 +195,26 @@ def test_d_draws_again_and_v_verifies():
 
 
 @pytest.mark.parametrize(
-    ("difference", "title", "says"),
+    ("difference", "same", "rounding", "title", "says"),
     [
-        (0.0, "Verified:", "logit: 0. The ten most probable tokens come in the same order"),
-        (1e-5, "Verified:", "logit: 1e-05. Rounding explains up to 4e-05"),
-        (0.5, "Verified, and it differs:", "logit: 0.5. Rounding explains up to 4e-05"),
+        (0.0, True, 4e-5, "Verified:", "logit: 0. The ten most probable tokens come in the same order"),
+        (1e-5, True, 4e-5, "Verified:", "logit: 1e-05. Rounding explains up to 4e-05"),
+        (0.5, True, 4e-5, "Verified, and it differs:", "logit: 0.5. Rounding explains up to 4e-05"),
+        (
+            1e-5,
+            False,
+            4e-5,
+            "Verified, and it differs:",
+            "The ten most probable tokens come in another order",
+        ),
+        (0.1, True, 0.0, "Verified:", "logit: 0.1. The ten most probable tokens"),  # an older recording
     ],
 )
-def test_a_verification_says_what_rounding_explains(difference, title, says):
+def test_a_verification_says_what_rounding_explains(difference, same, rounding, title, says):
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("v")
-        await rig.push([Verified(11, 11, difference, True, 84.0, 4e-5)])
+        await rig.push([Verified(11, 11, difference, same, 84.0, rounding)])
         await rig.end("Verify")
         assert title in told(rig)
         assert says in told(rig)
