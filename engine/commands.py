@@ -63,7 +63,7 @@ class Load(Command):
 
 @dataclass(frozen=True, slots=True)
 class Prefill(Command):
-    """Begin a new tree with a prompt; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`."""
+    """Add a prompt to the tree and go to its end; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`."""
 
     stoppable: ClassVar[bool] = True
     text: str
@@ -78,7 +78,7 @@ class Prefill(Command):
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A node after the prompt, in a tree that is to be rebuilt."""
+    """A node of a tree that is to be rebuilt."""
 
     node: int
     parent: int
@@ -86,6 +86,8 @@ class Grown:
     origin: Origin
     has_step: bool
     """Whether it has a `Step` record; nodes of beams may not have been stepped."""
+    prompt_begin: int = 0
+    """Of a prompt's token: tokens of the path before the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,6 @@ class Restore(Command):
     `Restored`.
     """
 
-    prompt: tuple[int, ...]
-    """Token ids, of the nodes from 1 on."""
     nodes: tuple[Grown, ...]
     """In the order of their numbers."""
     node: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from engine.chunks import Chunks
 from engine.records import Origin
 
 ROOT = 0
@@ -25,7 +26,9 @@ class Node:
     """Tokens on the path up to and including this one; the root's is 0."""
     origin: Origin
     start: int
-    """Tokens of the path that belong to the prompt: the completion begins after them."""
+    """Tokens of the path up to the end of its last prompt: the completion begins after them."""
+    prompt_begin: int = 0
+    """Tokens of the path before that prompt: above 0 where it follows a completion, as a turn of a conversation."""
     children: dict[int, int] = field(default_factory=dict)
     """Child node by token id, in the order of their creation."""
     latest: int | None = None
@@ -59,7 +62,8 @@ class TokenTree:
         Args:
             parent: Node before the token.
             token: Token id.
-            origin: Of the token; a node that exists already keeps its first origin.
+            origin: Of the token. A node that exists keeps its first origin, but for a prompt's token that is stepped:
+                that one belongs to the completion from here on.
 
         Returns:
             Node number. The node becomes its parent's latest child.
@@ -68,24 +72,49 @@ class TokenTree:
         node = above.children.get(token)
         if node is None:
             node = len(self._nodes)
-            depth = above.depth + 1
-            self._nodes.append(
-                Node(token, parent, depth, origin, depth if origin == "prompt" else above.start)
-            )
+            at = Node(token, parent, above.depth + 1, origin, above.start, above.prompt_begin)
+            self._nodes.append(at)
             above.children[token] = node
+        at = self._nodes[node]
+        if origin != "prompt" and at.origin == "prompt":
+            at.origin, at.start, at.prompt_begin = origin, above.start, above.prompt_begin
         above.latest = node
-        self._nodes[node].drawn_reroll = above.reroll
+        at.drawn_reroll = above.reroll
         return node
+
+    def add_prompt(self, parent: int, tokens: Iterable[int], begin: int | None = None) -> list[int]:
+        """Add the tokens of a prompt, or find those that are there; all of them are a prompt's from here on.
+
+        Args:
+            parent: Node before the prompt.
+            tokens: Its token ids.
+            begin: Tokens of the path before it; None where it begins after `parent`.
+
+        Returns:
+            Their nodes, in the prompt's order.
+        """
+        begin = self._nodes[parent].depth if begin is None else begin
+        nodes = []
+        for token in tokens:
+            nodes.append(parent := self.add(parent, token, "prompt"))
+            at = self._nodes[parent]
+            at.origin, at.start, at.prompt_begin = "prompt", at.depth, begin
+        return nodes
 
     def add_gap(self) -> None:
         """Leave the next number without a token: in a rebuilt session, a node that the record doesn't have."""
         self._nodes.append(Node(token=-1, parent=-1, depth=0, origin="prompt", start=0))
 
-    def extend(self, parent: int, tokens: Iterable[int], origin: Origin) -> int:
-        """Add tokens, each the child of the one before; returns the last node."""
-        for token in tokens:
-            parent = self.add(parent, token, origin)
-        return parent
+    def chunks(self, node: int) -> Chunks:
+        """Which tokens of a path run in chunks: its prompts but for their last tokens."""
+        chunks: list[tuple[int, int]] = []
+        end = len(self._nodes)
+        for at in (self._nodes[ancestor] for ancestor in self.ancestors(node)):
+            if at.depth <= end:  # the nearest prompt, then the one before that
+                end = at.prompt_begin
+                if at.start - 1 > end:
+                    chunks.append((end, at.start - 1))
+        return tuple(reversed(chunks))
 
     def ancestors(self, node: int) -> Iterator[int]:
         """The nodes from `node` to the first token, without the root."""

@@ -15,6 +15,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from engine.cache.kinds import Snapshot, kind_of
 from engine.cache.kinds.kind import Reading
+from engine.chunks import Chunks, appended, cut
 from engine.records import CacheKind, KVGroup, KVReading
 from engine.settings import LoadSettings
 
@@ -39,8 +40,8 @@ class KV:
         self.caches: list[Any] = make_prompt_cache(self._model, self._settings.max_kv_size)
         """mlx_lm's objects, usually one a layer; their `kind_of` knows what is in them."""
         self.offset = 0
-        self.chunked_until = 0
-        """Tokens at the beginning that the model ran in chunks; it ran the rest one by one."""
+        self.chunks: Chunks = ()
+        """Which of the tokens the model ran in chunks."""
         self.layout = self._new_layout()
         self.last_pass = (0, 0)
         """Tokens and bytes of the last pass that `drop` discarded."""
@@ -56,7 +57,8 @@ class KV:
         """Account for `count` tokens that went through the model, and quantize as mlx_lm does."""
         self.offset += count
         if chunk:
-            self.chunked_until, self.layout = self.offset, self._new_layout()
+            self.chunks = appended(self.chunks, self.offset - count, self.offset)
+            self.layout = self._new_layout()
         if self._settings.kv_bits is not None:
             for index, cache in enumerate(self.caches):
                 self.caches[index] = kind_of(cache).quantize(cache, self._settings)
@@ -66,10 +68,10 @@ class KV:
         self._layouts += 1
         return self._layouts
 
-    def set_offset(self, offset: int, *, chunked_until: int | None = None, layout: int | None = None) -> None:
+    def set_offset(self, offset: int, *, chunks: Chunks | None = None, layout: int | None = None) -> None:
         """Account for tokens that were restored or removed cache by cache."""
         self.offset = offset
-        self.chunked_until = min(self.chunked_until if chunked_until is None else chunked_until, offset)
+        self.chunks = cut(self.chunks if chunks is None else chunks, offset)
         self.layout = self.layout if layout is None else layout
 
     def pending(self) -> list[mx.array]:

@@ -12,7 +12,11 @@ from itertools import pairwise
 from engine.cache.kinds import Snapshot, kind_of
 from engine.cache.live import KV
 from engine.cache.store import KVStore, Segment, UndoRecord
+from engine.chunks import Chunks, cut, inside
 from engine.tree import TokenTree
+
+
+HALF = "half a prompt can't be gone on from: its cut into chunks changes the numbers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class Mover:
             self.store.touch(old)
             return
         saved = kv.snapshot(shared)
-        segment = Segment(node, shared, end, kv.chunked_until, kv.layout, kv.quantized(), saved)
+        segment = Segment(node, shared, end, kv.chunks, kv.layout, kv.quantized(), saved)
         self.store.keep_segment(segment)
 
     def move(self, current: int, node: int, want: int) -> MoveCost:
@@ -78,17 +82,16 @@ class Mover:
         """
         kv = self._kv
         shared = min(self._tree[self._tree.common_ancestor(current, node)].depth, want, kv.offset)
-        if not self._same_chunks(node, kv.chunked_until, shared):
+        if not self._same_chunks(node, kv.chunks, shared):
             kv.clear()
             return MoveCost(0, 0, "the prompt was cut into other chunks, and they change the numbers")
         self._bytes = 0
         why = self._shorten(current, shared)
         held = self._extend(node, shared, want)
-        if not why and kv.chunks_matter and held < min(want, self._tree[node].start - 1):
-            shared, why = held, "half a prompt can't be gone on from: its cut into chunks changes the numbers"
-        if why and held == shared:  # nothing was restored over tokens that can't be removed
+        half = kv.chunks_matter and held < want and inside(self._tree.chunks(node), held)
+        if half or (why and held == shared):  # or nothing was restored over tokens that can't be removed
             kv.clear()
-            return MoveCost(0, 0, why)
+            return MoveCost(0, 0, why or HALF)
         return MoveCost(shared, held - shared, why or self._why_missing(want - held), self._bytes)
 
     def _why_missing(self, count: int) -> str:
@@ -101,10 +104,9 @@ class Mover:
             return f"the branches of a {kind_of(cache).name} cache can't be kept"
         return f"its KV is not kept any more: the budget is {self.store.budget / 2**20:g} MiB"
 
-    def _same_chunks(self, node: int, chunked_until: int, depth: int) -> bool:
-        """Whether tokens cut into chunks so far are those of the path to a node; matters for few kinds of cache."""
-        wanted = self._tree[node].start - 1  # the prompt goes in chunks but for its last token
-        return not self._kv.chunks_matter or min(chunked_until, depth) == min(wanted, depth)
+    def _same_chunks(self, node: int, chunks: Chunks, depth: int) -> bool:
+        """Whether `depth` tokens were cut as those of the path to a node are; matters for few kinds of cache."""
+        return not self._kv.chunks_matter or cut(chunks, depth) == cut(self._tree.chunks(node), depth)
 
     # ---- back -------------------------------------------------------------------------------
 
@@ -162,7 +164,7 @@ class Mover:
         fits = (
             segment.base <= at
             and segment.quantized == kv.quantized()
-            and self._same_chunks(node, segment.chunked_until, reach)
+            and self._same_chunks(node, segment.chunks, reach)
         )
         if any(segment.quantized) and not kv.quantized_at(reach):
             return False  # a path that short was never quantized
@@ -171,7 +173,7 @@ class Mover:
             return False
         end = segment.end if whole else reach
         self._bytes += kv.restore(segment.snapshots, at, end)
-        kv.set_offset(end, chunked_until=segment.chunked_until, layout=segment.layout)
+        kv.set_offset(end, chunks=segment.chunks, layout=segment.layout)
         self.store.touch(segment)
         return end == reach or self._undo(segment.node, reach)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from engine.cache.kinds import Snapshot
+from engine.chunks import Chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,8 @@ class Segment:
     """Tokens of the path before the segment: it can be restored into a cache that holds these."""
     end: int
     """Tokens of the path up to the node."""
-    chunked_until: int
-    """`KV.chunked_until` when it was kept."""
+    chunks: Chunks
+    """`KV.chunks` when it was kept."""
     layout: int
     """`KV.layout` when it was kept."""
     quantized: tuple[bool, ...]

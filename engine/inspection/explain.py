@@ -129,10 +129,12 @@ def what_if(session: Session, settings: Settings, tip: int, stopped: Stopped = n
     begun = time.perf_counter()
     answers: list[WhatIfStep] = []
     dropped: list[int] = []
-    for node in session.tree.nodes(tip)[session.tree[tip].start :]:
+    for node in session.tree.nodes(tip):
+        at = session.tree[node]
+        if not at.has_step:
+            continue
         if stopped():
             raise Cancelled
-        at = session.tree[node]
         row = session.kept_logits.get(at.parent)
         if row is None:
             dropped.append(node)

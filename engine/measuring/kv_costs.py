@@ -15,6 +15,7 @@ import numpy as np
 
 from engine.cache.head_groups import group_size_problem, valid_group_sizes
 from engine.cache.kinds import Kind, kind_of
+from engine.chunks import Chunks, end_at
 from engine.errors import Cancelled, SettingsError
 from engine.model.forward import FIXED_CHUNK, Runner, Stopped, never
 from engine.model.load import Loaded
@@ -100,7 +101,7 @@ class PrecisionComparison:
         self._stopped = stopped
         self._node = session.node
         self._ids = session.tree.tokens(session.node)
-        self._start = session.tree[session.node].start
+        self._chunks = session.tree.chunks(session.node)
         self._settings = replace(loaded.settings, kv_bits=None, quantized_kv_start=0)
         self._costs: list[KVCost] = []
         self._base: _Base | None = None
@@ -145,7 +146,7 @@ class PrecisionComparison:
 
     def _run(self, settings: LoadSettings, detail: str) -> _Path:
         runner = Runner(self._loaded.model, settings)
-        return _Path(runner, self._ids, self._start, detail, self._stopped)
+        return _Path(runner, self._ids, self._chunks, detail, self._stopped)
 
     def _kinds(self) -> list[Kind]:
         return [kind_of(cache) for cache in Runner(self._loaded.model, self._settings).kv.caches]
@@ -157,17 +158,19 @@ class _Path:
     Args:
         runner: With an empty cache.
         ids: The path.
-        start: Number of them that belong to the prompt.
+        chunks: Which of them run in chunks.
         detail: What is computed, for the progress.
         stopped: Polled before each chunk and token.
     """
 
-    def __init__(self, runner: Runner, ids: Sequence[int], start: int, detail: str, stopped: Stopped) -> None:
+    def __init__(
+        self, runner: Runner, ids: Sequence[int], chunks: Chunks, detail: str, stopped: Stopped
+    ) -> None:
         self.runner = runner
         self.ids = ids
         self.row: Row = np.empty(0, dtype=np.float32)
         self.ms = 0.0
-        self._together = start - 1
+        self._chunks = chunks
         self._detail = detail
         self._stopped = stopped
 
@@ -185,8 +188,8 @@ class _Path:
 
     def _on(self) -> None:
         offset = self.runner.kv.offset
-        if offset < self._together:
-            self.runner.forward_chunk(self.ids[offset : min(offset + FIXED_CHUNK, self._together)])
+        if (end := end_at(self._chunks, offset)) > offset:
+            self.runner.forward_chunk(self.ids[offset : min(offset + FIXED_CHUNK, end)])
             mx.clear_cache()
         else:
             self.row = self.runner.forward(self.ids[offset])

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from engine.chunks import cut, of_prompt
 from engine.errors import Cancelled, StepError
 from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
@@ -120,9 +121,9 @@ class RaceRun:
         yield Measuring("Race", 0, self._first, "warm-up")
         self._warm_up()
         ids = self._path[: self._first]
-        start = min(self._session.tree[self._session.node].start, len(ids))
-        row = self._cached.forward_path(ids, start, self._stopped)
-        self._node = self._tree.extend(ROOT, ids, "prompt")
+        chunks = cut(self._session.tree.chunks(self._session.node), len(ids) - 1)
+        row = self._cached.forward_path(ids, chunks, self._stopped)
+        self._node = self._tree.add_prompt(ROOT, ids)[-1]
         self._next = self._pick(row)
         while (self._tree[self._node].depth) < self._first:
             self._check()
@@ -136,7 +137,7 @@ class RaceRun:
     def _warm_up(self) -> None:
         ids = self._path[:WARM_UP_TOKENS]
         runner = self._cached.fresh()
-        runner.forward_path(ids, len(ids), self._stopped)
+        runner.forward_path(ids, of_prompt(len(ids)), self._stopped)
         for _ in range(WARM_UP_ROUNDS):
             self._check()
             runner.forward(ids[-1])

@@ -108,4 +108,4 @@ def _fork(runner: Runner) -> Runner:
 def _adopt_caches(kv: KV, like: KV, made: list[Any]) -> None:
     """Replace a cache's objects by copies of another cache's, and its counts by that cache's."""
     kv.caches = made
-    kv.set_offset(like.offset, chunked_until=like.chunked_until)
+    kv.set_offset(like.offset, chunks=like.chunks)

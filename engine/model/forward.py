@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from engine.cache.kinds import Snapshot
 from engine.cache.live import KV
+from engine.chunks import Chunks, end_at, of_prompt
 from engine.errors import Cancelled
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
@@ -176,15 +177,15 @@ class Runner:
         fixed = self._settings.prefill_step_size or (FIXED_CHUNK if self.kv.chunks_matter else None)
         return ChunkSizer(fixed, fixed) if fixed else ChunkSizer(None, limit)
 
-    def forward_path(self, ids: Sequence[int], prompt: int, stopped: Stopped = never) -> Row:
+    def forward_path(self, ids: Sequence[int], chunks: Chunks, stopped: Stopped = never) -> Row:
         """Run what the cache lacks of a path, so that the numbers are those of the first time.
 
-        The prompt runs in chunks but for its last token. What follows runs in chunks too, which is faster, except
-        where the cut into chunks changes the numbers: there it runs token by token, as it was stepped.
+        All but the last token runs in chunks, which is faster, except where the cut into chunks changes the numbers:
+        there what was stepped runs token by token again.
 
         Args:
             ids: The whole path; the cache holds a beginning of it, at most all but the last token.
-            prompt: Number of them that belong to the prompt.
+            chunks: Which of them ran in chunks the first time: prompts without their last tokens.
             stopped: Polled before each chunk and token.
 
         Returns:
@@ -193,18 +194,19 @@ class Runner:
         Raises:
             Cancelled: `stopped` returned True; the caches hold the tokens up to there.
         """
-        chunked_end = (prompt if self.kv.chunks_matter else len(ids)) - 1
+        if not self.kv.chunks_matter:
+            chunks = of_prompt(len(ids))
         sizer = self.chunk_sizer()
-        while (done := self.kv.offset) < chunked_end:
+        while (done := self.kv.offset) < len(ids) - 1:
             self._check(stopped)
+            if (end := end_at(chunks, done)) == done:
+                self.forward(ids[done])
+                continue
             begun = time.perf_counter()
-            chunk = ids[done : min(done + sizer.size, chunked_end)]
+            chunk = ids[done : min(done + sizer.size, end)]
             self.forward_chunk(chunk)
             mx.clear_cache()
             sizer.learn(len(chunk), (time.perf_counter() - begun) * 1000)
-        for token in ids[self.kv.offset : -1]:
-            self._check(stopped)
-            self.forward(token)
         return self.forward(ids[-1])
 
     def _check(self, stopped: Stopped) -> None:

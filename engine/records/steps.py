@@ -117,16 +117,22 @@ class PromptToken:
 
 @dataclass(frozen=True, slots=True)
 class PromptOpened:
-    """A prompt was encoded; the prefill begins, on a new tree: the engine has dropped the one before."""
+    """A prompt was encoded and added to the token tree; the prefill begins."""
 
     text: str
     """The encoded text, chat template included."""
     chat: bool
     tokens: tuple[PromptToken, ...]
-    """Without readings, which the chunks have."""
+    """Without readings, which the chunks have. Those that it shares with earlier prompts have their nodes."""
     echo: bool
     """Whether prompt logprobs are computed."""
     notes: tuple[str, ...] = ()
+    parent: int = 0
+    """Node before its first token: the root, or the end of a completion that it follows."""
+    held: int = 0
+    """Tokens of its path that the cache holds already: they don't run again."""
+    new_tree: bool = True
+    """Whether it is the first of its tree. In a trace from before prompts shared a tree every prompt is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +160,18 @@ class Prefilled:
     kv: KVReading
     memory: Memory
     ttft_ms: float
-    """Time to first token: forward of the whole prompt and the first draw, without the prompt logprobs."""
+    """Time to first token: forward of what the cache lacked and the first draw, without the prompt logprobs."""
     echo_ms: float
     prompt_tps: float
+    """Tokens that ran, a second."""
+    kept: int = 0
+    """Tokens of the path that stayed in the cache: the beginning that it shares with the path before."""
+    restored: int = 0
+    """Tokens whose KV was restored from memory."""
+    restored_bytes: int = 0
+    """KV that was restored from memory."""
+    note: str = ""
+    """Why shared tokens ran through the model again, empty if none did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
         return DetachedPath(session.runner, session.logits, 0, "")
     if not session.cached:
         runner = session.runner.fresh()
-        after = runner.forward_path(session.tree.tokens(node), session.tree[node].start, stopped)
+        after = runner.forward_path(session.tree.tokens(node), session.tree.chunks(node), stopped)
         return DetachedPath(runner, after, depth, "the session keeps no KV cache")
     row, runner = session.kept_logits.get(node), copy_runner(session.runner)
     mover = Mover(runner.kv, session.tree, 0)
@@ -56,7 +56,7 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
     cost = mover.move(session.node, node, depth if row is not None else depth - 1)
     recomputed = depth - runner.kv.offset
     if recomputed:
-        row = runner.forward_path(session.tree.tokens(node), session.tree[node].start, stopped)
+        row = runner.forward_path(session.tree.tokens(node), session.tree.chunks(node), stopped)
     assert row is not None  # without kept logits the last token was recomputed
     return DetachedPath(runner, row, recomputed, cost.note)
 
@@ -65,5 +65,5 @@ def copy_runner(runner: Runner) -> Runner:
     """A runner whose caches hold what another's hold, and can be written independently."""
     copied, kv = runner.fresh(), runner.kv
     copied.kv.caches = copy.deepcopy(kv.caches)
-    copied.kv.set_offset(kv.offset, chunked_until=kv.chunked_until, layout=kv.layout)
+    copied.kv.set_offset(kv.offset, chunks=kv.chunks, layout=kv.layout)
     return copied

@@ -144,9 +144,19 @@ class NodeReader:
             memory=memory,
         )
 
-    def add_token(self, parent: int, token: int, origin: Origin) -> int:
-        """Add a token to the tree, and the bytes that it leaves unfinished; returns its node."""
-        node = self._tree.add(parent, token, origin)
+    def add_token(self, parent: int, token: int, origin: Origin, prompt_begin: int = 0) -> int:
+        """Add a token to the tree, and the bytes that it leaves unfinished; returns its node.
+
+        Args:
+            parent: Node before it.
+            token: Its id.
+            origin: Of the token.
+            prompt_begin: Of a prompt's token: tokens of the path before the prompt.
+        """
+        if origin == "prompt":
+            node = self._tree.add_prompt(parent, [token], prompt_begin)[-1]
+        else:
+            node = self._tree.add(parent, token, origin)
         pending = self._tokens.text(token, self._pending.get(parent, b""))[1]
         if pending:
             self._pending[node] = pending

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
 
+from engine.cache.moves import MoveCost
 from engine.errors import Cancelled
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped
 from engine.model.tokens import Tokens
@@ -29,17 +31,36 @@ ECHO_ROWS = 64
 """Rows of a chunk's logits that are converted to float32 at a time."""
 
 
+@dataclass(frozen=True, slots=True)
+class PromptPath:
+    """A prompt in the token tree, and what the cache holds of its path."""
+
+    text: str
+    """As encoded."""
+    path: Sequence[int]
+    """Token ids from the root to the prompt's end."""
+    nodes: Sequence[int]
+    """Of the prompt's own tokens, which end the path."""
+    parent: int
+    """Node before the prompt."""
+    pending: dict[int, bytes]
+    """Bytes of unfinished characters by node; those of the prompt are added."""
+    before: Row | None
+    """The logits after the tokens that the cache holds, where they were kept."""
+    cost: MoveCost
+    """What the cache got without a forward."""
+
+
 class PrefillRun:
     """The prefill of one prompt.
 
     Args:
-        runner: The model and its cache, empty.
+        runner: The model and its cache, which holds a beginning of the path, at most all but the last token.
         reader: Makes the readings.
         tokens: The tokenizer.
         candidates: Candidates recorded for a token, at most 20.
-        ids: The prompt.
+        prompt: Its tokens in the tree.
         echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
-        text: The prompt as encoded, for the record.
     """
 
     def __init__(
@@ -48,25 +69,25 @@ class PrefillRun:
         reader: RowReader,
         tokens: Tokens,
         candidates: int,
-        ids: Sequence[int],
+        prompt: PromptPath,
         echo: bool | None,
-        text: str = "",
     ) -> None:
-        self.text = text
+        self.prompt = prompt
+        self._before = len(prompt.path) - len(prompt.nodes)
         self._runner = runner
         self._reader = reader
         self._candidates = min(candidates, ECHO_CANDIDATES)
-        self.echo = len(ids) <= ECHO_TOKENS if echo is None else echo
-        self.pending: dict[int, bytes] = {}
-        """Bytes of unfinished characters by node."""
-        self.read = self._tokens(tokens, ids)
+        self.echo = len(prompt.nodes) <= ECHO_TOKENS if echo is None else echo
+        self.read = self._tokens(tokens)
         """The prompt's tokens; readings are filled in as they become known."""
         self.ms = 0.0
         """Milliseconds of the forwards so far."""
         self.echo_ms = 0.0
         """Milliseconds of the prompt logprobs so far."""
-        self.done = 0
-        """Tokens that the model has run."""
+        self.remaining = len(prompt.path) - runner.kv.offset
+        """Tokens of the path that the cache lacked at the begin."""
+        if self.echo and prompt.before is not None and (place := runner.kv.offset - self._before) >= 0:
+            self.read[place] = self._echo(self.read[place], prompt.before)
         limit = max(8, ECHO_BYTES // (4 * tokens.vocabulary)) if self.echo else FIXED_CHUNK
         self._limit = min(limit, FIXED_CHUNK)
         self._sizes = runner.chunk_sizer(self._limit)
@@ -80,17 +101,15 @@ class PrefillRun:
         if size is not None and not self._runner.kv.chunks_matter:
             self._sizes = ChunkSizer(max(1, min(size, self._limit)))
 
-    def _tokens(self, tokens: Tokens, ids: Sequence[int]) -> list[PromptToken]:
-        prompt, pending = [], b""
-        for position, token in enumerate(ids):
-            node = position + 1  # a new tree numbers the prompt in order
+    def _tokens(self, tokens: Tokens) -> list[PromptToken]:
+        read, pending = [], self.prompt.pending.get(self.prompt.parent, b"")
+        for position, node in enumerate(self.prompt.nodes, self._before):
+            token = self.prompt.path[position]
             text, pending = tokens.text(token, pending)
             if pending:
-                self.pending[node] = pending
-            prompt.append(
-                PromptToken(node, position, token, text, tokens.raw(token), tokens.is_special(token))
-            )
-        return prompt
+                self.prompt.pending[node] = pending
+            read.append(PromptToken(node, position, token, text, tokens.raw(token), tokens.is_special(token)))
+        return read
 
     def chunks(self, stopped: Stopped) -> Iterator[PrefillChunk]:
         """Run the remaining tokens but the last.
@@ -104,29 +123,30 @@ class PrefillRun:
         Raises:
             Cancelled: `stopped` returned True.
         """
-        total = len(self.read)
-        while self.done < total - 1:
+        last = len(self.prompt.path) - 1
+        while (done := self._runner.kv.offset) < last:
             if stopped():
                 raise Cancelled
-            chunk = self._chunk(self.done, min(self.done + self._sizes.size, total - 1))
-            self._sizes.learn(chunk.done - self.done, chunk.ms + chunk.echo_ms)
-            self.done = chunk.done
+            chunk = self._chunk(done, min(done + self._sizes.size, last))
+            self._sizes.learn(chunk.done - done, chunk.ms + chunk.echo_ms)
             yield chunk
 
     def _chunk(self, start: int, end: int) -> PrefillChunk:
         begun = time.perf_counter()
-        logits = self._runner.forward_chunk([token.id for token in self.read[start:end]])
+        logits = self._runner.forward_chunk(self.prompt.path[start:end])
         fed = time.perf_counter()
         known: tuple[PromptToken, ...] = ()
         if self.echo:
-            known = self._known(logits, self.read[start + 1 : end + 1])
-            self.read[start + 1 : end + 1] = known
+            first = max(start + 1 - self._before, 0)  # of the prompt; a row is read for the token after it
+            following = slice(first, max(end + 1 - self._before, 0))
+            known = self._known(logits[:, first + self._before - start - 1 :], self.read[following])
+            self.read[following] = known
         ended = time.perf_counter()
         mx.clear_cache()
         ms, echo_ms = (fed - begun) * 1000, (ended - fed) * 1000
         self.ms += ms
         self.echo_ms += echo_ms
-        return PrefillChunk(end, len(self.read), ms, echo_ms, self._runner.kv.reading(), known)
+        return PrefillChunk(end, len(self.prompt.path), ms, echo_ms, self._runner.kv.reading(), known)
 
     def _known(self, logits: mx.array, tokens: Sequence[PromptToken]) -> tuple[PromptToken, ...]:
         """The tokens that follow those of a chunk, with the model's readings of them."""
@@ -140,5 +160,6 @@ class PrefillRun:
         return tuple(known)
 
     def _echo(self, token: PromptToken, row: Row) -> PromptToken:
-        pending = self.pending.get(token.node - 1, b"")
-        return self._reader.echo(token, row, self._candidates, pending)
+        place = token.position - self._before
+        above = self.prompt.nodes[place - 1] if place else self.prompt.parent
+        return self._reader.echo(token, row, self._candidates, self.prompt.pending.get(above, b""))

@@ -15,7 +15,6 @@ from engine.model.forward import Stopped
 from engine.records import Record, Restored, Restoring
 from engine.session.node_logits import memory
 from engine.session.session import Session
-from engine.tree import ROOT
 
 COMPARED = 16
 """Steps at the path's end that run one by one, as they were recorded, so that their logprobs are known."""
@@ -58,23 +57,24 @@ def restore(session: Session, command: Restore, emit: Callable[[Record], None], 
 
 
 def _check(session: Session, command: Restore) -> None:
-    if not command.prompt:
+    if not command.nodes:
         raise PromptError("The recorded session has no prompt.", "Begin with one: press p.")
     session.check_settings()
-    session.tokens.check([*command.prompt, *(grown.id for grown in command.nodes)])
+    session.tokens.check([grown.id for grown in command.nodes])
     last = max((grown.node for grown in command.nodes), default=0)
     if last > MOST_NODES:
         raise StepError(f"The recorded tree goes up to node {last:,}.", f"At most {MOST_NODES:,} are built.")
 
 
 def _build(session: Session, command: Restore) -> None:
-    tree, parent, add_token = session.tree, ROOT, session.node_reader.add_token
-    for id in command.prompt:
-        parent = add_token(parent, id, "prompt")
+    tree, add_token = session.tree, session.node_reader.add_token
     for grown in command.nodes:
         while len(tree) < grown.node:
             tree.add_gap()
-        if grown.parent not in tree or add_token(grown.parent, grown.id, grown.origin) != grown.node:
+        if (
+            grown.parent not in tree
+            or add_token(grown.parent, grown.id, grown.origin, grown.prompt_begin) != grown.node
+        ):
             raise StepError(
                 f"The recorded tree doesn't hold together at node {grown.node}.",
                 "It can be looked at, but not gone on with.",

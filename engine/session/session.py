@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from engine import records
+from engine.cache.moves import MoveCost
 from engine.errors import Cancelled, PromptError, StepError
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of
 from engine.records import Moved, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, ranked
 from engine.session.node_logits import memory
-from engine.session.prefill import PrefillRun
+from engine.session.prefill import PrefillRun, PromptPath
 from engine.session.state import SessionState
 from engine.stalls import stall_times
 from engine.tree import ROOT
@@ -42,19 +44,22 @@ class Session(SessionState):
         text: str,
         ids: list[int],
         *,
+        parent: int = ROOT,
         chat: bool = False,
         echo: bool | None = None,
         notes: tuple[str, ...] = (),
         step_size: int | None = None,
         stopped: Stopped = never,
     ) -> Iterator[records.PromptOpened | records.PrefillChunk | records.Prefilled]:
-        """Begin a new tree with a prompt.
+        """Add a prompt to the tree, and go to its end.
 
-        All but its last token go through the model in chunks, as in mlx_lm; the last is a separate forward.
+        The cache keeps what the prompt shares with the path so far, and what was kept of other branches is restored.
+        The rest but its last token goes through the model in chunks, as in mlx_lm; the last is a separate forward.
 
         Args:
             text: The prompt as encoded, for the record.
             ids: Its token ids.
+            parent: Node before it: the root, or the end of a completion that it follows.
             chat: Whether a chat template was filled.
             echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
             notes: Requests that could not be met, for the record.
@@ -65,21 +70,51 @@ class Session(SessionState):
             The prompt, a record for each chunk, and the first distribution.
 
         Raises:
-            PromptError: The prompt is empty, longer than the context window, or has ids without an embedding.
+            PromptError: The prompt is empty, longer than the context window, or has ids without an embedding; nothing
+                changed then.
             SettingsError: A logit bias names a token that the model doesn't have.
             Cancelled: `stopped` returned True; `go_on_prefill` continues.
         """
-        self._check_prompt(ids)
+        self._check_prompt(ids, self.tree[parent].depth)
         self.check_settings()
-        self.forget()
-        self.tree.extend(ROOT, ids, "prompt")
-        run = PrefillRun(
-            self.runner, self.node_reader.row_reader, self.tokens, self.settings.candidates, ids, echo, text
+        new_tree = len(self.tree) == 1
+        prompt = self._add_prompt(text, ids, parent)
+        self._prefill_run = run = PrefillRun(
+            self.runner, self.node_reader.row_reader, self.tokens, self.settings.candidates, prompt, echo
         )
-        self.pending.update(run.pending)
-        self._prefill_run = run
-        yield records.PromptOpened(text, chat, tuple(run.read), run.echo, notes)
+        yield records.PromptOpened(
+            text, chat, tuple(run.read), run.echo, notes, parent, self.kv.offset, new_tree
+        )
         yield from self.go_on_prefill(step_size, stopped)
+
+    def _add_prompt(self, text: str, ids: list[int], parent: int) -> PromptPath:
+        """Add a prompt to the tree, and make the cache hold what was computed of its path before."""
+        known = len(self.tree)
+        nodes = self.tree.add_prompt(parent, ids)
+        path = self.tree.nodes(nodes[-1])
+        computed = next((place for place, node in enumerate(path) if node >= known), len(path))
+        row = self.kept_logits.get(path[computed - 1]) if computed else None
+        # Without the row the last known token runs once more, for the readings of the token after it; where that would
+        # change the numbers, the token has none.
+        again = row is None and not self.kv.chunks_matter
+        cost = self._share(nodes[-1], max(0, computed - 1) if again else len(path) - 1, computed)
+        self.tree.visit(nodes[-1])
+        before = row if self.kv.offset == computed else None
+        return PromptPath(text, self.tree.tokens(nodes[-1]), nodes, parent, self.pending, before, cost)
+
+    def _share(self, end: int, want: int, computed: int) -> MoveCost:
+        """Make the cache hold what it can of the path to a prompt's end, and go to the node before that.
+
+        Args:
+            end: The prompt's last node.
+            want: Tokens to hold at most.
+            computed: Tokens of the path that were in the tree before.
+        """
+        shared = self.tree[self.tree.common_ancestor(self.node, end)].depth
+        self.mover.keep_branch(self.node, shared)
+        cost = self.mover.move(self.node, end, want)
+        self.node, self._position = self.tree[end].parent, None
+        return cost if self.kv.offset < min(want, computed) else replace(cost, note="")
 
     def go_on_prefill(
         self, step_size: int | None = None, stopped: Stopped = never
@@ -107,20 +142,24 @@ class Session(SessionState):
         except (Cancelled, GeneratorExit):
             raise
         except BaseException:
-            self.forget()  # the state of the caches is unknown
+            self._prefill_run = None
+            self.kv.clear()  # the state of the caches is unknown
             raise
-        self._prefill_run = None
-        forward_ms = (time.perf_counter() - begun) * 1000
+        forward_ms, cost = (time.perf_counter() - begun) * 1000, run.prompt.cost
         self._set_node(run.read[-1].node, row)
         yield records.Prefilled(
-            text=run.text,
+            text=run.prompt.text,
             tokens=tuple(run.read),
             next=self.next,
             kv=self.kv_reading(),
             memory=memory(),
             ttft_ms=run.ms + forward_ms + self.position.node_logits.sample_ms,
             echo_ms=run.echo_ms,
-            prompt_tps=len(run.read) / (run.ms + forward_ms) * 1000,
+            prompt_tps=run.remaining / (run.ms + forward_ms) * 1000,
+            kept=cost.kept,
+            restored=cost.restored,
+            restored_bytes=cost.nbytes,
+            note=cost.note,
         )
 
     def encode(self, text: str, *, bare: bool = False) -> list[int]:
@@ -148,14 +187,15 @@ class Session(SessionState):
             )
         return self.tokens.encode(text, bare=bare)
 
-    def _check_prompt(self, ids: list[int]) -> None:
+    def _check_prompt(self, ids: list[int], before: int) -> None:
         if not ids:
             raise PromptError("The prompt is empty.", "Give some text.")
         self.tokens.check(ids)
         window = self.facts.context_window
-        if window is not None and len(ids) > window:
+        if window is not None and before + len(ids) > window:
             raise PromptError(
-                f"The prompt has {len(ids)} tokens, the model's context window holds {window}.",
+                f"The prompt has {len(ids)} tokens{f' after {before}' if before else ''}, "
+                f"the model's context window holds {window}.",
                 "Shorten the prompt.",
             )
 
@@ -230,7 +270,7 @@ class Session(SessionState):
         self.check_room(self.node)
         at = self.tree[self.node]
         if self.kv.offset < at.depth:  # a failure or a cancelled move left it short
-            self.runner.forward_path(self.tree.tokens(self.node), at.start)
+            self.runner.forward_path(self.tree.tokens(self.node), self.tree.chunks(self.node))
 
     def prepared_runner(self, stopped: Stopped = never) -> Runner:
         """A runner whose cache holds the path to the current node; read-only.
@@ -239,6 +279,7 @@ class Session(SessionState):
             StepError: There is no prompt, or no room for one more token.
             Cancelled: `stopped` returned True.
         """
+        _ = self.position
         self.prepare_step()
         return self.runner
 
@@ -309,7 +350,7 @@ class Session(SessionState):
         runner = self.runner.fresh()
         for node in nodes:
             self.check_node(node)
-            row = runner.forward_path(self.tree.tokens(node), self.tree[node].start, stopped)
+            row = runner.forward_path(self.tree.tokens(node), self.tree.chunks(node), stopped)
             self.kept_logits.put(node, row)
 
     def _rewind(self, depth: int) -> None:
@@ -319,7 +360,7 @@ class Session(SessionState):
     def _recompute(self, node: int, shared: int, stopped: Stopped) -> Row:
         """Run what the cache lacks of the path to a node."""
         try:
-            return self.runner.forward_path(self.tree.tokens(node), self.tree[node].start, stopped)
+            return self.runner.forward_path(self.tree.tokens(node), self.tree.chunks(node), stopped)
         except BaseException:
             self._rewind(shared)  # the added tokens belong to a path that was not completed
             raise
@@ -349,7 +390,7 @@ class Session(SessionState):
         live = self.logits
         begun = time.perf_counter()
         path = self.tree.tokens(self.node)
-        fresh = self.runner.fresh().forward_path(path, self.tree[self.node].start, stopped)
+        fresh = self.runner.fresh().forward_path(path, self.tree.chunks(self.node), stopped)
         difference = float(np.abs(live - fresh).max())
         same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
         ms, rounding = (time.perf_counter() - begun) * 1000, rounding_of(live, self.facts.dtype)

@@ -92,7 +92,7 @@ class SessionState:
 
     def set_position(self, position: Position) -> None:
         """Make a node whose path the cache holds the current one."""
-        self.node, self._position = position.node_logits.node, position
+        self.node, self._position, self._prefill_run = position.node_logits.node, position, None
         self.settings_at[self.node] = self.settings
         self.kept_logits.put(self.node, position.node_logits.row)
 

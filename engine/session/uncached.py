@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import time
 
+from engine.cache.moves import MoveCost
 from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
 from engine.records import Moved
 from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.settings import Settings
+
+ALL_AGAIN = "without a KV cache the whole path goes through again"
 
 
 def open_session(loaded: Loaded, settings: Settings) -> Session:
@@ -42,6 +45,12 @@ class UncachedSession(Session):
         finally:
             self.kv.drop()
 
+    def _share(self, end: int, want: int, computed: int) -> MoveCost:
+        """Go to the node before a prompt's end; all tokens of the path run again."""
+        self.kv.clear()
+        self.node, self._position = self.tree[end].parent, None
+        return MoveCost(0, 0, ALL_AGAIN if computed else "")
+
     def prepare_step(self) -> None:
         """Check that there is room for one more token; the cache need not hold the path.
 
@@ -59,7 +68,7 @@ class UncachedSession(Session):
         """
         self.prepare_step()
         runner = self.runner.fresh()
-        runner.forward_path(self.tree.tokens(self.node), self.tree[self.node].start, stopped)
+        runner.forward_path(self.tree.tokens(self.node), self.tree.chunks(self.node), stopped)
         return runner
 
     def move(self, node: int, stopped: Stopped = never) -> Moved:
@@ -77,7 +86,7 @@ class UncachedSession(Session):
         self._set_node(node, row)
         self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
-        note = "without a KV cache the whole path goes through again" if recomputed else ""
+        note = ALL_AGAIN if recomputed else ""
         return Moved(node, 0, 0, recomputed, ms, self.next, self.kv_reading(), note)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:

@@ -11,7 +11,7 @@ from engine.trace.shapes import Kept
 MAGIC = "mlx-inspector-trace"
 END = "mlx-inspector-trace-end"
 """Key of the last line of a complete file, with the number of lines before it."""
-VERSION = 1
+VERSION = 2
 Fields = Mapping[str, Sequence[str]]
 """The fields of each class, in the order of the values in a row."""
 

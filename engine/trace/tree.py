@@ -23,11 +23,12 @@ ROOT = 0
 
 
 class KnownNodes:
-    """The nodes of the lines so far, of the tree that the last prompt began."""
+    """The nodes of the lines so far, of the last tree."""
 
     def __init__(self) -> None:
         self._parents: dict[int, int] = {ROOT: ROOT}
-        self._prompt: tuple[PromptToken, ...] = ()
+        self._prompt: dict[int, int] = {}
+        """Position of each token of the last prompt, by node."""
         self._search: KnownSearch | None = None
 
     def check(self, value: object) -> None:
@@ -57,17 +58,27 @@ class KnownNodes:
                 self._search.check(value)
 
     def _open(self, opened: PromptOpened) -> None:
-        self._parents, self._prompt, self._search, before = {ROOT: ROOT}, opened.tokens, None, ROOT
-        for place, token in enumerate(opened.tokens):
-            if token.node <= before or token.position != place:
+        if opened.new_tree:
+            self._parents = {ROOT: ROOT}
+        if opened.parent not in self._parents:
+            raise Misfit(f"has a prompt after node {opened.parent}, which no line before it tells")
+        self._search, self._prompt = None, {token.node: token.position for token in opened.tokens}
+        before, position = opened.parent, self._depth(opened.parent)
+        for token in opened.tokens:
+            if token.position != position:
                 raise Misfit(f"has the prompt's tokens out of order, at node {token.node}")
-            self._parents[token.node] = before
-            before = token.node
+            add(self._parents, token.node, before)
+            before, position = token.node, position + 1
+
+    def _depth(self, node: int) -> int:
+        depth = 0
+        while node != ROOT:
+            node, depth = self._parents[node], depth + 1
+        return depth
 
     def _same(self, tokens: tuple[PromptToken, ...]) -> None:
         for token in tokens:
-            known = self._prompt[token.position] if 0 <= token.position < len(self._prompt) else None
-            if known is None or known.node != token.node:
+            if self._prompt.get(token.node) != token.position:
                 raise Misfit(f"has a token of the prompt that the prompt hasn't, at node {token.node}")
 
     def _step(self, step: Step) -> None:

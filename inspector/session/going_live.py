@@ -72,7 +72,7 @@ class GoingLive:
         """
         if self.under_way:
             return ""
-        if self._client.timeline.prefilled is None:
+        if restore_of(self._client.timeline, {}) is None:
             return "There is nothing to go on from yet: space or r plays on to the first token"
         self._player.pause()
         self._load = load or self._refused or self._as_recorded()

@@ -36,8 +36,9 @@ class Navigation:
 
     def first(self) -> None:
         """Look at the first token of the completion; from there, at the first of the prompt."""
-        prompt = self._timeline.boundary  # less than the whole prompt where a branch leaves inside it
-        self._timeline.select(0 if self._timeline.slot == prompt else prompt)
+        timeline = self._timeline
+        first = timeline.step_slots[0] if timeline.step_slots else len(timeline.items)
+        timeline.select(0 if timeline.slot == first else first)
 
     def tip(self) -> None:
         """Follow the token to come."""

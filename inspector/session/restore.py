@@ -18,20 +18,27 @@ def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
         rerolls: How often was drawn again after a node, where it was.
 
     Returns:
-        None where there is no prompt yet.
+        None where no prompt was read to its end yet.
     """
-    if timeline.prefilled is None or timeline.prompt is None:
+    if all(read.prefilled is None for read in timeline.prompts.values()):
         return None
-    prompt = tuple(token.id for token in timeline.prompt.tokens)
     grown = sorted(_grown(timeline), key=lambda each: each.node)
     again = tuple(sorted((node, count) for node, count in rerolls.items() if count))
-    return Restore(prompt, tuple(grown), timeline.tip, again)
+    return Restore(tuple(grown), timeline.tip, again)
 
 
 def _grown(timeline: Timeline) -> Iterator[Grown]:
+    begins = {
+        token.node: read.opened.tokens[0].position
+        for read in timeline.prompts.values()
+        for token in read.opened.tokens
+    }
     for item in timeline.nodes.values():
         if isinstance(item, Step):
             yield Grown(item.node, item.parent, item.id, item.origin, has_step=True)
+        else:
+            parent = timeline.parent[item.node]
+            yield Grown(item.node, parent, item.id, "prompt", has_step=False, prompt_begin=begins[item.node])
     for beam in timeline.beams.nodes.values():
         if beam.node not in timeline.nodes:
             yield Grown(beam.node, beam.parent, beam.id, "beam", has_step=False)

@@ -97,7 +97,7 @@ class SamplerQueries:
 
     def _ask_what_if(self, timeline: Timeline, trial: Trial) -> None:
         about = (trial.settings, timeline.tip)
-        if trial.answered == timeline.tip or timeline.boundary == len(timeline.items):
+        if trial.answered == timeline.tip or not timeline.step_slots:
             return
         if self._what_if is not None:
             self._outdate(self._what_if, self._what_if.about == about)

@@ -167,8 +167,7 @@ class LiveTransport:
 
     def _describe_prefill(self) -> str:
         timeline, size = self._client.timeline, self._prefill.size
-        done = timeline.chunks[-1].done if timeline.chunks else 0
-        where = f"{done:,} of {len(timeline.prompt.tokens) if timeline.prompt else 0:,} tokens"
+        where = f"{timeline.held:,} of {len(timeline.items):,} tokens"
         if self._prefill.waits:
             return f"Prefill stopped at {where}. Press space to go on, p for another prompt"
         chunks = f" in chunks of {size:,}" if size else ""

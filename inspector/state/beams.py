@@ -94,7 +94,8 @@ class BeamHistory:
         """Take in one record; those of other matters change nothing."""
         match record:
             case PromptOpened():
-                self.nodes, self.search, self.refused = {}, None, None
+                self.nodes = {} if record.new_tree else self.nodes
+                self.search, self.refused = None, None
                 self._children, self.fallen = {}, []
             case BeamOpened():
                 self._open(record)

@@ -67,15 +67,28 @@ class Trial:
     """Tip of the path that was answered for."""
 
 
+@dataclass(slots=True)
+class PromptRead:
+    """One prompt of the tree, and what is known of its prefill."""
+
+    opened: records.PromptOpened
+    chunks: list[records.PrefillChunk] = field(default_factory=list)
+    prefilled: records.Prefilled | None = None
+    """None until it is read to its end."""
+
+
 @dataclass
 class Timeline:
     """The steps of the current path and the tree they are part of, built from the records as they come."""
 
     facts: records.ModelFacts | None = None
     loading: records.Loading | None = None
-    prompt: records.PromptOpened | None = None
-    chunks: list[records.PrefillChunk] = field(default_factory=list)
-    prefilled: records.Prefilled | None = None
+    prompts: dict[int, PromptRead] = field(default_factory=dict)
+    """The prompts of the tree by their last nodes, in the order in which they were given last."""
+    prompt_read: PromptRead | None = None
+    """The path's last prompt; where the path leaves inside one, the prompt on show before."""
+    reading: bool = False
+    """Whether a prompt's prefill is under way, or was stopped on its way."""
     moved: records.Moved | None = None
     """The last move's bill, until the next step."""
     finished: dict[int, records.Finished] = field(default_factory=dict)
@@ -96,7 +109,9 @@ class Timeline:
     """Grows whenever another step is marked as one that would differ, so that a view knows what to redraw."""
 
     items: list[Item] = field(default_factory=list)
-    """The current path, prompt first."""
+    """The current path: a prompt first, then steps; turns of a conversation follow with prompts of their own."""
+    step_slots: list[int] = field(default_factory=list)
+    """Slots of the steps among them."""
     generation: int = 0
     """Grows whenever the path is rebuilt rather than appended to, so that a view knows what to redraw."""
     readings: int = 0
@@ -105,6 +120,8 @@ class Timeline:
     """What follows the last token."""
     kv: records.KVReading | None = None
     """The KV cache at the tip."""
+    prompt_kv: dict[int, records.KVReading] = field(default_factory=dict)
+    """The KV cache after the chunk that a prompt's token was in, by node."""
     memory: records.Memory | None = None
 
     beams: BeamHistory = field(default_factory=BeamHistory)
@@ -201,21 +218,42 @@ class Timeline:
             return Phase.RETURNING
         if self.facts is None:
             return Phase.FAILED if self.load_failure else Phase.LOADING
-        if self.prompt is None:
+        if self.prompt_read is None:
             return Phase.EMPTY
-        if self.prefilled is None:
+        if self.reading:
             return Phase.PREFILL
         return Phase.RUNNING if self.running else Phase.READY
+
+    @property
+    def prompt(self) -> records.PromptOpened | None:
+        """The path's last prompt."""
+        return self.prompt_read.opened if self.prompt_read else None
+
+    @property
+    def prefilled(self) -> records.Prefilled | None:
+        """The end of that prompt's prefill, once it was reached."""
+        return self.prompt_read.prefilled if self.prompt_read else None
+
+    @property
+    def chunks(self) -> list[records.PrefillChunk]:
+        """The chunks of that prompt's prefill so far."""
+        return self.prompt_read.chunks if self.prompt_read else []
+
+    @property
+    def held(self) -> int:
+        """How many tokens of the path the model has run: all but in a prefill."""
+        if not self.reading or self.prompt is None:
+            return len(self.items)
+        return self.chunks[-1].done if self.chunks else self.prompt.held
 
     @property
     def steps(self) -> list[Step]:
         """The steps of the current path."""
         return [item for item in self.items if isinstance(item, Step)]
 
-    @property
-    def boundary(self) -> int:
-        """Slot of the first step: how many tokens of the prompt the path begins with."""
-        return bisect_left(self.items, True, key=lambda item: isinstance(item, Step))
+    def steps_before(self, slot: int) -> int:
+        """How many steps the path has before a slot."""
+        return bisect_left(self.step_slots, slot)
 
     def tpot(self) -> Tpot | None:
         """Time per output token over the steps of the current path."""
@@ -261,8 +299,8 @@ class Timeline:
         item, self.moved, self.next, self.kv = self.nodes[node], None, None, None
         if isinstance(item, Step):
             self.next, self.kv, self.memory = item.next, item.kv, item.memory
-        elif self.prefilled is not None and self.prefilled.next.node == node:
-            self.next, self.kv, self.memory = self.prefilled.next, self.prefilled.kv, self.prefilled.memory
+        elif (read := self.prompts.get(node)) is not None and (prefilled := read.prefilled) is not None:
+            self.next, self.kv, self.memory = prefilled.next, prefilled.kv, prefilled.memory
         if node != self.tip:
             self._rebuild(node)
 
@@ -279,12 +317,9 @@ class Timeline:
             case records.PromptOpened():
                 self._open(record)
             case records.PrefillChunk():
-                self.chunks.append(record)
-                self.kv = record.kv
-                self._read(record.echo)
+                self._chunk(record)
             case records.Prefilled():
-                self.prefilled, self.next = record, record.next
-                self.kv, self.memory = record.kv, record.memory
+                self._finish_prompt(record)
             case Step():
                 self._step(record)
             case records.Resampled():
@@ -293,6 +328,7 @@ class Timeline:
                 self._move(record)
             case records.Restored():
                 self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
+                self.reading = False
             case records.BeamStep(live=live, finished=finished, greedy=greedy):
                 self._grow([beam.node for beam in (*live, *finished, greedy) if beam is not None])
             case records.BeamEnded(ranking=ranking, greedy=greedy):
@@ -309,23 +345,46 @@ class Timeline:
                 pass
 
     def _open(self, record: records.PromptOpened) -> None:
-        self.prompt, self.prefilled, self.next, self.moved = record, None, None, None
-        self.prompt_failure = None
-        self.chunks, self.finished = [], {}
-        self.nodes, self.parent, self.children, self.latest = {}, {}, {}, {}
-        self.branches, self.marks, self.left = Branches(), Marks(), {}
-        previous = ROOT
+        if record.new_tree:
+            self.nodes, self.parent, self.children, self.latest = {}, {}, {}, {}
+            self.branches, self.marks, self.left = Branches(), Marks(), {}
+            self.items, self.prompts, self.finished, self.prompt_kv = [], {}, {}, {}
+        self.next = self.moved = self.prompt_failure = None
+        end = record.parent
         for item in record.tokens:
-            self._add(item, item.node, previous)
-            previous = item.node
-        self.items, self._slot = list(record.tokens), None
-        self.generation += 1
+            self._add(self._known(item), item.node, end)
+            end = item.node
+        self.prompts.pop(end, None)
+        self.prompts[end] = PromptRead(record)
+        self.reading, self._slot = True, None
+        self._rebuild(end)
+
+    def _known(self, item: PromptToken) -> Item:
+        """What is known of a prompt's token: of one that was stepped, or read in an earlier prompt, that."""
+        before = self.nodes.get(item.node)
+        return item if before is None or before.logprob is None else before
+
+    def _chunk(self, record: records.PrefillChunk) -> None:
+        begin = self.held
+        self.chunks.append(record)
+        self.kv = record.kv
+        for item in self.items[begin : record.done]:
+            self.prompt_kv[item.node] = record.kv
+        self._read(record.echo)
+
+    def _finish_prompt(self, record: records.Prefilled) -> None:
+        if self.prompt_read is not None:
+            self.prompt_read.prefilled = record
+        self.prompt_kv[record.next.node] = record.kv
+        self.next, self.kv, self.memory, self.reading = record.next, record.kv, record.memory, False
 
     def _read(self, echo: Sequence[PromptToken]) -> None:
         for item in echo:
+            if isinstance(self.nodes[item.node], Step):
+                continue  # it has more: what it was taken from
             self.nodes[item.node] = item
             self.branches.add(token(item, self.parent[item.node]))
-            if item.position < len(self.items):
+            if item.position < len(self.items) and self.items[item.position].node == item.node:
                 self.items[item.position] = item
         if echo:
             self.readings += 1
@@ -335,6 +394,7 @@ class Timeline:
         at_tip = record.parent == self.tip
         self._add(record, record.node, record.parent)
         if at_tip:
+            self.step_slots.append(len(self.items))
             self.items.append(record)
         else:
             self._rebuild(record.node)
@@ -343,7 +403,7 @@ class Timeline:
             self._slot = None
 
     def _move(self, record: records.Moved) -> None:
-        self.moved, self.next, self.kv = record, record.next, record.kv
+        self.moved, self.next, self.kv, self.reading = record, record.next, record.kv, False
         self.marks.reveal(record.node, self)
         if record.node != self.tip:
             self._rebuild(record.node)
@@ -360,6 +420,9 @@ class Timeline:
             self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in self.items:
             self._mark_latest(self.parent[item.node], item.node)
+        self.step_slots = [slot for slot, item in enumerate(self.items) if isinstance(item, Step)]
+        end = next((item.node for item in reversed(self.items) if item.node in self.prompts), None)
+        self.prompt_read = self.prompts[end] if end is not None else self.prompt_read
         self.generation += 1
 
     def _add(self, item: Item, node: int, parent: int) -> None:

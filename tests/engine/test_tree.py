@@ -53,7 +53,7 @@ def test_forward_goes_where_one_last_stood(paths: list[list[int]]) -> None:
 
 def test_the_completion_begins_after_the_prompt_or_where_it_was_left() -> None:
     tree = TokenTree()
-    last = tree.extend(ROOT, [5, 6, 7], "prompt")
+    last = tree.add_prompt(ROOT, [5, 6, 7])[-1]
     assert tree[tree.add(last, 9, "sampled")].start == 3
     inside = tree[last].parent
-    assert tree[tree.extend(inside, [8, 8], "chosen")].start == 2
+    assert tree[tree.add(tree.add(inside, 8, "chosen"), 8, "chosen")].start == 2

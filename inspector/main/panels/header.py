@@ -117,8 +117,7 @@ Which model, what it is doing, how much of its context window is used, and how i
         return [[*state, *self._bar(share, 12), number], [*state, number], self._state("LOADING", "warn", "")]
 
     def _prefill(self, timeline: Timeline) -> list[Row]:
-        total = len(timeline.prompt.tokens) if timeline.prompt else 0
-        done = timeline.chunks[-1].done if timeline.chunks else 0
+        total, done = len(timeline.items), timeline.held
         name = "RECORDED prefill" if timeline.recorded else "PREFILL"
         state = self._state(name, "warn", f"{scales.count(done)}/{scales.count(total)}")
         return [[*state, *self._bar(done / total if total else 0.0, 12)], state]
@@ -126,12 +125,11 @@ Which model, what it is doing, how much of its context window is used, and how i
     def _decode(self, timeline: Timeline, phase: Phase) -> list[Row]:
         name, ink = ("RUN", "accent") if phase is Phase.RUNNING else ("DECODE", "good")
         name, ink = ("RECORDED", "accent") if timeline.recorded else (name, ink)
-        taken = len(timeline.items) - timeline.boundary
-        short = self._state(name, ink, f"step {scales.count(taken)}")
+        short = self._state(name, ink, f"step {scales.count(len(timeline.step_slots))}")
         if timeline.following:
             return [short]
-        where = timeline.slot - timeline.boundary + 1
-        place = f"at step {scales.count(where)}" if where > 0 else f"at prompt token {timeline.slot + 1}"
+        step, slot = timeline.step, timeline.slot
+        place = f"at step {scales.count(step.index + 1)}" if step else f"at prompt token {slot + 1}"
         return [[*short, Segment(f" · {place}", self.ink("primary"))], short]
 
     def _window(self, timeline: Timeline) -> list[Row]:

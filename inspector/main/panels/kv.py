@@ -152,8 +152,8 @@ how large the cache is when the context window is full, and what branches share.
         slots = [slot for slot, _ in read]
         used = [float(reading.used_bytes) for _, reading in read]
         allocated = [float(reading.allocated_bytes) for _, reading in read]
-        prompt = bisect_left(slots, timeline.boundary)
-        inks = [self.data(0.0)] * prompt + [self.data(0.5)] * (len(slots) - prompt)
+        prompt, decoded = self.data(0.0), self.data(0.5)
+        inks = [decoded if isinstance(timeline.items[slot], Step) else prompt for slot in slots]
         if not timeline.following and slots:
             at = min(bisect_left(slots, timeline.slot), len(slots) - 1)
             inks[at : at + wide] = [self.ink("accent")] * min(wide, len(inks) - at)
@@ -209,12 +209,7 @@ def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
     item = timeline.items[slot]
     if isinstance(item, Step):
         return item.kv
-    chunk = bisect_left(timeline.chunks, slot + 1, key=lambda chunk: chunk.done)
-    if chunk < len(timeline.chunks):
-        return timeline.chunks[chunk].kv
-    return (
-        timeline.prefilled.kv if timeline.prefilled else None
-    )  # the prompt's last token is no part of a chunk
+    return timeline.prompt_kv.get(item.node)
 
 
 def reading_at(timeline: Timeline) -> KVReading | None:

@@ -24,13 +24,14 @@ class Series:
 
     def update(self, timeline: Timeline) -> None:
         """Take in the steps that are new; all of them where the path was rebuilt."""
-        start, known = timeline.boundary, len(self.values)
-        if timeline.generation != self._generation or start + known > len(timeline.items):
+        known = len(self.values)
+        if timeline.generation != self._generation or known > len(timeline.step_slots):
             self._generation, known = timeline.generation, 0
             self._clear()
-        for item in timeline.items[start + known :]:
-            if isinstance(item, Step):
-                self._add(self._value(item))
+        for slot in timeline.step_slots[known:]:
+            item = timeline.items[slot]
+            assert isinstance(item, Step)
+            self._add(self._value(item))
 
     def _clear(self) -> None:
         self.values = []
@@ -59,3 +60,8 @@ class StepMs(Series):
         super()._add(value)
         insort(self._ordered, value)
         self._sum += value
+
+
+def step_shown(timeline: Timeline) -> int:
+    """Which of the path's steps is shown, from 0; -1 where none is."""
+    return -1 if timeline.step is None else timeline.steps_before(timeline.slot) - timeline.following

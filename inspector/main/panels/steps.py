@@ -23,7 +23,7 @@ from engine.records import Step
 from inspector import scales
 from inspector.display import pad, token_label, truncate
 from inspector.main.messages import SlotSelected, StepClicked
-from inspector.main.panels.series import Series
+from inspector.main.panels.series import Series, step_shown
 from inspector.main.panels.strip import StepStrip
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Row, centred, colourful, is_dark, looks_same, strip_of, why_empty
@@ -97,7 +97,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         if not self.is_attached or not self.size.area:
             return
         generation, count, current = self._shown
-        new = (timeline.generation, len(timeline.items) - timeline.boundary, self._current(timeline))
+        new = (timeline.generation, len(timeline.step_slots), self._current(timeline))
         at_end = self.is_vertical_scroll_end
         self._shown = new
         if timeline.trials != self._trials:
@@ -123,8 +123,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self.refresh()
 
     def _current(self, timeline: Timeline) -> int:
-        step = timeline.step
-        return -1 if step is None else (timeline.slot - (1 if timeline.following else 0)) - timeline.boundary
+        return step_shown(timeline)
 
     def _reveal(self, row: int) -> None:
         top, rows = self.scroll_offset.y, self.size.height - 1
@@ -159,12 +158,12 @@ class StepsTable(ScrollView, Inked, can_focus=False):
 
     def render_line(self, y: int) -> Strip:
         width, base, timeline = self.scrollable_size.width, self.rich_style, self._timeline
-        if timeline is None or timeline.boundary == len(timeline.items):
+        if timeline is None or not timeline.step_slots:
             return strip_of(self._notice(y), width, base)
         if y == 0:
             return strip_of(self._head(width), width, base)
         row = self.scroll_offset.y + y - 1
-        if row >= len(timeline.items) - timeline.boundary:
+        if row >= len(timeline.step_slots):
             return Strip.blank(width, base)
         strip = self._strips.get(row)
         if strip is None:
@@ -189,7 +188,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         return [Segment(text, self.ink("muted"))]
 
     def _row(self, timeline: Timeline, row: int, width: int) -> Strip:
-        step = timeline.items[timeline.boundary + row]
+        step = timeline.items[timeline.step_slots[row]]
         assert isinstance(step, Step)
         current = row == self._shown[2]
         base = self.rich_style + (Style(bgcolor=self.ink("row").bgcolor, bold=True) if current else Style())
@@ -313,4 +312,4 @@ One row for each token that was generated, and what it cost.
     def _step_clicked(self, message: StepClicked) -> None:
         message.stop()
         if self._timeline is not None:
-            self.post_message(SlotSelected(self._timeline.boundary + message.index))
+            self.post_message(SlotSelected(self._timeline.step_slots[message.index]))

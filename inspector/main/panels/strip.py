@@ -23,15 +23,14 @@ class StepStrip(Canvas):
 
     def _window(self, timeline: Timeline, width: int) -> range:
         """Indices of the steps that have a column."""
-        start = timeline.boundary
-        return window(len(timeline.items) - start, max(1, width - _LABEL), timeline.slot - start)
+        room = max(1, width - _LABEL)
+        return window(len(timeline.step_slots), room, timeline.steps_before(timeline.slot))
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
-        if timeline is None or not self.metric.steps or timeline.boundary == len(timeline.items):
+        if timeline is None or not self.metric.steps or not timeline.step_slots:
             return []
-        start = timeline.boundary
-        items = [timeline.items[start + index] for index in self._window(timeline, width)]
+        items = [timeline.items[timeline.step_slots[index]] for index in self._window(timeline, width)]
         values = [self.metric.value(item) for item in items]
         heights = [None if value is None else self.metric.height(value) for value in values]
         top = self.metric.top or max(self.metric.height(self.metric.steps[-1]), *(h or 0.0 for h in heights))

@@ -133,10 +133,10 @@ the block at the end is the token to come.
         return len(self._wrap.lines) - 1
 
     def _append(self, timeline: Timeline) -> None:
-        boundary = timeline.boundary
         for slot in range(len(self._wrap.line_of), len(timeline.items)):
             item = timeline.items[slot]
-            self._wrap.append(_parts(item), _BOUNDARY if slot == boundary > 0 else "")
+            before = timeline.items[slot - 1] if slot else item
+            self._wrap.append(_parts(item), _BOUNDARY if _decoded(item) != _decoded(before) else "")
             self._keys.append(_key(item))
 
     def _measure(self) -> None:
@@ -145,13 +145,11 @@ the block at the end is the token to come.
 
     def _repaint_readings(self, timeline: Timeline) -> None:
         """Where known tokens got new readings or another look, every visible line is drawn again."""
-        done = timeline.chunks[-1].done if timeline.chunks else 0
         shown = (
             timeline.readings,
             timeline.trials,
-            done,
+            timeline.held if timeline.reading else -1,
             timeline.phase if not timeline.items else None,
-            timeline.prefilled is None,
         )
         if shown != self._shown:
             self._shown = shown
@@ -289,14 +287,13 @@ the block at the end is the token to come.
 
     def _gutter(self, y: int, timeline: Timeline) -> Row:
         pieces = self._wrap.lines[y].pieces
-        prompt = bool(pieces) and pieces[0].slot < timeline.boundary
+        slot = pieces[0].slot if pieces else len(timeline.items)
+        prompt = slot < len(timeline.items) and not _decoded(timeline.items[slot])
         return [Segment("▎ " if prompt else "  ", self.ink("faint"))]
 
     def _text(self, y: int, timeline: Timeline) -> Row:
         styles = self._token_styles = self._token_styles or self._new_styles()
-        done = (
-            len(timeline.items) if timeline.prefilled else timeline.chunks[-1].done if timeline.chunks else 0
-        )
+        done = timeline.held
         row: Row = []
         for piece in self._wrap.lines[y].pieces:
             if piece.slot >= len(timeline.items):
@@ -333,6 +330,10 @@ the block at the end is the token to come.
         inks = {name: self.ink(name) for name in ("muted", "faint", "special", "cursor", "accent", "warn")}
         inks["base"] = self.rich_style
         return TokenStyles(inks, scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))
+
+
+def _decoded(item: Item) -> bool:
+    return isinstance(item, Step)
 
 
 def _key(item: Item) -> Key:

@@ -12,7 +12,7 @@ from engine.records import Memory, Step, StepTimes
 from engine.timing import Tpot
 from inspector import scales
 from inspector.main.panels.outliers import Outlier, outliers
-from inspector.main.panels.series import StepMs
+from inspector.main.panels.series import StepMs, step_shown
 from inspector.main.panels.time_facts import MOST, memory_facts, slow_steps
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty
@@ -69,7 +69,7 @@ why, where that is known, and what the framework, the process and the inspector 
         timeline = self.timeline
         step = timeline.step if timeline is not None else None
         self._entitle(step.memory if step else timeline.memory if timeline else None)
-        if timeline is None or not timeline.chunks:
+        if timeline is None or not (timeline.chunks or timeline.prefilled):
             reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
@@ -119,7 +119,7 @@ why, where that is known, and what the framework, the process and the inspector 
     def _latency(self, timeline: Timeline, deep: bool = False) -> Row:
         prefilled, tpot = timeline.prefilled, self._ms.tpot()
         if prefilled is None:
-            done, total = timeline.chunks[-1].done, timeline.chunks[-1].total
+            done, total = timeline.held, len(timeline.items)
             spent = sum(chunk.ms for chunk in timeline.chunks)
             return self._pairs(
                 (
@@ -139,9 +139,8 @@ why, where that is known, and what the framework, the process and the inspector 
         prefilled, tpot = timeline.prefilled, self._ms.tpot()
         if prefilled is None:
             spent = sum(chunk.ms for chunk in timeline.chunks)
-            return (
-                self._pairs(("prompt", scales.rate(timeline.chunks[-1].done / spent * 1000))) if spent else []
-            )
+            ran = timeline.held - (timeline.prompt.held if timeline.prompt else 0)
+            return self._pairs(("prompt", scales.rate(ran / spent * 1000))) if spent else []
         pairs = [("prompt", scales.rate(prefilled.prompt_tps))]
         pairs += [("generation", scales.rate(tpot.tps))] if tpot else []
         pairs += [("echo", scales.milliseconds(prefilled.echo_ms))] if prefilled.echo_ms else []
@@ -170,12 +169,12 @@ why, where that is known, and what the framework, the process and the inspector 
         values = self._ms.values
         room = max(1, width - _LABEL)
         wide = max(1, min(widest, room // max(1, len(values))))
-        seen = window(len(values), room, timeline.slot - timeline.boundary)
+        seen = window(len(values), room, timeline.steps_before(timeline.slot))
         shown = [index for index in seen for _ in range(wide)]
         part = [values[index] for index in shown]
         top = max(part, default=0.0)
         label = f"{scales.ms(top)} ms" if part else ""
-        current = timeline.step.index if timeline.step else -1
+        current = step_shown(timeline)
         plain, chosen = self.data(0.2), self.ink("accent")
         inks = [chosen if index == current else plain for index in shown]
         rows = [_columns(line, inks) for line in area(part, height, top)]

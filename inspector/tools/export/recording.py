@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -88,7 +88,10 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     held = copy.copy(timeline)
     held.nodes, held.parent, held.latest = dict(timeline.nodes), dict(timeline.parent), dict(timeline.latest)
     held.children = {node: list(nodes) for node, nodes in timeline.children.items()}
-    held.finished, held.chunks = dict(timeline.finished), list(timeline.chunks)
+    held.finished, held.prompt_kv = dict(timeline.finished), dict(timeline.prompt_kv)
+    held.prompts = {end: replace(read, chunks=list(read.chunks)) for end, read in timeline.prompts.items()}
+    on_show = (end for end, read in timeline.prompts.items() if read is timeline.prompt_read)
+    held.prompt_read = next((held.prompts[end] for end in on_show), None)
     held.marks = copy.copy(timeline.marks)
     held.marks.of = dict(timeline.marks.of)
     now = datetime.now(UTC).isoformat(timespec="seconds")

@@ -277,12 +277,12 @@ How the sampler came from the model's logits to the token: each **column** is a 
         shown = next((c for c in view.distribution.candidates if c.id == self._highlighted), None)
         if shown is not None and self._is_penalised(view, shown):
             earlier = view.earlier[shown.id]
-            texts.append(penalised(shown, earlier, timeline.items, timeline.boundary, view.settings))
+            texts.append(penalised(shown, earlier, timeline.items, view.settings))
         lines = [line for text in texts if text for line in wrapped(text, width)]
         return [[], *([Segment(line, self.ink("muted"))] for line in lines[:4])] if lines else []
 
     def _entitle(self, timeline: Timeline, view: SamplerView) -> None:
-        step = timeline.slot - timeline.boundary + 1
+        step = timeline.steps_before(timeline.slot) + 1
         where = f"step {step}" if not timeline.following else f"step {step}, to come"
         label = label_of(view.now or view.distribution, (view.now or view.distribution).picked)
         if timeline.trial is None:

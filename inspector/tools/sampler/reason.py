@@ -215,7 +215,6 @@ def penalised(
     candidate: Candidate,
     earlier: Sequence[int],
     items: Sequence[Item],
-    boundary: int,
     settings: Settings | None,
 ) -> str:
     """Which earlier occurrences a penalty holds against a token; empty where there are none."""
@@ -223,13 +222,14 @@ def penalised(
         return ""
     on = [name for name in PENALTIES if settings is not None and getattr(settings, f"{name}_penalty")]
     by = f" by {_list(on)}" if on else ""
-    where = ", ".join(_place(position, items, boundary) for position in earlier)
+    where = ", ".join(_place(position, items) for position in earlier)
     return f"{_label(candidate)} is penalised{by}: it stands {where}."
 
 
-def _place(position: int, items: Sequence[Item], boundary: int) -> str:
+def _place(position: int, items: Sequence[Item]) -> str:
     before = items[position - 1] if 0 < position <= len(items) else None
     after = (
         f" after {quoted(token_label(before.text, before.raw))}" if before is not None and before.text else ""
     )
-    return f"in the prompt{after}" if position < boundary else f"at step {position - boundary + 1}{after}"
+    item = items[position] if position < len(items) else None
+    return f"at step {item.index + 1}{after}" if isinstance(item, Step) else f"in the prompt{after}"

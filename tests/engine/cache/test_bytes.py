@@ -8,6 +8,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models import cache as caches
 
+from engine.chunks import of_prompt
 from engine.model.forward import Runner
 from engine.session.session import Session
 from engine.settings import Settings
@@ -70,11 +71,13 @@ def test_allocated_bytes_are_what_the_framework_gained(zoo: Zoo, kind: str) -> N
     name, options = MODELS[kind]
     loaded = zoo.load(name, **options)
     runner = Runner(loaded.model, loaded.settings)
-    runner.forward_path(PROMPT, len(PROMPT))  # what the model makes for itself at its first call is no cache
+    runner.forward_path(
+        PROMPT, of_prompt(len(PROMPT))
+    )  # what the model makes for itself at its first call is no cache
     runner = Runner(loaded.model, loaded.settings)
     mx.clear_cache()
     before = mx.get_active_memory()
-    runner.forward_path([*PROMPT, *range(40, 80)], len(PROMPT))
+    runner.forward_path([*PROMPT, *range(40, 80)], of_prompt(len(PROMPT)))
     runner.undo = None  # what takes the last token off again is kept beside the cache
     mx.eval(runner.kv.state())
     gained = mx.get_active_memory() - before

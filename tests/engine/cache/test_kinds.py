@@ -21,6 +21,7 @@ import engine
 from engine.cache.kinds import GENERAL, KINDS, Kind, Snapshot, kind_named, kind_of
 from engine.cache.kinds.kind import pick_rows
 from engine.cache.kinds.plain import Columns
+from engine.chunks import of_prompt
 from engine.model import synthetic
 from engine.model.batch import BatchedRows, SequentialRows, rows
 from engine.model.forward import Runner
@@ -185,7 +186,7 @@ def test_its_rows_are_those_of_a_plain_cache(
 ) -> None:
     runners = [Runner(loaded.model, loaded.settings) for loaded in (stacked, zoo.load("llama"))]
     for runner in runners:
-        runner.forward_path(PROMPT, len(PROMPT))
+        runner.forward_path(PROMPT, of_prompt(len(PROMPT)))
     mine, theirs = map(rows, runners)
     assert isinstance(mine, BatchedRows)
     count = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 import mlx.core as mx
@@ -22,8 +23,10 @@ from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine.beam_settings import BeamSettings
+from engine.chunks import Chunks, cut, of_prompt
 from engine.decoding.beam import search
 from engine.decoding.run import run
+from engine.errors import Cancelled
 from engine.model.load import Loaded
 from engine.records import BeamEnded, Moved
 from engine.sampling.ranking import log_softmax, rank_of
@@ -80,34 +83,32 @@ KINDS: dict[str, tuple[str, dict[str, Any], float]] = {
 class Reference:
     """What mlx_lm gives with fresh caches and none of our code.
 
-    A prefill of all the ids; where its cut into chunks changes the numbers, of the prompt, and then token by token.
-    There a path goes on from copies of the caches that its beginning left: 500 paths from nothing take minutes.
+    A prefill of all the ids; where its cut into chunks changes the numbers, of each prompt, and the rest token by
+    token. There a path goes on from copies of the caches that its beginning left: 500 paths from nothing take minutes.
     """
 
     def __init__(self, loaded: Loaded) -> None:
         self._model, self._options = loaded.model, loaded.settings
         self._alone = self._options.kv_bits is not None or self._options.max_kv_size is not None
-        self._known: dict[tuple[int, ...], tuple[np.ndarray, list[Any]]] = {}
+        self._known: dict[tuple[Chunks, tuple[int, ...]], tuple[np.ndarray, list[Any]]] = {}
 
-    def logits(self, ids: tuple[int, ...], prompt: int) -> np.ndarray:
+    def logits(self, ids: tuple[int, ...], chunks: Chunks) -> np.ndarray:
         """The float32 logits after a path."""
-        key = (prompt, *ids)
+        last = len(ids) - 1
+        key = cut(chunks if self._alone else of_prompt(len(ids)), last), ids
         if key not in self._known:
-            self._known[key] = (
-                self._grown(ids, prompt) if self._alone and len(ids) > prompt else self._new(ids)
-            )
+            first = next((first for first, end in key[0] if first < last <= end), last)
+            cache = self._cache(ids[:first], key[0])
+            if first < last:
+                self._run(ids[first:-1], cache)
+            self._known[key] = self._run(ids[-1:], cache), cache
         return self._known[key][0]
 
-    def _new(self, ids: tuple[int, ...]) -> tuple[np.ndarray, list[Any]]:
-        cache = make_prompt_cache(self._model, self._options.max_kv_size)
-        if ids[:-1]:
-            self._run(ids[:-1], cache)
-        return self._run(ids[-1:], cache), cache
-
-    def _grown(self, ids: tuple[int, ...], prompt: int) -> tuple[np.ndarray, list[Any]]:
-        self.logits(ids[:-1], prompt)
-        cache = copy.deepcopy(self._known[(prompt, *ids[:-1])][1])
-        return self._run(ids[-1:], cache), cache
+    def _cache(self, ids: tuple[int, ...], chunks: Chunks) -> list[Any]:
+        if not ids:
+            return make_prompt_cache(self._model, self._options.max_kv_size)
+        self.logits(ids, chunks)
+        return copy.deepcopy(self._known[cut(chunks, len(ids) - 1), ids][1])
 
     def _run(self, ids: tuple[int, ...], cache: list[Any]) -> np.ndarray:
         logits = self._model(mx.array([ids]), cache=cache)
@@ -142,6 +143,40 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
             for step in run(self.session, lambda: len(taken) >= count):
                 taken.append(step.id)  # noqa: PERF401 - the run asks for its length
             assert 1 <= len(taken) <= count + 1
+
+        @rule(shared=st.integers(0, 25), ids=st.lists(st.integers(3, 4000), min_size=1, max_size=8))
+        @precondition(lambda self: len(self.session.tree) < 200)
+        def another_prompt(self, shared: int, ids: list[int]) -> None:
+            path = self.session.tree.tokens(self.session.node)
+            self.read(list(self.session.prefill("", [*path[:shared], *ids])), [*path[:shared], *ids])
+
+        @rule(ids=st.lists(st.integers(3, 4000), min_size=1, max_size=8))
+        @precondition(lambda self: len(self.session.tree) < 200)
+        def turn(self, ids: list[int]) -> None:
+            path = self.session.tree.tokens(self.session.node)
+            self.read(list(self.session.prefill("", ids, parent=self.session.node)), [*path, *ids])
+
+        def read(self, came: list[Any], path: list[int]) -> None:
+            opened, *chunks, prefilled = came
+            assert self.session.tree.tokens(self.session.node) == path
+            assert opened.held == prefilled.kept + prefilled.restored
+            assert [chunk.total for chunk in chunks] == [len(path)] * len(chunks)
+
+        @rule(ids=st.lists(st.integers(3, 4000), min_size=3, max_size=9), data=st.data(), on=st.booleans())
+        @precondition(lambda self: len(self.session.tree) < 200)
+        def stopped_prompt(self, ids: list[int], data: st.DataObject, on: bool) -> None:
+            polled: list[bool] = []
+
+            def stopped() -> bool:
+                polled.append(True)
+                return len(polled) > 1
+
+            with suppress(Cancelled):
+                list(self.session.prefill("", ids, step_size=1, stopped=stopped))
+            if self.session._prefill_run is not None and on:
+                list(self.session.go_on_prefill())
+            else:
+                self.session.move(data.draw(st.integers(1, len(self.session.tree) - 1)))
 
         @rule(place=st.integers(0, 7))
         def choose(self, place: int) -> None:
@@ -196,7 +231,7 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
             ids = session.tree.tokens(session.node)
             assert session.kv.offset == len(ids)
             assert session.kv.reading().offset == len(ids)
-            fresh = reference.logits(tuple(ids), session.tree[session.node].start)
+            fresh = reference.logits(tuple(ids), session.tree.chunks(session.node))
             assert np.abs(session.logits - fresh).max() <= tolerance
             logprobs = log_softmax(session.logits)
             for candidate in session.next.candidates:

@@ -66,10 +66,10 @@ def test_it_can_be_broken_off_at_any_step(zoo: Zoo) -> None:
 
 def test_untold_are_the_last_nodes_of_a_path() -> None:
     tree = TokenTree()
-    prompt = tree.extend(0, [5, 6], "prompt")
+    prompt = tree.add_prompt(0, [5, 6])[-1]
     first = tree.add(prompt, 7, "sampled")
     tree[first].has_step = True
-    beam = tree.extend(first, [8, 9], "beam")
+    beam = tree.add(tree.add(first, 8, "beam"), 9, "beam")
     assert tree.without_step(prompt) == []
     assert tree.without_step(first) == []
     assert [tree[each].token for each in tree.without_step(beam)] == [8, 9]

@@ -283,7 +283,7 @@ def test_settings_out_of_range_are_refused(written: list[dict[str, Any]], tmp_pa
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        ({MAGIC: 2}, "is of format 2, and this program reads up to 1: a newer version wrote it"),
+        ({MAGIC: 3}, "is of format 3, and this program reads up to 2: a newer version wrote it"),
         ({MAGIC: 0}, "has no format number but 0"),
         ({MAGIC: "1"}, "has no format number but '1'"),
         ({MAGIC: 1}, "must have the fields of each class"),
