@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
-from engine.records import Origin
+from engine.records import NO_OPTIONS, ChatOptions, Message, Origin
 from engine.settings import LoadSettings, Settings
 from engine.sweep_settings import SweepSettings
 
@@ -74,6 +74,29 @@ class Prefill(Command):
     """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
     step_size: int | None = None
     """Tokens a chunk, None for as many as take about 100 ms."""
+    messages: tuple[Message, ...] = ()
+    """A whole conversation, in place of `text` and `system`."""
+    options: ChatOptions = NO_OPTIONS
+    """What else the chat template gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddTurn(Command):
+    """Add the user's next turn after the current node, and go to its end.
+
+    Answered by `PromptOpened`, `PrefillChunk` and `Prefilled`; or by `TurnDiffers` alone, where the template would
+    write the conversation so far in another way and `differing` is `ask`.
+    """
+
+    stoppable: ClassVar[bool] = True
+    text: str
+    history: tuple[Message, ...]
+    """The conversation up to the model's last answer, which the path has."""
+    options: ChatOptions = NO_OPTIONS
+    echo: bool | None = None
+    """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+    differing: Literal["ask", "path", "template"] = "ask"
+    """`path` adds the turn to the path as it is, `template` begins a prompt with the template's own text."""
 
 
 @dataclass(frozen=True, slots=True)

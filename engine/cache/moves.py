@@ -15,7 +15,6 @@ from engine.cache.store import KVStore, Segment, UndoRecord
 from engine.chunks import Chunks, cut, inside
 from engine.tree import TokenTree
 
-
 HALF = "half a prompt can't be gone on from: its cut into chunks changes the numbers"
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from engine.errors import PromptError
 from engine.model import chat_template
 from engine.model.plain_tokenizer import PlainTokenizer
+from engine.records import ChatOptions, Message
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 """How sentencepiece spells a byte that no piece covers; some tokenizers list these as added tokens."""
@@ -122,29 +123,36 @@ class Tokens:
         self.check(ids)
         return ids
 
-    def chat(self, text: str, system: str | None = None) -> str:
-        """Fill the model's chat template with a user's message.
+    def chat(self, messages: Sequence[Message], options: ChatOptions) -> str:
+        """Fill the model's chat template, up to where its answer begins.
+
+        Args:
+            messages: The conversation.
+            options: What else the template gets.
 
         Raises:
             PromptError: The model has no template, or the template refuses the messages or takes too long.
         """
-        _check_unicode(text + (system or ""))
+        _check_unicode("".join(message.content for message in messages))
         if not self.has_chat_template:
             raise PromptError("This model has no chat template.", "Use the prompt as raw text.")
-        messages = [{"role": "system", "content": system}] if system is not None else []
-        messages.append({"role": "user", "content": text})
+        conversation = [_values(message) for message in messages]
+        config = _parsed("The template's configuration", options.config, dict) or {}
+        tools = _parsed("The list of tools", options.tools, list)
         try:
             if self._has_own_renderer:
                 return str(
-                    self._wrapper.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+                    self._wrapper.apply_chat_template(
+                        conversation, tools=tools, tokenize=False, add_generation_prompt=True, **config
+                    )
                 )
             template = self._fast.get_chat_template()
             if not isinstance(template, str):
                 raise TypeError("it is no text")
         except Exception as error:  # no default among several templates; code may raise anything
             raise chat_template.refusal(error) from error
-        given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
-        thinking = {"enable_thinking": self._wrapper.has_thinking}
+        given = {"messages": conversation, "tools": tools, "documents": None, "add_generation_prompt": True}
+        thinking = {"enable_thinking": self._wrapper.has_thinking, **config}
         return chat_template.render(template, {**self._fast.special_tokens_map, **thinking, **given})
 
     @property
@@ -211,6 +219,25 @@ def _sentencepiece(piece: str) -> bytes:
     if BYTE_PIECE.fullmatch(piece):
         return bytes([int(piece[3:5], 16)])
     return piece.replace("▁", " ").encode("utf-8", "replace")
+
+
+def _values(message: Message) -> dict[str, Any]:
+    """A message as a template gets it."""
+    more = _parsed("A message", message.more, dict) or {}
+    return {"role": message.role, "content": message.content, **more}
+
+
+def _parsed(what: str, content: str, kind: type) -> Any:
+    """Some JSON of a request, None where it is empty."""
+    if not content:
+        return None
+    try:
+        value = json.loads(content)
+    except ValueError as error:
+        raise PromptError(f"{what} is no JSON: {error}.", "Mend it.") from None
+    if not isinstance(value, kind):
+        raise PromptError(f"{what} must be a JSON {'object' if kind is dict else 'list'}.", "Mend it.")
+    return value
 
 
 def _check_unicode(text: str) -> None:

@@ -7,6 +7,7 @@ names: `ms` milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logari
 from __future__ import annotations
 
 from engine.records.beams import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
+from engine.records.chat import NO_OPTIONS, ChatOptions, Message, TurnDiffers
 from engine.records.costs import (
     KVCompared,
     KVCost,
@@ -44,6 +45,7 @@ from engine.records.steps import (
 from engine.records.sweeps import Figure, Machine, SweepName, SweepPoint, Swept
 
 __all__ = [
+    "NO_OPTIONS",
     "AheadLine",
     "Beam",
     "BeamEnded",
@@ -52,6 +54,7 @@ __all__ = [
     "BreakpointHit",
     "CacheKind",
     "Candidate",
+    "ChatOptions",
     "Deleted",
     "Distribution",
     "Ended",
@@ -71,6 +74,7 @@ __all__ = [
     "Marked",
     "Measuring",
     "Memory",
+    "Message",
     "ModelFacts",
     "Moved",
     "Origin",
@@ -100,6 +104,7 @@ __all__ = [
     "Swept",
     "Tokenized",
     "TokensFound",
+    "TurnDiffers",
     "Undeleted",
     "Verified",
     "WhatIfAnswered",
@@ -111,6 +116,7 @@ Record = (
     ModelFacts
     | Loading
     | PromptOpened
+    | TurnDiffers
     | PrefillChunk
     | Prefilled
     | Step

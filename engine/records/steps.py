@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from engine.records.chat import NO_OPTIONS, ChatOptions, Message
 from engine.records.kv import KVReading, Memory
 
 Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam"]
@@ -131,6 +132,10 @@ class PromptOpened:
     """Node before its first token: the root, or the end of a completion that it follows."""
     held: int = 0
     """Tokens of its path that the cache holds already: they don't run again."""
+    messages: tuple[Message, ...] = ()
+    """The conversation up to its end, which the chat template got; none for raw text."""
+    options: ChatOptions = NO_OPTIONS
+    """What else the template got."""
     new_tree: bool = True
     """Whether it is the first of its tree. In a trace from before prompts shared a tree every prompt is."""
 

@@ -11,6 +11,7 @@ from engine.commands import Command
 from engine.desk import Call, Desk, Handler
 from engine.gc_policy import collect_all
 from engine.model.load import load
+from engine.session import conversation
 from engine.session.restore import restore
 from engine.session.uncached import open_session
 from engine.settings import check
@@ -32,6 +33,7 @@ class SessionCommands:
             commands.Load: self._load,
             commands.Configure: self._configure,
             commands.Prefill: self._prefill,
+            commands.AddTurn: self._add_turn,
             commands.GoOnPrefill: self._go_on_prefill,
             commands.Restore: self._restore,
             commands.TakeStep: self._step,
@@ -67,23 +69,14 @@ class SessionCommands:
             desk.emit(records.Resampled(following))
 
     def _prefill(self, command: commands.Prefill, call: Call) -> None:
-        session, notes = self._desk.session, []
         self._desk.forget()
-        chat = command.chat and session.tokens.has_chat_template
-        if command.chat and not chat:
-            notes.append("This model has no chat template: the prompt is used as raw text.")
-        if command.system is not None and not chat:
-            notes.append("The system prompt is not used: only a chat template has a place for it.")
-        text = session.tokens.chat(command.text, command.system) if chat else command.text
-        for record in session.prefill(
-            text,
-            session.encode(text, bare=chat),
-            chat=chat,
-            echo=command.echo,
-            notes=tuple(notes),
-            step_size=command.step_size,
-            stopped=call.stopped,
-        ):
+        for record in conversation.prompt(self._desk.session, command, call.stopped):
+            self._desk.emit(record)
+
+    def _add_turn(self, command: commands.AddTurn, call: Call) -> None:
+        for record in conversation.add_turn(self._desk.session, command, call.stopped):
+            if isinstance(record, records.PromptOpened):
+                self._desk.forget()
             self._desk.emit(record)
 
     def _go_on_prefill(self, command: commands.GoOnPrefill, call: Call) -> None:

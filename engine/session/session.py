@@ -17,7 +17,7 @@ from engine.cache.moves import MoveCost
 from engine.errors import Cancelled, PromptError, StepError
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of
-from engine.records import Moved, Origin, Step, StepTimes
+from engine.records import NO_OPTIONS, ChatOptions, Message, Moved, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, ranked
 from engine.session.node_logits import memory
 from engine.session.prefill import PrefillRun, PromptPath
@@ -48,6 +48,8 @@ class Session(SessionState):
         chat: bool = False,
         echo: bool | None = None,
         notes: tuple[str, ...] = (),
+        messages: tuple[Message, ...] = (),
+        options: ChatOptions = NO_OPTIONS,
         step_size: int | None = None,
         stopped: Stopped = never,
     ) -> Iterator[records.PromptOpened | records.PrefillChunk | records.Prefilled]:
@@ -63,6 +65,8 @@ class Session(SessionState):
             chat: Whether a chat template was filled.
             echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
             notes: Requests that could not be met, for the record.
+            messages: The conversation up to its end, for the record.
+            options: What else the template got, for the record.
             step_size: Tokens a chunk; None for as many as take about 100 ms.
             stopped: Polled before each chunk.
 
@@ -82,8 +86,9 @@ class Session(SessionState):
         self._prefill_run = run = PrefillRun(
             self.runner, self.node_reader.row_reader, self.tokens, self.settings.candidates, prompt, echo
         )
+        held = self.kv.offset
         yield records.PromptOpened(
-            text, chat, tuple(run.read), run.echo, notes, parent, self.kv.offset, new_tree
+            text, chat, tuple(run.read), run.echo, notes, parent, held, messages, options, new_tree
         )
         yield from self.go_on_prefill(step_size, stopped)
 

@@ -88,9 +88,9 @@ class Player:
         self._stops: list[int] = []
         """Places after the entries that change the picture."""
         self._opened: list[int] = []
-        """Places after the prompts."""
+        """Places after the prompts that begin a tree."""
         self._captions: dict[tuple[int, int], tuple[str, float]] = {}
-        """By number of the prompt and node: what was written there last, and when."""
+        """By number of the tree and node: what was written there last, and when."""
         self._target: int | None = 0 if from_start else None
         """The place to show; None for all that there is."""
         self._then = 0.0
@@ -231,7 +231,7 @@ class Player:
         """Take in what has to be known before an entry is shown."""
         place = len(self.entries)
         match entry.value:
-            case PromptOpened():
+            case PromptOpened(new_tree=True):
                 self._opened.append(place)
             case Marked(node=node, caption=caption):
                 self._captions[len(self._opened), node] = (caption, entry.at)
@@ -277,7 +277,7 @@ class Player:
         self.position += 1
         if isinstance(value, Unknown):
             return
-        if isinstance(value, PromptOpened):
+        if isinstance(value, PromptOpened) and value.new_tree:
             self.rerolls = {}
         following = getattr(value, "next", None)
         if isinstance(following, Distribution) and following.reroll:

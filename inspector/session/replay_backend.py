@@ -64,7 +64,7 @@ class ReplayBackend:
             case _ if not isinstance(value, _ANSWERS):
                 if isinstance(value, records.ModelFacts) and self._controller.timeline.facts is not None:
                     self.begin()  # another model was opened
-                if isinstance(value, records.PromptOpened):
+                if isinstance(value, records.PromptOpened) and value.new_tree:
                     self._explained = {}
                 self._controller.client.receive(value)
 

@@ -235,12 +235,32 @@ class Branches:
         self.version += 1
 
     def _read(self, token: Token) -> None:
-        branch, before = self._branch[token.node], self._tokens[token.node]
+        before = self._tokens[token.node]
+        if (before.made == PROMPT) != (token.made == PROMPT):
+            self._remake(token)
+            return
+        branch = self._branch[token.node]
         self._tokens[token.node] = token
         branch.sums.add(_sums([token]))
         self._take_off(branch, _sums([before]))
         if branch.children and token.logprob != before.logprob:
             self.version += 1  # the sums of those below run from the first token
+
+    def _remake(self, token: Token) -> None:
+        """Take in that a prompt's token was stepped: it is part of another run than its neighbours, or of the same."""
+        branch, place = self._branch[token.node], self.place(token.node)
+        if place:
+            self._cut(branch, place)
+        branch = self._branch[token.node]
+        if len(branch.nodes) > 1:
+            branch = self._cut(branch, 1)
+        self._tokens[token.node] = token
+        branch.sums = self._sums(branch.nodes)
+        self.version += 1
+        self._join(branch)
+        above = self._branch[token.node].parent
+        if above is not None:
+            self._join(above)
 
     def _alike(self, above: int, node: int) -> bool:
         """Whether both are prompt or both are completion."""

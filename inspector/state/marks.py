@@ -23,6 +23,10 @@ class Tree(Protocol):
     latest: dict[int, int]
     """The child visited last, by node."""
 
+    @property
+    def tip(self) -> int:
+        """Node of the last token of the path on show."""
+
 
 @dataclass(slots=True, eq=False)
 class Deletion:
@@ -73,12 +77,17 @@ class Marks:
                 self.of.pop(record.node, None)
             case Marked():
                 self.of[record.node] = record
-            case Deleted() if record.node in tree.branches and tree.branches[record.node].made != PROMPT:
+            case Deleted() if record.node in tree.branches and not self._is_shown(record.node, tree):
                 self._delete(record.node, tree)
             case Undeleted():
                 self._undelete(record.node, tree)
             case _:
                 pass
+
+    def _is_shown(self, node: int, tree: Tree) -> bool:
+        """Whether it is a token of the prompt on show, which stays."""
+        known = tree.branches.of(tree.tip) is not None
+        return tree.branches[node].made == PROMPT and known and tree.branches.leads(node, tree.tip)
 
     def _delete(self, node: int, tree: Tree) -> None:
         tokens, _ = tree.branches.discard(node)

@@ -64,14 +64,20 @@ class Marking:
         branches = self._controller.timeline.branches
         if node not in branches:
             return ""
-        if branches[node].made == PROMPT:
-            return "The prompt can't be deleted. Press p to begin with another."
+        if refusal := self.refusal(node):
+            return refusal
         if not self._is_on_path(node):
             return self._delete(node)
         if self._leaving is None:
             self._leaving, self._doomed = MoveTo(branches[node].parent), node
             self._controller.timeline.select(None)
             self._controller.client.do(self._leaving)
+        return ""
+
+    def refusal(self, node: int) -> str:
+        """Why a node can't be deleted, empty where it can."""
+        if self._controller.timeline.branches[node].made == PROMPT and self._is_on_path(node):
+            return "The prompt on show can't be deleted. Go to another one first, or press p for a new one."
         return ""
 
     def _is_on_path(self, node: int) -> bool:

@@ -23,7 +23,6 @@ from inspector.main.tool import (
     ToolActions,
     When,
 )
-from inspector.state.branches import PROMPT
 from inspector.state.mark_words import written
 from inspector.tools.tree.marking import Marking
 from inspector.tools.tree.naming import NamingDialog
@@ -133,7 +132,7 @@ class TreeActions(ToolActions):
             self.host.answer("Press t for the tree: there x deletes the branch under the cursor.")
         elif (branch := self.panel.branch) is not None:
             node = branch.first
-            if self.timeline.branches.made(branch) != PROMPT:
+            if not self.marking.refusal(node):
                 self.panel.step_aside()
             self.host.answer(self.marking.delete(node))
 

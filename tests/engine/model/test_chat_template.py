@@ -14,6 +14,7 @@ from engine import pocket
 from engine.errors import PromptError
 from engine.model import chat_template, template_process
 from engine.model.tokens import Tokens
+from engine.records import NO_OPTIONS, Message
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}\n"
@@ -54,7 +55,7 @@ def test_the_text_is_that_of_transformers(wrapper: Any, name: str) -> None:
             messages = [{"role": "system", "content": system}] if system else []
             messages.append({"role": "user", "content": text})
             expected = wrapper.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            assert tokens.chat(text, system) == expected
+            assert tokens.chat([Message(**each) for each in messages], NO_OPTIONS) == expected
     finally:
         wrapper._tokenizer.chat_template = before
 

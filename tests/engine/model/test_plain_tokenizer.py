@@ -17,6 +17,7 @@ from mlx_lm import utils
 from engine import pocket
 from engine.model.plain_tokenizer import _FAMILIES, PlainTokenizer, PlainWrapper, plain_tokenizer
 from engine.model.tokens import Tokens
+from engine.records import NO_OPTIONS, Message
 from tests.zoo import CONFIGS, Zoo
 
 CONFIG = json.loads((pocket.directory() / "config.json").read_text(encoding="utf-8"))
@@ -62,7 +63,9 @@ def test_it_knows_the_same_of_every_token() -> None:
 @pytest.mark.parametrize("system", [None, "Be brief."])
 def test_it_fills_the_same_template(system: str | None) -> None:
     assert ours().has_chat_template
-    assert ours().chat("Hello <|im_end|> é", system) == theirs().chat("Hello <|im_end|> é", system)
+    messages = [Message("system", system)] if system else []
+    messages.append(Message("user", "Hello <|im_end|> é"))
+    assert ours().chat(messages, NO_OPTIONS) == theirs().chat(messages, NO_OPTIONS)
 
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if CONFIGS[name]["model_type"] in _FAMILIES])

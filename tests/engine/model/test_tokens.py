@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from engine import pocket
 from engine.errors import PromptError
 from engine.model.tokens import Tokens, alphabet, decode
+from engine.records import NO_OPTIONS, Message
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 WORDS = ["once upon a time", " there was", "héllo 🙂 wörld", "日本語", "a\nb\tc", "  two  spaces "]
@@ -117,7 +118,7 @@ def test_an_id_outside_the_embedding_is_refused(byte_level: Tokens, token: int) 
 
 
 def test_the_chat_template_is_filled(byte_level: Tokens) -> None:
-    text = byte_level.chat("Tell a story.", system="Be short.")
+    text = byte_level.chat((Message("system", "Be short."), Message("user", "Tell a story.")), NO_OPTIONS)
     assert text == (
         "<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\nTell a story.<|im_end|>\n<|im_start|>assistant\n"
     )

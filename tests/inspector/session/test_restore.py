@@ -110,7 +110,7 @@ def test_numbers_that_were_never_told_stay_free(lived):
         for each in asked.nodes
     )
     again = Bench()
-    again.do(commands.Restore(asked.prompt, apart, asked.node + 10))
+    again.do(commands.Restore(apart, asked.node + 10))
     assert again.worker._desk.session.tree.tokens(asked.node + 10) == lived.worker._desk.session.tree.tokens(
         asked.node
     )
@@ -121,7 +121,7 @@ def test_a_tree_that_doesnt_hold_together_is_refused(lived):
     asked = restore_of(lived.timeline, {})
     twice = (*asked.nodes, replace(asked.nodes[0], node=asked.nodes[-1].node + 1))
     again = Bench()
-    refused = again.do(commands.Restore(asked.prompt, twice, asked.node))[0]
+    refused = again.do(commands.Restore(twice, asked.node))[0]
     assert isinstance(refused, Failure)
     assert "doesn't hold together" in refused.message
     assert "no prompt" in again.do(commands.TakeStep())[0].message
@@ -129,7 +129,7 @@ def test_a_tree_that_doesnt_hold_together_is_refused(lived):
 
 def test_ids_without_an_embedding_never_reach_the_model(lived):
     asked = restore_of(lived.timeline, {})
-    refused = Bench().do(commands.Restore((10**6,), (), asked.node))[0]
+    refused = Bench().do(commands.Restore((replace(asked.nodes[0], id=10**6),), asked.node))[0]
     assert isinstance(refused, Failure)
     assert refused.expected
 
@@ -137,14 +137,14 @@ def test_ids_without_an_embedding_never_reach_the_model(lived):
 def test_a_huge_number_takes_no_memory(lived):
     asked = restore_of(lived.timeline, {})
     node = replace(asked.nodes[0], node=2**60)
-    assert "goes up to node" in Bench().do(commands.Restore(asked.prompt, (node,), 1))[0].message
+    assert "goes up to node" in Bench().do(commands.Restore((node,), 1))[0].message
 
 
 def test_it_tells_how_far_it_is_and_can_be_stopped(lived):
     asked = restore_of(lived.timeline, {})
     again = Bench()
     assert any(isinstance(record, Restoring) for record in again.do(asked))
-    found = again.do(commands.Restore(asked.prompt, asked.nodes, asked.node), cancelled=True)
+    found = again.do(commands.Restore(asked.nodes, asked.node), cancelled=True)
     assert found == [Ended("Restore", True)]
 
 

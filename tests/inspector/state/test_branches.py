@@ -23,7 +23,7 @@ class Grown:
     """A tree of tokens, and the marks on it."""
 
     def __init__(self) -> None:
-        self.branches, self.marks = Branches(), Marks()
+        self.branches, self.marks, self.tip = Branches(), Marks(), 0
         self.children: dict[int, list[int]] = {}
         self.latest: dict[int, int] = {}
         self.all: dict[int, Token] = {}
@@ -204,7 +204,7 @@ def forked() -> tuple[Session, Timeline, list[int]]:
 
 def test_deleted_branches_are_neither_siblings_nor_children_nor_latest():
     _, timeline, (first, second, third, tip) = forked()
-    slot = timeline.boundary + 1
+    slot = timeline.step_slots[0] + 1
     assert len(timeline.siblings(slot)) == 2
     timeline.apply(Deleted(second))
     assert timeline.siblings(slot) == timeline.children[first]

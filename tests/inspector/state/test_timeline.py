@@ -46,21 +46,23 @@ def test_readings_of_the_prompt_arrive_with_the_chunks() -> None:
     assert timeline.readings == before + 1
 
 
-def test_the_boundary_stands_before_the_first_step() -> None:
+def test_steps_are_known_by_their_slots() -> None:
     timeline = session(4).timeline()
-    assert timeline.boundary == len(PROMPT)
-    assert isinstance(timeline.items[timeline.boundary], Step)
-    assert Timeline().boundary == 0
+    assert timeline.step_slots == [len(PROMPT) + place for place in range(4)]
+    assert [timeline.items[slot] for slot in timeline.step_slots] == timeline.steps
+    assert timeline.steps_before(len(PROMPT) + 2) == 2
+    assert timeline.steps_before(1) == 0
+    assert Timeline().step_slots == []
 
 
-def test_a_branch_inside_the_prompt_moves_the_boundary() -> None:
+def test_a_branch_inside_the_prompt_has_fewer_of_its_tokens() -> None:
     made = session(2)
     timeline = made.timeline()
     node = timeline.items[2].node
     made.tips[node] = made._distribution(node)
     for record in made.choose(node, made.tips[node].candidates[1].id):
         timeline.apply(record)
-    assert timeline.boundary == 3
+    assert timeline.step_slots == [3]
     assert len(timeline.items) == 4
 
 

@@ -171,7 +171,7 @@ def test_slow_steps_have_their_causes_where_they_are_known():
 
 def test_a_step_in_which_the_cache_grew_says_by_how_much():
     timeline = slowed({5: StepTimes(25.0, 24.0, 0.5, 0.5)})
-    place = timeline.boundary + 5
+    place = timeline.step_slots[5]
     step = timeline.items[place]
     assert step.kv.allocated_bytes == 2**21
     timeline.items[place] = replace(step, kv=replace(step.kv, allocated_bytes=2**22))

@@ -329,7 +329,7 @@ def test_while_an_answer_is_awaited_the_next_settings_wait_and_the_latest_wins()
 def test_steps_that_would_differ_are_marked_and_walked_to():
     async def test(rig: Rig) -> None:
         await rig.ready()
-        first = rig.timeline.boundary
+        first = rig.timeline.step_slots[0]
         await rig.press("s")
         await rig.push([answered(rig.timeline, [1, 3]), Ended("WhatIf")])
         await rig.press("pageup")

@@ -323,7 +323,9 @@ def test_the_prompt_is_not_deleted_and_outside_the_tree_nothing_is():
     async def test(rig: Rig) -> None:
         await forked(rig)
         await rig.press("home", "x")
-        assert rig.status == "The prompt can't be deleted. Press p to begin with another."
+        assert rig.status == (
+            "The prompt on show can't be deleted. Go to another one first, or press p for a new one."
+        )
         await rig.press("1", "x")
         assert rig.status == "Press t for the tree: there x deletes the branch under the cursor."
         assert rig.timeline.marks.hidden == 0

@@ -1,0 +1,161 @@
+"""Prompts as a person gives them: raw text, or a conversation through the chat template, turn after turn.
+
+A turn is added behind the model's own tokens, whose KV stays. What a template writes between two turns is the same for
+every conversation where the template is additive; where it isn't (one that drops the thinking of earlier answers, or
+strips them), the path is no longer what the template gives, and the person is asked which of both to go on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from engine.commands import AddTurn, Prefill
+from engine.errors import PromptError
+from engine.model.forward import Stopped
+from engine.records import ChatOptions, Message, PrefillChunk, Prefilled, PromptOpened, TurnDiffers
+from engine.session.session import Session
+from engine.tree import ROOT
+
+ANSWER = "(the answer of mlx-inspector)"
+"""Put in the place of the model's last answer, to find what a template writes after it."""
+OTHER_CUT = "Encoded as a whole, the conversation would be cut into other tokens; the path keeps its own."
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a turn adds to a path."""
+
+    text: str
+    ids: list[int]
+    notes: tuple[str, ...] = ()
+    differs: TurnDiffers | None = None
+    """Where the template's text is another one than that of the path with the turn."""
+
+
+def prompt(
+    session: Session, command: Prefill, stopped: Stopped
+) -> Iterator[PromptOpened | PrefillChunk | Prefilled]:
+    """Prefill raw text, or a conversation.
+
+    Raises:
+        PromptError: As `Session.prefill`, or the template refuses the conversation.
+        Cancelled: `stopped` returned True.
+    """
+    notes = []
+    chat = (command.chat or bool(command.messages)) and session.tokens.has_chat_template
+    if command.messages and not chat:
+        raise PromptError("This model has no chat template, which a conversation needs.", "Give raw text.")
+    if command.chat and not chat:
+        notes.append("This model has no chat template: the prompt is used as raw text.")
+    if command.system is not None and not chat:
+        notes.append("The system prompt is not used: only a chat template has a place for it.")
+    messages = (command.messages or _conversation(command)) if chat else ()
+    text = session.tokens.chat(messages, command.options) if chat else command.text
+    return session.prefill(
+        text,
+        session.encode(text, bare=chat),
+        chat=chat,
+        echo=command.echo,
+        notes=tuple(notes),
+        messages=messages,
+        options=command.options,
+        step_size=command.step_size,
+        stopped=stopped,
+    )
+
+
+def _conversation(command: Prefill) -> tuple[Message, ...]:
+    system = (Message("system", command.system),) if command.system is not None else ()
+    return (*system, Message("user", command.text))
+
+
+def add_turn(
+    session: Session, command: AddTurn, stopped: Stopped
+) -> Iterator[PromptOpened | PrefillChunk | Prefilled | TurnDiffers]:
+    """Add a user's turn after the current node.
+
+    Yields:
+        As `Session.prefill`; or a `TurnDiffers` alone, where the command asks and the template is not additive.
+
+    Raises:
+        StepError: There is no prompt.
+        PromptError: As `Session.prefill`, or the conversation is not one of a chat.
+        Cancelled: `stopped` returned True.
+    """
+    _ = session.position
+    if not command.history:
+        raise PromptError(
+            "This prompt is raw text: only a conversation has turns.",
+            "Give a prompt through the chat template.",
+        )
+    messages = (*command.history, Message("assistant", answer(session)), Message("user", command.text))
+    turn = next_turn(session, messages, command.options)
+    if turn.differs is not None and command.differing == "ask":
+        yield turn.differs
+        return
+    whole = turn.differs is not None and command.differing == "template"
+    text = session.tokens.chat(messages, command.options) if whole else turn.text
+    yield from session.prefill(
+        text,
+        session.encode(text, bare=True) if whole else turn.ids,
+        parent=ROOT if whole else session.node,
+        chat=True,
+        echo=command.echo,
+        notes=turn.notes,
+        messages=messages,
+        options=command.options,
+        stopped=stopped,
+    )
+
+
+def answer(session: Session) -> str:
+    """The text of the model's answer at the end of the path, without the token that ended it."""
+    at = session.tree[session.node]
+    ids = session.tree.tail(session.node, at.depth - at.start)
+    if ids and ids[-1] in session.tokens.eos_ids:
+        ids.pop()
+    return session.tokens.join(ids)
+
+
+def next_turn(session: Session, messages: tuple[Message, ...], options: ChatOptions) -> Turn:
+    """What the last message of a conversation adds to the current path.
+
+    Args:
+        session: Its path holds the conversation but for the last message.
+        messages: The whole conversation.
+        options: What else the template gets.
+
+    Raises:
+        PromptError: The template refuses the conversation, or has no place for an answer before a message.
+    """
+    tokens, path = session.tokens, session.tree.tokens(session.node)
+    whole = tokens.chat(messages, options)
+    ids = session.encode(whole, bare=True)
+    if ids[: len(path)] == path and len(ids) > len(path):
+        added = ids[len(path) :]
+        return Turn(tokens.join(added), added)
+    added = _after_answer(session, messages, options)
+    text = tokens.join([*path, *added])
+    if text == whole:
+        return Turn(tokens.join(added), added, (OTHER_CUT,))
+    at, kept = _shared(text, whole), _shared(path, ids)
+    return Turn(tokens.join(added), added, differs=TurnDiffers(at, text[at:], whole[at:], kept, len(ids)))
+
+
+def _shared(one: Sequence[object], other: Sequence[object]) -> int:
+    """How much two sequences have in common at the beginning."""
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _after_answer(session: Session, messages: tuple[Message, ...], options: ChatOptions) -> list[int]:
+    """Token ids of what the template writes after the last answer; its end is left out where the path has it."""
+    *before, _, last = messages
+    text = session.tokens.chat((*before, Message("assistant", ANSWER), last), options)
+    _, found, after = text.rpartition(ANSWER)
+    if not found:
+        raise PromptError("The chat template has no place for an answer before a turn.", "Give a new prompt.")
+    ids = session.encode(after, bare=True)
+    ends = session.tree.tail(session.node, 1) == ids[:1] and session.tokens.is_special(ids[0])
+    return ids[ends:]
