@@ -50,6 +50,8 @@ class Settings:
     """Nucleus: the fewest tokens whose probability adds up to this; 1 is off."""
     min_p: float = 0.0
     """Least probability, as a share of the most probable token's; 0 is off."""
+    min_tokens_to_keep: int = 1
+    """Tokens, the most probable ones, that min-p keeps at least, however improbable they are."""
     top_k: int = 0
     """The k most probable tokens; 0 is off."""
     seed: int = 0
@@ -274,6 +276,7 @@ FIELDS: tuple[Field, ...] = (
           least=LEAST_TEMP),
     Field("top_p", "float", "top-p", "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True),
     Field("min_p", "float", "min-p", "least share of the top token's probability; 0 is off", 0, 1),
+    Field("min_tokens_to_keep", "int", "min tokens to keep", "so many most probable tokens pass min-p", 1, 2**31 - 1),
     Field("top_k", "int", "top-k", "this many most probable tokens; 0 is off", 0, 2**31 - 1),
     Field("seed", "int", "seed", "the draw is a function of seed, position and re-roll", 0, SEED_LIMIT - 1),
     Field("max_tokens", "int", "max tokens", "a run ends after so many tokens", 1, 2**31 - 1),

@@ -78,7 +78,8 @@ def test_help_names_every_flag_of_mlx_lm(capsys: pytest.CaptureFixture[str]) -> 
     theirs = (
         "model prompt max-tokens temp top-p min-p top-k seed system-prompt ignore-chat-template max-kv-size "
     )
-    theirs += "prefill-step-size kv-bits kv-group-size quantized-kv-start adapter-path trust-remote-code"
+    theirs += "prefill-step-size kv-bits kv-group-size quantized-kv-start adapter-path trust-remote-code "
+    theirs += "min-tokens-to-keep xtc-probability xtc-threshold"
     ours = "candidates prompt-file stop min-tokens no-prompt-logprobs no-float32-scales "
     ours += "kept-logits-mib kept-kv-mib dtype blas jsonl"
     for name in (theirs + " " + ours).split():
@@ -130,6 +131,9 @@ def test_flags_without_effect_are_said() -> None:
     assert notes[0].startswith("--top-p has no effect at --temp 0")
     assert notes[1] == "--kv-group-size has no effect without --kv-bits."
     assert ask("-p", "hi", "--top-p", "0.9", "--temp", "1").notes == ()
+    keep = ("--temp", "1", "--min-tokens-to-keep", "3")
+    assert ask("-p", "hi", *keep).notes == ("--min-tokens-to-keep has no effect without --min-p.",)
+    assert ask("-p", "hi", *keep, "--min-p", "0.1").notes == ()
 
 
 def test_the_screen_has_a_prompt_ready() -> None:
