@@ -22,6 +22,7 @@ import pytest
 from engine.settings import LoadSettings
 from inspector.cli import arguments, generate, screen, terminal
 from inspector.cli import main as cli
+from inspector.recordings import sessions
 from inspector.cli.flags import parsed
 
 
@@ -229,7 +230,7 @@ def test_a_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def open_screen(
-    monkeypatch: pytest.MonkeyPatch, *argv: str, code: int | None = 0, in_time: bool = True
+    monkeypatch: pytest.MonkeyPatch, *argv: str, code: int | None = 0, in_time: bool = True, saved_as: Path | None = None
 ) -> dict[str, Any]:
     """Run the command with an application that only notes what it is given."""
     noted: dict[str, Any] = {}
@@ -238,6 +239,7 @@ def open_screen(
         return_code = code
         closed_in_time = in_time
         ended_by = None
+        saved = saved_as
 
         def __init__(self, **given: object) -> None:
             noted.update(given)
@@ -263,6 +265,26 @@ def test_the_screen_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_exit_status_is_the_screen_s(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_screen(monkeypatch, code=None)["exit"] == 0
     assert open_screen(monkeypatch, code=3)["exit"] == 3
+
+
+def test_leaving_says_where_the_session_is_and_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sessions, "folder", lambda: tmp_path)
+    for path, name in (
+        (tmp_path / "20260102-000000-pocket.jsonl", "20260102-000000-pocket"),
+        (tmp_path / "my talk\x1b.jsonl", "'my talk␛'"),
+        (Path("/else where/a.jsonl"), "'/else where/a.jsonl'"),
+    ):
+        open_screen(monkeypatch, saved_as=path)
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert "\x1b" not in printed.err
+        first, second = printed.err.splitlines()
+        assert first == f"Session saved: {path}".replace("\x1b", "␛")
+        assert second == f"Go on with it: inspector --resume {name}"
+    open_screen(monkeypatch)
+    assert capsys.readouterr().err == ""
 
 
 def test_an_engine_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:

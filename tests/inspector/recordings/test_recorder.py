@@ -194,6 +194,7 @@ def test_the_screen_saves_engine_and_marks_and_settings(state):
 
     app = run(test, save=state)
     (path,) = state.iterdir()
+    assert app.saved == path
     found = values(path)
     assert isinstance(found[-1], Marked)
     assert found[-1].bookmarked
@@ -205,8 +206,17 @@ def test_a_session_that_isnt_saved_leaves_nothing(state):
     async def test(rig: Rig) -> None:
         await rig.ready(3)
 
-    run(test)
+    assert run(test).saved is None
     assert not state.exists()
+
+
+def test_a_prompt_without_a_step_is_not_said_to_be_saved(state):
+    async def test(rig: Rig) -> None:
+        await rig.ready(0)
+        assert rig.app.recorder.path is not None
+
+    assert run(test, save=state).saved is None
+    assert list(state.iterdir()) == []
 
 
 def test_keeping_costs_a_drain_next_to_nothing(tmp_path):
