@@ -91,6 +91,9 @@ class LoadSettings:
     model: str = "pocket"
     """`pocket`, a directory, or a hub id."""
     adapter_path: str | None = None
+    extra_eos_token: tuple[str, ...] = ()
+    """Tokens that end the sequence besides the model's own, as in mlx_lm.generate: by their text, by their piece as the
+    tokenizer's file spells it, or by id."""
     trust_remote_code: bool = False
     max_kv_size: int | None = None
     """Rotating cache of this many tokens, where the model doesn't build its own caches."""
@@ -373,6 +376,8 @@ def check_load(settings: LoadSettings) -> LoadSettings:
     _need(settings, "prefill_step_size", (None, 1), "a whole number from 1 up")
     _need(settings, "kept_logits_mib", (None, 0), "a whole number of MiB from 0 up")
     _need(settings, "kept_kv_mib", (None, 0), "a whole number of MiB from 0 up")
+    if "" in settings.extra_eos_token:
+        raise SettingsError("extra_eos_token", "extra eos token must not be empty.", "Leave the setting out.")
     if settings.dtype not in DTYPES:
         raise SettingsError("dtype", f"dtype must be one of {', '.join(DTYPES)}, not {settings.dtype}.")
     if not settings.blas.strip():
@@ -384,6 +389,13 @@ def check_load(settings: LoadSettings) -> LoadSettings:
                 "no_kv_cache", f"there is no KV cache for --{flag} to change.", "Leave out one of the two."
             )
     return settings
+
+
+def for_model(settings: LoadSettings, model: str) -> LoadSettings:
+    """The same settings for a model, without what belongs to another one: its adapter and its tokens."""
+    if model == settings.model:
+        return settings
+    return replace(settings, model=model, adapter_path=None, extra_eos_token=())
 
 
 def _need(

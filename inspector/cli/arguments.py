@@ -72,7 +72,15 @@ def load_settings(args: argparse.Namespace) -> LoadSettings:
         EngineError: A value is out of range.
     """
     with flag_errors():
-        return check_load(LoadSettings(**known(LoadSettings, given(args))))
+        return check_load(LoadSettings(**load_values(given(args))))
+
+
+def load_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those values that are load settings, as `LoadSettings` takes them."""
+    own = known(LoadSettings, values)
+    if "extra_eos_token" in own:
+        own["extra_eos_token"] = tuple(own["extra_eos_token"])
+    return own
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:

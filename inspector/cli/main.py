@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from engine.errors import EngineError
 from inspector.cli import screen
 from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush
-from inspector.cli.flags import parsed
+from inspector.cli.flags import Parser, parsed
 from inspector.cli.registry import SUBCOMMANDS
 
 
@@ -46,13 +46,18 @@ def _guarded(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     if argv and (subcommand := SUBCOMMANDS.get(argv[0])) is not None:
-        return subcommand.run(parsed(subcommand.parser(), argv[1:]))
+        return subcommand.run(parsed(subcommand.parser(), argv[1:], _parsers))
     parser = screen.SUBCOMMAND.parser()
     lines = [f"  {name:<10}{listed.purpose}" for name, listed in SUBCOMMANDS.items()]
     parser.epilog = "\n".join(["Without a terminal, each with --help of its own:", *lines])
-    args = parsed(parser, argv)
-    if args.stray:
-        word = next((word for word in args.stray if word in SUBCOMMANDS), None)
-        hint = f"Put {word} first: inspector {word} ..." if word else "See `inspector --help`."
-        raise EngineError(f"{args.stray[0]!r} is no flag of inspector.", hint)
-    return screen.SUBCOMMAND.run(args)
+    if argv and argv[0][:1] not in ("", "-"):
+        from inspector.cli.suggestions import answer
+
+        raise answer(argv[:1], argv, parser, _parsers)
+    return screen.SUBCOMMAND.run(parsed(parser, argv, _parsers))
+
+
+def _parsers() -> dict[str, Parser]:
+    """The parsers of all commands, by what is typed."""
+    made = [screen.SUBCOMMAND.parser(), *(subcommand.parser() for subcommand in SUBCOMMANDS.values())]
+    return {parser.prog: parser for parser in made}

@@ -8,7 +8,16 @@ from argparse import Namespace
 from engine.settings import FIELDS
 from inspector.cli.arguments import request_from
 from inspector.cli.exit import exit_status, output
-from inspector.cli.flags import Parser, add_jsonl, add_load, add_prompt, add_setting, command_parser, whole
+from inspector.cli.flags import (
+    Parser,
+    add_extra_eos,
+    add_jsonl,
+    add_load,
+    add_prompt,
+    add_setting,
+    command_parser,
+    whole,
+)
 from inspector.cli.subcommand import Subcommand
 
 UNUSED = ("max_tokens", "min_tokens", "stop", "candidates")
@@ -35,6 +44,7 @@ def parser() -> Parser:
     for field in FIELDS:
         if field.name not in UNUSED:
             add_setting(sampling, field)
+    add_extra_eos(sampling)
     add_load(made.add_argument_group("model"))
     add_jsonl(made, "table")
     return made

@@ -265,7 +265,7 @@ def test_the_last_session_is_the_one_last_written_to(tmp_path):
     assert sessions.find("", tmp_path) == path
     assert sessions.find("20260102-000000-b", tmp_path).name == "20260102-000000-b.jsonl"
     with pytest.raises(
-        sessions.EngineError, match="There is no file and no session 'c'. See `inspector sessions`"
+        sessions.EngineError, match=r"There is no file and no session 'c'\. See `inspector sessions`"
     ):
         sessions.find("c", tmp_path)
     with pytest.raises(sessions.EngineError, match="No session is saved"):
