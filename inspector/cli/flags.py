@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from engine.errors import EngineError, SettingsError
-from engine.settings import FIELDS, Field, Settings
+from engine.setting_field import Field
+from engine.settings import FIELDS, Settings
 from inspector.cli.inputs import unescaped
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."

@@ -14,7 +14,8 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
 from engine.errors import EngineError, SettingsError
-from engine.settings import BY_NAME, FIELDS, Field, Settings, check
+from engine.setting_field import Field
+from engine.settings import BY_NAME, FIELDS, Settings, check
 from inspector.config.presets import Presets
 from inspector.display import visible
 from inspector.widgets.choice import Choice

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.settings import ORDERS, Settings
+from engine.setting_field import ORDERS
+from engine.settings import Settings
 
 Wide = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -16,7 +16,8 @@ from mlx_lm import sample_utils
 from engine.sampling.pipeline import invert, sample, uniform
 from engine.sampling.ranking import Row, log_softmax, ranked
 from engine.sampling.stages import Context, bias, min_p, pipeline, top_k, top_p, xtc
-from engine.settings import MLX_LM, ORDERS, Settings
+from engine.setting_field import MLX_LM, ORDERS
+from engine.settings import Settings
 
 mx.disable_compile()
 

@@ -13,7 +13,8 @@ from engine.errors import StepError
 from engine.sampling.pipeline import Sampled, StageRun, sample
 from engine.sampling.ranking import Row, log_softmax
 from engine.sampling.stages import Context, Stage
-from engine.settings import MLX_LM, ORDERS, Settings
+from engine.setting_field import MLX_LM, ORDERS
+from engine.settings import Settings
 from tests.engine.sampling.reference import Reference
 
 
