@@ -31,7 +31,7 @@ def parser() -> Parser:
     )
     add = made.add_argument
     file = "a trace, or a name that `inspector sessions` lists; without one the demonstration"
-    add("file", metavar="FILE", nargs="?", help=file)
+    add("trace", metavar="FILE", nargs="?", help=file)
     add("--to", choices=NAMES, help="what to write (default: what the end of OUT says)")
     out = "where; - is standard output (default: FILE's name in this directory)"
     add("--output", "-o", metavar="OUT", help=out)
@@ -65,7 +65,7 @@ def run(args: Namespace) -> int:
     from inspector.tools.export import FORMATS
     from inspector.tools.export.recording import line, read
 
-    trace = None if args.file is None else sessions.find(args.file)
+    trace = None if args.trace is None else sessions.find(args.trace)
     name, out = _target(args, trace)
     if out is not None:
         free(out, args.force)

@@ -54,7 +54,8 @@ LIGHT = """
 import sys
 from inspector.cli.main import main
 code = main(sys.argv[1:])
-heavy = [name for name in ("textual", "mlx", "mlx_lm", "numpy", "transformers", "rich") if name in sys.modules]
+names = ("textual", "mlx", "mlx_lm", "numpy", "transformers", "rich", "argcomplete", "difflib")
+heavy = [name for name in names if name in sys.modules]
 sys.exit(f"{code} {heavy}" if code or heavy else 0)
 """
 
