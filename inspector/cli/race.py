@@ -10,7 +10,6 @@ from inspector.cli.arguments import request_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import (
     Parser,
-    add_extra_eos,
     add_jsonl,
     add_load,
     add_prompt,
@@ -44,7 +43,6 @@ def parser() -> Parser:
     for field in FIELDS:
         if field.name not in UNUSED:
             add_setting(sampling, field)
-    add_extra_eos(sampling)
     add_load(made.add_argument_group("model"))
     add_jsonl(made, "table")
     return made
