@@ -279,6 +279,11 @@ class InspectorApp(App[int]):
 
     # ---- leaving ----------------------------------------------------------------------------
 
+    @property
+    def saved(self) -> Path | None:
+        """The file of the session, once the screen was left; None where nothing is left of it."""
+        return self.recorder.saved
+
     def end_by(self, number: int) -> None:
         """Leave since a signal came, as the key does; called in the signal's handler.
 

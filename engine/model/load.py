@@ -169,6 +169,8 @@ def _tokens(path: Path, config: dict[str, Any], settings: LoadSettings, vocabula
         )
     try:
         tokens = Tokens(_tokenizer(path, config, settings), vocabulary)
+        for text in settings.extra_eos_token:
+            tokens.add_eos(text)
         _ = tokens.spared  # the first text that it encodes
         return tokens
     except LoadError:

@@ -10,10 +10,11 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
-from engine.errors import PromptError
+from engine.errors import LoadError, PromptError
 from engine.model import chat_template
 from engine.model.plain_tokenizer import PlainTokenizer
 from engine.records import ChatOptions, Message
@@ -76,6 +77,32 @@ class Tokens:
         """Ids that XTC never cuts, as in mlx_lm.generate: end-of-sequence and newline."""
         newline = [int(i) for i in self._fast.encode("\n")]
         return tuple(sorted({*self.eos_ids, *(i for i in newline if 0 <= i < self.vocabulary)}))
+
+    def add_eos(self, text: str) -> None:
+        """Have one more token end the sequence, as mlx_lm's `add_eos_token` does; before anything is asked of `spared`.
+
+        Args:
+            text: The token's text, its piece as the tokenizer's file spells it, or its id.
+
+        Raises:
+            LoadError: It is none of this model's tokens.
+        """
+        token = int(text[:12]) if text.isdecimal() else self._token_of(text)
+        if token is None or token >= self.vocabulary:
+            near = get_close_matches(text, self._added.values(), 1)
+            mend = f"Did you mean {near[0]}?" if near else "Use --stop for a text of several tokens."
+            mend = f"Ids go from 0 to {self.vocabulary - 1}." if text.isdecimal() else mend
+            raise LoadError(f"--extra-eos-token: {text!r} is no token of this model.", mend)
+        self.eos_ids = tuple(sorted({*self.eos_ids, token}))
+
+    def _token_of(self, text: str) -> int | None:
+        """The token of a text or a piece; where several have the text, the one that the tokenizer cuts it into."""
+        cut = [int(i) for i in self._fast.encode(text, add_special_tokens=False)]
+        raw, whole = text.encode(), range(min(self.vocabulary, len(self._fast)))
+        if len(cut) == 1 and self.raw(cut[0]) == raw:
+            return cut[0]
+        pieces = (token for token in whole if self._fast.convert_ids_to_tokens(token) == text)
+        return next(pieces, next((token for token in whole if self.raw(token) == raw), None))
 
     def is_special(self, token: int) -> bool:
         """Whether a token is a mark of the format rather than text."""

@@ -136,9 +136,20 @@ def top_p(row: Row, share: float, ties: Ties = "all") -> Row:
     return kept
 
 
-def min_p(row: Row, share: float) -> Row:
-    """Keep tokens of at least `share` times the most probable one's probability (arXiv:2407.01082)."""
-    return np.where(row < row.max() + np.float32(math.log(share)), MINUS_INFINITY, row)
+def min_p(row: Row, share: float, least: int = 1) -> Row:
+    """Keep tokens of at least `share` times the most probable one's probability (arXiv:2407.01082).
+
+    Args:
+        row: Logprobs.
+        share: Above 0.
+        least: The most probable tokens that stay in any case; of tokens tied at that edge the lowest ids. mlx_lm leaves
+            the ids to its partition.
+    """
+    kept = np.where(row < row.max() + np.float32(math.log(share)), MINUS_INFINITY, row)
+    if least > 1:
+        spared = ranked(row, least)
+        kept[spared] = row[spared]
+    return kept
 
 
 def top_k(row: Row, k: int, ties: Ties = "lowest") -> Row:
@@ -237,7 +248,9 @@ def _top_p(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
 
 
 def _min_p(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    return partial(min_p, share=settings.min_p) if settings.min_p > 0 else None
+    if settings.min_p == 0:
+        return None
+    return partial(min_p, share=settings.min_p, least=settings.min_tokens_to_keep)
 
 
 def _xtc(settings: Settings, context: Context) -> Callable[[Row], Row] | None:

@@ -72,7 +72,15 @@ def load_settings(args: argparse.Namespace) -> LoadSettings:
         EngineError: A value is out of range.
     """
     with flag_errors():
-        return check_load(LoadSettings(**known(LoadSettings, given(args))))
+        return check_load(LoadSettings(**load_values(given(args))))
+
+
+def load_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those values that are load settings, as `LoadSettings` takes them."""
+    own = known(LoadSettings, values)
+    if "extra_eos_token" in own:
+        own["extra_eos_token"] = tuple(own["extra_eos_token"])
+    return own
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
@@ -110,6 +118,8 @@ def _notes(values: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
             if field.name in ("top_p", "min_p", "top_k", "xtc_probability") and field.name in values
         ]
         notes += [f"{flag} has no effect at --temp 0: the most probable token is taken." for flag in idle]
+    if "min_tokens_to_keep" in values and settings.min_p == 0:
+        notes.append("--min-tokens-to-keep has no effect without --min-p.")
     if "kv_bits" not in values:
         idle = [name for name in ("kv_group_size", "quantized_kv_start") if name in values]
         notes += [f"--{name.replace('_', '-')} has no effect without --kv-bits." for name in idle]

@@ -11,6 +11,7 @@ from inspector.cli.arguments import given, known, request_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import (
     Parser,
+    add_extra_eos,
     add_jsonl,
     add_load,
     add_prompt,
@@ -37,6 +38,7 @@ def parser() -> Parser:
     add("--early-stopping", action="store_true", default=None, help=early)
     for name in ("max_tokens", "min_tokens"):
         add_setting(group, BY_NAME[name])
+    add_extra_eos(group)
     add_load(made.add_argument_group("model and cache"))
     add_jsonl(made, "ranking")
     return made

@@ -100,18 +100,20 @@ def _kept(trace: str) -> str:
 
 
 def _print_error(message: str) -> None:
-    """One line on standard error, nothing in it obeyed by a terminal."""
-    from inspector.display import visible
-
     line = " ".join(message.split())
     if len(line) > LONGEST_LINE:
         line = line[: LONGEST_LINE // 2] + " … " + line[-LONGEST_LINE // 2 :]
+    note(f"inspector: error: {line}")
+
+
+def note(line: str) -> None:
+    """Write one line to standard error, nothing in it obeyed by a terminal; where that fails, nowhere."""
+    from inspector.display import visible
+
     if sys.stderr is None:
         return
     try:
         encoding = sys.stderr.encoding or "utf-8"
-        sys.stderr.write(
-            f"inspector: error: {visible(line)}\n".encode(encoding, "backslashreplace").decode(encoding)
-        )
+        sys.stderr.write(f"{visible(line)}\n".encode(encoding, "backslashreplace").decode(encoding))
     except OSError:
         pass

@@ -30,8 +30,8 @@ def parser() -> Parser:
         f"{EXIT_STATUS}",
     )
     add = made.add_argument
-    file = "a trace; without one the demonstration that comes with the program"
-    add("file", metavar="FILE", nargs="?", help=file)
+    file = "a trace, or a name that `inspector sessions` lists; without one the demonstration"
+    add("trace", metavar="FILE", nargs="?", help=file)
     add("--to", choices=NAMES, help="what to write (default: what the end of OUT says)")
     out = "where; - is standard output (default: FILE's name in this directory)"
     add("--output", "-o", metavar="OUT", help=out)
@@ -61,13 +61,15 @@ def dimensions(text: str) -> tuple[int, int]:
 def run(args: Namespace) -> int:
     """Run `inspector export`."""
     from inspector.demo import DEMONSTRATION
+    from inspector.recordings import sessions
     from inspector.tools.export import FORMATS
     from inspector.tools.export.recording import line, read
 
-    name, out = _target(args)
+    trace = None if args.trace is None else sessions.find(args.trace)
+    name, out = _target(args, trace)
     if out is not None:
         free(out, args.force)
-    recording = read(DEMONSTRATION if args.file is None else typed(args.file))
+    recording = read(DEMONSTRATION if trace is None else trace)
     if args.node is not None:
         line(recording, args.node)
     if name == "svg":
@@ -80,7 +82,7 @@ def run(args: Namespace) -> int:
     return OK
 
 
-def _target(args: Namespace) -> tuple[str, Path | None]:
+def _target(args: Namespace, trace: Path | None) -> tuple[str, Path | None]:
     """Format and file; None for standard output."""
     given = typed(args.output) if args.output not in (None, STDOUT) else None
     name = args.to or (given.suffix.lstrip(".").lower() if given else "")
@@ -90,14 +92,14 @@ def _target(args: Namespace) -> tuple[str, Path | None]:
         raise EngineError(what, f"Add --to: {', '.join(NAMES)}.")
     if args.output == STDOUT:
         return name, None
-    return name, given or typed(f"{stem(args.file)}.{name}")
+    return name, given or typed(f"{stem(trace)}.{name}")
 
 
-def stem(file: str | None) -> str:
-    """A trace's name without what its kind and its compression put at the end."""
-    if file is None:
+def stem(trace: Path | None) -> str:
+    """A trace's name without what its kind and its compression put at the end; None for the demonstration."""
+    if trace is None:
         return "demonstration"
-    name = Path(file).name
+    name = trace.name
     for end in (".gz", ".zst", ".jsonl", ".trace"):
         name = name.removesuffix(end)
     return name or "session"

@@ -7,12 +7,14 @@ differ. Standard library alone, so that `--help` is instant.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
 from engine.errors import EngineError, SettingsError
-from engine.settings import FIELDS, Field, Settings
+from engine.setting_field import Field
+from engine.settings import FIELDS, Settings
+from inspector.cli.inputs import unescaped
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 SHORT = {"max_tokens": "-m"}
@@ -24,7 +26,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what `argparse` would print with the usage."""
-        raise EngineError(f"{message.removeprefix('argument ')}.", f"See `{self.prog} --help`.")
+        flag, _, fault = message.removeprefix("argument ").partition(": ")
+        hint = f"See `{self.prog} --help`."
+        if fault == "expected one argument":
+            hint = f"A value that begins with - is given as {flag.partition('/')[0]}=VALUE."
+        raise EngineError(f"{message.removeprefix('argument ')}.", hint)
 
 
 def command_parser(name: str, description: str, epilog: str | None = EXIT_STATUS) -> Parser:
@@ -85,6 +91,19 @@ def add_settings(group: argparse._ArgumentGroup) -> None:
     )
     for field in FIELDS:
         add_setting(group, field)
+    add_extra_eos(group)
+
+
+def add_extra_eos(group: argparse._ArgumentGroup) -> None:
+    """The flag of tokens that end the sequence besides the model's own; like mlx_lm's it takes several, too."""
+    group.add_argument(
+        "--extra-eos-token",
+        action="extend",
+        nargs="+",
+        type=unescaped,
+        metavar="TOKEN",
+        help=r"a token that ends the generation too, by its text or id; \n and \t are escapes; may be repeated",
+    )
 
 
 def add_setting(group: argparse._ArgumentGroup, field: Field) -> None:
@@ -145,20 +164,49 @@ def add_load(group: argparse._ArgumentGroup) -> None:
 # ---- parsing -----------------------------------------------------------------------------------
 
 
-def parsed(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
+def parsed(
+    parser: Parser, argv: Sequence[str], parsers: Callable[[], Mapping[str, Parser]] = dict
+) -> argparse.Namespace:
     """Parse the flags.
 
     Args:
         parser: Of the command.
         argv: Arguments after the command's name.
+        parsers: Makes the parsers of all commands, for what is said of an argument that this one doesn't know.
 
     Raises:
         EngineError: They can't be read, or a setting is out of range.
         SystemExit: Help or version was requested, and printed.
     """
     _check_encoding(argv)
-    with flag_errors():
-        return parser.parse_args(list(argv))
+    flag = _unknown_flag(parser, argv)  # before an argument that is missing, which it may be the cause of
+    unknown = [flag] if flag else []
+    if not unknown:
+        with flag_errors():
+            args, left = parser.parse_known_args(list(argv))
+        unknown = [argument for argument in left if argument != "--"]
+    if not unknown:
+        return args
+    from inspector.cli.suggestions import answer
+
+    raise answer(unknown, argv, parser, parsers)
+
+
+def _unknown_flag(parser: Parser, argv: Sequence[str]) -> str:
+    """The first argument that is written as a flag and is none; empty where there is none such."""
+    known, before = parser._option_string_actions, ""
+    for argument in argv:
+        if argument == "--":
+            break
+        is_value = before in known and known[before].nargs is None
+        single = (
+            f"-{argument}" in known and argument not in known
+        )  # -prompt, which argparse takes for -p rompt
+        double = argument.startswith("--") and " " not in argument and argument.partition("=")[0] not in known
+        if (single or double) and not is_value:
+            return argument
+        before = argument
+    return ""
 
 
 def _check_encoding(argv: Sequence[str]) -> None:

@@ -39,12 +39,13 @@ def read_stdin(instead: str) -> bytes:
     return content
 
 
-def read_file(name: str, kind: str = "file") -> bytes:
+def read_file(name: str, kind: str = "file", mend: str = "Check the path's spelling.") -> bytes:
     """All of a file; of standard input where the path leads there, as /dev/stdin does.
 
     Args:
         name: Its path.
         kind: What it is called in a message.
+        mend: What to do where it isn't there, as a sentence.
 
     Raises:
         PromptError: It isn't there, can't be read, is no regular file, or has more than `TEXT_LIMIT` bytes.
@@ -55,7 +56,7 @@ def read_file(name: str, kind: str = "file") -> bytes:
             return read_stdin("Give the text in a file.")
         return read_regular(path, TEXT_LIMIT)
     except FileNotFoundError:
-        raise PromptError(f"There is no {kind} {shorter(name)}.", "Check the path's spelling.") from None
+        raise PromptError(f"There is no {kind} {shorter(name)}.", mend) from None
     except OSError as error:
         hint = "Give a regular file, or pipe it into standard input (-)."
         raise PromptError(f"The {kind} {shorter(name)} can't be read: {error.strerror}.", hint) from error

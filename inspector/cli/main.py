@@ -5,6 +5,7 @@ Everything heavy is imported where it is needed, so that `--help` is instant. Wh
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,8 +13,14 @@ from collections.abc import Sequence
 from engine.errors import EngineError
 from inspector.cli import screen
 from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush
-from inspector.cli.flags import parsed
+from inspector.cli.flags import Parser, parsed
 from inspector.cli.registry import SUBCOMMANDS
+
+COMPLETION = (
+    "",
+    "Tab completes with this line in ~/.bashrc (zsh and fish: inspector completion --help):",
+    '  eval "$(inspector completion bash)"',
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,14 +52,23 @@ def _guarded(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    if "_ARGCOMPLETE" in os.environ:
+        from inspector.cli.completion import complete
+
+        complete(*_parsers().values())
     if argv and (subcommand := SUBCOMMANDS.get(argv[0])) is not None:
-        return subcommand.run(parsed(subcommand.parser(), argv[1:]))
+        return subcommand.run(parsed(subcommand.parser(), argv[1:], _parsers))
     parser = screen.SUBCOMMAND.parser()
-    lines = [f"  {name:<10}{listed.purpose}" for name, listed in SUBCOMMANDS.items()]
-    parser.epilog = "\n".join(["Without a terminal, each with --help of its own:", *lines])
-    args = parsed(parser, argv)
-    if args.stray:
-        word = next((word for word in args.stray if word in SUBCOMMANDS), None)
-        hint = f"Put {word} first: inspector {word} ..." if word else "See `inspector --help`."
-        raise EngineError(f"{args.stray[0]!r} is no flag of inspector.", hint)
-    return screen.SUBCOMMAND.run(args)
+    lines = [f"  {name:<12}{listed.purpose}" for name, listed in SUBCOMMANDS.items()]
+    parser.epilog = "\n".join(["Without a terminal, each with --help of its own:", *lines, *COMPLETION])
+    if argv and argv[0][:1] not in ("", "-"):
+        from inspector.cli.suggestions import answer
+
+        raise answer(argv[:1], argv, parser, _parsers)
+    return screen.SUBCOMMAND.run(parsed(parser, argv, _parsers))
+
+
+def _parsers() -> dict[str, Parser]:
+    """The parsers of all commands, by what is typed."""
+    made = [screen.SUBCOMMAND.parser(), *(subcommand.parser() for subcommand in SUBCOMMANDS.values())]
+    return {parser.prog: parser for parser in made}

@@ -8,7 +8,15 @@ from argparse import Namespace
 from engine.settings import FIELDS
 from inspector.cli.arguments import request_from
 from inspector.cli.exit import exit_status, output
-from inspector.cli.flags import Parser, add_jsonl, add_load, add_prompt, add_setting, command_parser, whole
+from inspector.cli.flags import (
+    Parser,
+    add_jsonl,
+    add_load,
+    add_prompt,
+    add_setting,
+    command_parser,
+    whole,
+)
 from inspector.cli.subcommand import Subcommand
 
 UNUSED = ("max_tokens", "min_tokens", "stop", "candidates")

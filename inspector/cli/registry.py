@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inspector.cli import beam, bench, export, generate, profile, race, replay, score, sessions
+from inspector.cli import beam, bench, completion, export, generate, profile, race, replay, score, sessions
 from inspector.cli.subcommand import Subcommand
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {
@@ -17,5 +17,6 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "replay": replay.SUBCOMMAND,
     "sessions": sessions.SUBCOMMAND,
     "export": export.SUBCOMMAND,
+    "completion": completion.SUBCOMMAND,
 }
 """By name, in the order of the help."""

@@ -23,7 +23,7 @@ def parser() -> Parser:
     )
     add = made.add_argument
     file = "a trace, or a name that `inspector sessions` lists; without one the demonstration is played"
-    add("file", metavar="FILE", nargs="?", help=file)
+    add("trace", metavar="FILE", nargs="?", help=file)
     add("--play", action="store_true", help="play it from its start at once, rather than stand at its end")
     add("--speed", type=speed, default=1.0, metavar="X", help=f"times the recorded pace: {_NAMES}")
     add("--no-save", action="store_true", help="save nothing when it is gone on with live")
@@ -51,11 +51,11 @@ def run(args: Namespace) -> int:
     from inspector.recordings import sessions
     from inspector.session.playback import Opening, checked
 
-    path = checked(DEMONSTRATION if args.file is None else sessions.find(args.file))
+    path = checked(DEMONSTRATION if args.trace is None else sessions.find(args.trace))
     terminal.check(instead="Without one, use inspector export.")
     from inspector.app import InspectorApp
 
-    opening = Opening(path, play=args.play or args.file is None, speed=args.speed)
+    opening = Opening(path, play=args.play or args.trace is None, speed=args.speed)
     save = None if args.no_save else sessions.folder()
     return terminal.run(InspectorApp(LoadSettings(), Settings(), save=save, trace=opening))
 

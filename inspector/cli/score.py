@@ -14,7 +14,7 @@ from engine.settings import BY_NAME, Settings, check
 from inspector.cli.arguments import Request, given, load_settings
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import EXIT_STATUS, Parser, add_jsonl, add_load, command_parser, flag_errors
-from inspector.cli.inputs import decoded, read_file, read_stdin
+from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
@@ -34,8 +34,11 @@ def parser() -> Parser:
         "The first token has nothing before it, so it is not scored. The text must fit into the model's context "
         f"window. {EXIT_STATUS}",
     )
-    made.add_argument("file", metavar="FILE", help="a UTF-8 text; - reads standard input")
+    made.add_argument("file", metavar="FILE", nargs="?", help="a UTF-8 text; - reads standard input")
     text = made.add_argument_group("text")
+    text.add_argument(
+        "--prompt", "-p", metavar="TEXT", help=r"the text itself, without a FILE; \n and \t are escapes"
+    )
     template = "score it as a user's message in the model's chat template"
     text.add_argument("--chat-template", action="store_true", help=template)
     text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
@@ -113,7 +116,7 @@ def score_request_from(args: Namespace) -> Request:
     return Request(
         load=load,
         settings=settings,
-        prompt=_text(args.file),
+        prompt=_text(args),
         chat=args.chat_template,
         system=args.system_prompt,
         echo=True,
@@ -122,13 +125,19 @@ def score_request_from(args: Namespace) -> Request:
     )
 
 
-def _text(file: str) -> str:
-    if file == STDIN:
+def _text(args: Namespace) -> str:
+    if (args.file is None) == (args.prompt is None):
+        which = "No text was given." if args.file is None else "A FILE and --prompt were both given."
+        raise PromptError(which, "Name a file, or - for standard input, or give the text with -p TEXT.")
+    if STDIN in (args.file, args.prompt):
         text = decoded(read_stdin("Give the text as a file: inspector score FILE."), "Standard input")
+    elif args.prompt is not None:
+        text = unescaped(args.prompt)
     else:
-        text = decoded(read_file(file), file)
+        mend = "Check the path's spelling, or give the text itself: inspector score -p TEXT."
+        text = decoded(read_file(args.file, mend=mend), args.file)
     if not text:
-        raise PromptError("The text is empty: there is nothing to score.", "Give a file with some text.")
+        raise PromptError("The text is empty: there is nothing to score.", "Give some text.")
     return text
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from engine.breakpoints import CONDITIONS, Breakpoints, Condition
 from engine.errors import EngineError, SettingsError
-from engine.settings import LoadSettings, Settings
+from engine.settings import Settings
 from inspector.cli import terminal
-from inspector.cli.arguments import given, known, request_from
+from inspector.cli.arguments import given, known, load_values, request_from
 from inspector.cli.flags import Parser, add_generation, command_parser
 from inspector.cli.inputs import unescaped
 from inspector.cli.subcommand import Subcommand
@@ -35,7 +35,6 @@ def parser() -> Parser:
     no_save = "don't save the session as it goes (by default the last 50 are kept; `inspector sessions`)"
     session.add_argument("--no-save", action="store_true", help=no_save)
     made.add_argument("--version", action=Version, nargs=0, help="print the version and leave")
-    made.add_argument("stray", nargs="*", help=argparse.SUPPRESS)
     return made
 
 
@@ -150,4 +149,4 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
             f"--resume goes on with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
             "Leave it out; s changes settings, p begins with another prompt.",
         )
-    return known(LoadSettings, values)
+    return load_values(values)

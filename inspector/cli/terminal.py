@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from inspector.cli.exit import flush, leave_at_once
+from inspector.cli.exit import flush, leave_at_once, note
 
 if TYPE_CHECKING:
     from inspector.app import InspectorApp
@@ -31,12 +33,23 @@ def run(app: InspectorApp) -> int:
     finally:
         for number, handler in taken.items():
             signal.signal(number, handler or signal.SIG_DFL)  # None for one that Python did not set
+    if app.saved is not None:
+        _tell_saved(app.saved)
     if app.ended_by is not None:
         _end_by(app.ended_by)
     code = app.return_code or 0
     if not app.closed_in_time:
         leave_at_once(code)
     return code
+
+
+def _tell_saved(path: Path) -> None:
+    """Say where the session is and how to go on with it: on standard error, as all that is no output."""
+    from inspector.recordings import sessions  # not needed for --help
+
+    name = sessions.name_of(path) if path.parent == sessions.folder() else str(path)
+    note(f"Session saved: {path}")
+    note(f"Go on with it: inspector --resume {shlex.quote(name)}")
 
 
 def _end_by(number: int) -> None:

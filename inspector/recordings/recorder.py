@@ -46,6 +46,8 @@ class Recorder:
         """Everything so far, in order."""
         self.program = program
         self.journal: Journal | None = None
+        self.saved: Path | None = None
+        """The file of the session that was closed last, None where none was left behind."""
         self.holding = False
         """While a recording is replayed nothing is kept."""
         self.directory, self._report = directory, report
@@ -200,7 +202,9 @@ class Recorder:
             return
         try:
             journal.close()
-            if not self._worth:
+            if self._worth:
+                self.saved = journal.path
+            else:
                 journal.path.unlink(missing_ok=True)
         except (TraceError, OSError):
             pass  # the screen is gone: there is no one to report to

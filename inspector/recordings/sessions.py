@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
 
 from engine.errors import EngineError, TraceError
-from engine.paths import typed
+from engine.paths import shorter, typed
 from engine.trace import Peek, in_use, peek
 from inspector import places
 
 MOST = 50
 """Sessions that are kept."""
 MOST_BYTES = 500 * 2**20
+MOST_NAMED = 3
+"""Names in a message on a name that is none."""
 ENDING = ".jsonl"
 _OWN = re.compile(r"\d{8}-\d{6}-.*\.jsonl")
 """Names that the program gave."""
@@ -72,8 +75,13 @@ class SavedSession:
 
     @property
     def name(self) -> str:
-        """What `--resume` and `replay` find it by."""
-        return self.path.name.removesuffix(ENDING)
+        """What `--resume`, `replay` and `export` find it by."""
+        return name_of(self.path)
+
+
+def name_of(path: Path) -> str:
+    """The name of the session in a file of the sessions' directory."""
+    return path.name.removesuffix(ENDING)
 
 
 def saved_sessions(directory: Path | None = None) -> list[SavedSession]:
@@ -117,31 +125,58 @@ def count(path: Path, begin: bytes) -> int:
 
 
 def find(name: str, directory: Path | None = None) -> Path:
-    """The file that a name refers to.
+    """The file that a name refers to: the one way in which `--resume`, `replay` and `export` take names.
 
     Args:
-        name: A path, or the name of a session in the state directory; empty for the last session.
+        name: A path, or the name of a session in the state directory, or the beginning of just one such name; empty for
+            the last session.
         directory: Where sessions are kept; None for their usual place.
 
     Raises:
-        EngineError: There is none.
+        EngineError: There is none, or several names begin so; with the names that may be meant.
     """
     directory = directory or folder()
     if not name:
         return _last(directory)
     places = (typed(name), directory / name, directory / f"{name}{ENDING}")
     path = next((path for path in places if os.path.isfile(path)), None)
-    if path is None:
-        raise _not_found(name, places[0])
-    return path
+    if path is not None:
+        return path
+    if os.path.exists(places[0]):
+        kind = "a directory" if os.path.isdir(places[0]) else "no file that can be kept"
+        raise EngineError(f"{name} is {kind}.", "Give a file that inspector saved.")
+    return directory / f"{_begun_by(name, names(directory))}{ENDING}"
 
 
-def _not_found(name: str, path: Path) -> EngineError:
-    """Why a name is none of a session."""
-    if path.exists():
-        kind = "a directory" if path.is_dir() else "no file that can be kept"
-        return EngineError(f"{name} is {kind}.", "Give a file that inspector saved.")
-    return EngineError(f"There is no session {name!r}.", "See `inspector sessions`, or give a file.")
+def names(directory: Path | None = None) -> list[str]:
+    """The names of all sessions, the one last written to first; reads no file."""
+    return [name_of(path) for _, path in _newest(directory or folder())]
+
+
+def _begun_by(name: str, known: Sequence[str]) -> str:
+    """The only session whose name begins so.
+
+    Raises:
+        EngineError: There is none, or more than one.
+    """
+    begun = [each for each in known if each.startswith(name)]
+    if len(begun) == 1:
+        return begun[0]
+    if begun:
+        raise EngineError(
+            f"{len(begun)} sessions begin with {shorter(name)!r}.", f"Say which: {_some(begun)}."
+        )
+    near = [each for each in known if name in each] or get_close_matches(name, known, MOST_NAMED)
+    meant = f"Did you mean {_some(near)}? " if near else ""
+    raise EngineError(
+        f"There is no file and no session {shorter(name)!r}.", f"{meant}See `inspector sessions`."
+    )
+
+
+def _some(known: Sequence[str]) -> str:
+    """A few names for a message, and how many there are beyond them."""
+    more = len(known) - MOST_NAMED
+    return ", ".join(known[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _last(directory: Path) -> Path:

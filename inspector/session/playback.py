@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from engine.errors import TraceError
 from engine.records import Record
-from engine.settings import LoadSettings
+from engine.settings import LoadSettings, for_model
 from engine.trace import Entry, TraceReader
 from inspector.display import visible
 from inspector.recordings.recorder import Recorder
@@ -167,9 +167,8 @@ class Playback:
 
 
 def _given_over(given: Mapping[str, Any], recorded: LoadSettings) -> LoadSettings:
-    """The recorded settings with those that were given; an adapter belongs to its model and is left behind with it."""
-    own = {"adapter_path": None} if given.get("model", recorded.model) != recorded.model else {}
-    return replace(recorded, **{**own, **given})
+    """The recorded settings with those that were given."""
+    return replace(for_model(recorded, given.get("model", recorded.model)), **given)
 
 
 def checked(path: Path) -> Path:

@@ -17,7 +17,8 @@ from engine.inspection.explain import explain
 from engine.model import synthetic
 from engine.model.load import load
 from engine.session.session import Session
-from engine.settings import ORDERS, LoadSettings, Settings
+from engine.setting_field import ORDERS
+from engine.settings import LoadSettings, Settings
 
 VOCABULARY = 150_000
 ROUNDS = 30

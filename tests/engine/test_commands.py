@@ -72,7 +72,7 @@ def test_facts() -> None:
     assert by_kind(lambda cls: not cls.needs_model) == {"Cancel", "Load", "Configure"}
     assert by_kind(lambda cls: cls.aside) == {"Explain", "WhatIf", "FindTokens", "Tokenize"}
     assert by_kind(lambda cls: cls.stoppable) == {
-        "Prefill", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify", "Recall",
+        "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify", "Recall",
     }  # fmt: skip
 
 

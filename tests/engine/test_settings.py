@@ -15,7 +15,8 @@ from engine.errors import SettingsError
 from engine.sampling.pipeline import sample
 from engine.sampling.ranking import log_softmax
 from engine.sampling.stages import Context
-from engine.settings import BY_NAME, LEAST_PENALTY, LEAST_TEMP, MLX_LM, MOST_BIAS, Settings, check
+from engine.setting_field import MLX_LM, MOST_BIAS
+from engine.settings import BY_NAME, LEAST_PENALTY, LEAST_TEMP, Settings, check
 
 
 @pytest.mark.parametrize("temp", [1e-39, 1e-38, 1e-5, math.nextafter(LEAST_TEMP, 0), -0.5, 101, math.nan])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
@@ -12,7 +11,7 @@ from textual.widgets import Input
 
 from engine.errors import PathError
 from engine.paths import typed
-from engine.settings import LoadSettings
+from engine.settings import LoadSettings, for_model
 from inspector.display import visible
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.safety import SafeInput
@@ -47,7 +46,7 @@ class ModelDialog(Dialog[LoadSettings]):
         self.action_apply()
 
     def action_apply(self) -> None:
-        """Open what was typed; an adapter belongs to its model and is left behind with it."""
+        """Open what was typed."""
         name = self.query_one("#model-name", SafeInput).value.strip()
         if not name:
             self.query_one("#model-remark", Remark).say(f"No model was named. {HELP}", wrong=True)
@@ -57,5 +56,4 @@ class ModelDialog(Dialog[LoadSettings]):
         except PathError as error:
             self.query_one("#model-remark", Remark).say(visible(str(error)), wrong=True)
             return
-        adapter = self.load.adapter_path if name == self.load.model else None
-        self.dismiss(replace(self.load, model=name, adapter_path=adapter))
+        self.dismiss(for_model(self.load, name))

@@ -163,7 +163,8 @@ Which model, what it is doing, how much of its context window is used, and how i
 def _filters(settings: Settings) -> list[str]:
     """The filters that are on."""
     filters = [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
-    filters += [f"min-p {settings.min_p:g}"] if settings.min_p > 0 else []
+    least = f" ≥{settings.min_tokens_to_keep}" if settings.min_tokens_to_keep > 1 else ""
+    filters += [f"min-p {settings.min_p:g}{least}"] if settings.min_p > 0 else []
     return filters + ([f"top-k {settings.top_k}"] if settings.top_k > 0 else [])
 
 

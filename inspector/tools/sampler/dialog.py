@@ -14,7 +14,8 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
 from engine.errors import EngineError, SettingsError
-from engine.settings import BY_NAME, FIELDS, Field, Settings, check
+from engine.setting_field import Field
+from engine.settings import BY_NAME, FIELDS, Settings, check
 from inspector.config.presets import Presets
 from inspector.display import visible
 from inspector.widgets.choice import Choice
@@ -24,7 +25,7 @@ from inspector.widgets.one_line import escaped, unescaped
 from inspector.widgets.safety import SafeInput
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Draw", ("temp", "top_p", "min_p", "top_k", "seed")),
+    ("Draw", ("temp", "top_p", "top_k", "min_p", "min_tokens_to_keep", "seed")),
     ("Penalties", ("repetition_penalty", "repetition_context_size", "presence_penalty",
                    "presence_context_size", "frequency_penalty", "frequency_context_size")),
     ("XTC: exclude top choices", ("xtc_probability", "xtc_threshold")),
@@ -32,8 +33,8 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Bias and order", ("logit_bias", "sampler_order")),
 )  # fmt: skip
 """The fields in display order."""
-WIDE = ("seed", "logit_bias", "sampler_order")
-"""Fields that take a whole line."""
+WIDE = ("temp", "seed", "logit_bias", "sampler_order")
+"""Fields that take a whole line: no wide one may come where half a line is left, the grid would squeeze it in."""
 GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
 AS_SET = "as set"
 PRESETS_HELP = "← → goes through the presets; delete takes one of your own away"

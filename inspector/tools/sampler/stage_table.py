@@ -124,7 +124,9 @@ def _setting(name: str, settings: Settings | None) -> str:
         return ""
     if name == "logit-bias":
         return f"{len(settings.logit_bias)} id{'s' * (len(settings.logit_bias) != 1)}"
-    return f"{getattr(settings, _SETTING[name]):g}" if name in _SETTING else ""
+    least = settings.min_tokens_to_keep if name == "min-p" else 1
+    more = f"≥{least}" if least > 1 else ""
+    return f"{getattr(settings, _SETTING[name]):g}{more}" if name in _SETTING else ""
 
 
 def _final(distribution: Distribution) -> TableColumn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from itertools import pairwise
@@ -16,7 +17,7 @@ from mlx_lm import utils
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from engine import pocket
-from engine.errors import PromptError
+from engine.errors import LoadError, PromptError
 from engine.model.tokens import Tokens, alphabet, decode
 from engine.records import NO_OPTIONS, Message
 
@@ -123,3 +124,59 @@ def test_the_chat_template_is_filled(byte_level: Tokens) -> None:
         "<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\nTell a story.<|im_end|>\n<|im_start|>assistant\n"
     )
     assert byte_level.encode(text, bare=True)[0] == 1
+
+
+# ---- one more token that ends the sequence ----------------------------------------------------
+
+
+def mlx_lms(tokens: Tokens, text: str) -> tuple[int, ...]:
+    """What mlx_lm's own wrapper makes of it."""
+    wrapper = copy.copy(tokens._wrapper)
+    wrapper._eos_token_ids = set(tokens.eos_ids)
+    wrapper.add_eos_token(text)
+    return tuple(sorted(wrapper.eos_token_ids))
+
+
+@pytest.mark.parametrize("text", ["<|im_start|>", ".", "Ġlittle", "Ċ", "339", "e"])
+def test_an_extra_eos_token_is_the_one_that_mlx_lm_adds(byte_level: Tokens, text: str) -> None:
+    tokens = copy.copy(byte_level)
+    tokens.add_eos(text)
+    assert tokens.eos_ids == mlx_lms(byte_level, text) != (0, 2)
+
+
+def test_an_extra_eos_token_may_be_written_as_its_text(byte_level: Tokens, sentencepiece: Tokens) -> None:
+    for tokens in (copy.copy(byte_level), copy.copy(sentencepiece)):
+        for text in (" there", "\n", "o"):
+            before = set(tokens.eos_ids)
+            tokens.add_eos(text)
+            (added,) = set(tokens.eos_ids) - before
+            assert tokens.raw(added) == text.encode()
+        assert set(tokens.eos_ids) - before <= set(tokens.spared)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "no such token",
+            "'no such token' is no token of this model. Use --stop for a text of several tokens.",
+        ),
+        ("<|im_strat|>", "'<|im_strat|>' is no token of this model. Did you mean <|im_start|>?"),
+        ("4096", "'4096' is no token of this model. Ids go from 0 to 4095."),
+        ("9" * 5000, "Ids go from 0 to 4095."),
+    ],
+)
+def test_an_extra_eos_token_that_is_none_is_one_line(byte_level: Tokens, text: str, said: str) -> None:
+    with pytest.raises(LoadError) as told:
+        byte_level.add_eos(text)
+    assert str(told.value).startswith("--extra-eos-token: ")
+    assert said in str(told.value)
+    assert byte_level.eos_ids == (0, 2)
+
+
+def test_a_piece_that_is_the_unknown_token_s_is_refused_where_mlx_lm_takes_that(
+    sentencepiece: Tokens,
+) -> None:
+    assert 0 in mlx_lms(sentencepiece, "日本")  # <unk>: every unknown character would end the text
+    with pytest.raises(LoadError):
+        sentencepiece.add_eos("日本")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.settings import ORDERS, Settings
+from engine.setting_field import ORDERS
+from engine.settings import Settings
 
 Wide = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -143,7 +144,8 @@ class Reference:
 
     def _min_p(self) -> Mask:
         probs = self.probs
-        return np.asarray(probs >= self._settings.min_p * probs.max())
+        passing = np.asarray(probs >= self._settings.min_p * probs.max())
+        return passing | self._only(self._order()[: self._settings.min_tokens_to_keep])
 
     def _xtc(self) -> Mask:
         probs, threshold = self.probs, self._settings.xtc_threshold
@@ -181,8 +183,12 @@ class Reference:
         reach += UNIT * 4 * float(spread.max() - spread.min() + np.log(spread.size) + 1)
         logs = np.log(np.maximum(probs, 1e-300))
         if stage == "min-p":
-            edge = logs.max() + np.log(self._settings.min_p)
-            return bool(np.all(np.abs(logs[differs] - edge) <= 2 * reach))
+            edges = [logs.max() + np.log(self._settings.min_p)]
+            if (
+                least := self._settings.min_tokens_to_keep
+            ) > 1:  # rounded logprobs have ties that logits don't
+                edges.append(logs[self._order()[min(least, logs.size) - 1]])
+            return bool(np.all(np.min([np.abs(logs[differs] - edge) for edge in edges], axis=0) <= 2 * reach))
         if self._settings.xtc_threshold == 0 and ((probs > 0) & (probs < 1e-36)).any():
             return True  # a probability that float32 may not have
         threshold = np.log(max(self._settings.xtc_threshold, 1e-300))

@@ -16,7 +16,8 @@ from mlx_lm import sample_utils
 from engine.sampling.pipeline import invert, sample, uniform
 from engine.sampling.ranking import Row, log_softmax, ranked
 from engine.sampling.stages import Context, bias, min_p, pipeline, top_k, top_p, xtc
-from engine.settings import MLX_LM, ORDERS, Settings
+from engine.setting_field import MLX_LM, ORDERS
+from engine.settings import Settings
 
 mx.disable_compile()
 
@@ -75,6 +76,16 @@ def test_min_p_keeps_what_mlx_lm_keeps(row: Row, share: float) -> None:
     assert kept(min_p(logprobs, share)) == theirs(sample_utils.apply_min_p, logprobs, share)
 
 
+@given(logits(), st.sampled_from([0.01, 0.1, 0.5, 1.0]), st.integers(1, 15))
+@budget(max_examples=150, deadline=None)
+def test_min_p_keeps_as_many_tokens_at_least_as_mlx_lm(row: Row, share: float, least: int) -> None:
+    logprobs = log_softmax(row)
+    mine = min_p(logprobs, share, least)
+    other = np.array(sample_utils.apply_min_p(mx.array(logprobs)[None], share, least)[0])
+    # Which of some tied tokens stays is the library's choice there and the lowest ids here: the values are equal.
+    assert np.array_equal(np.sort(mine), np.sort(other))
+
+
 @given(logits(), st.integers(1, 15))
 @budget(max_examples=150, deadline=None)
 def test_top_k_keeps_the_values_that_mlx_lm_keeps(row: Row, k: int) -> None:
@@ -96,21 +107,27 @@ SETTINGS = st.builds(
     temp=st.sampled_from([0.2, 0.7, 1.0, 1.7]),
     top_p=st.sampled_from([1.0, 0.9, 0.5]),
     min_p=st.sampled_from([0.0, 0.05, 0.3]),
+    min_tokens_to_keep=st.sampled_from([1, 1, 3, 12]),
     top_k=st.sampled_from([0, 1, 5, 40]),
 )
+
+
+def partitions(settings: Settings) -> bool:
+    """Whether mlx_lm leaves it to a partition which of some tied tokens stay."""
+    return bool(settings.top_k or (settings.min_p and settings.min_tokens_to_keep > 1))
 
 
 @given(logits(), SETTINGS, st.floats(0, 1, exclude_max=True))
 @budget(max_examples=200, deadline=None)
 def test_the_final_distribution_is_that_of_mlx_lms_chain(row: Row, settings: Settings, draw: float) -> None:
     logprobs = log_softmax(row)
-    assume(len(set(logprobs.tolist())) == row.size or not settings.top_k)
+    assume(len(set(logprobs.tolist())) == row.size or not partitions(settings))
     sampled = sample(row, logprobs, settings, draw)
     chain = mx.array(logprobs)[None]
     if settings.top_p < 1:
         chain = sample_utils.apply_top_p(chain, settings.top_p)
     if settings.min_p:
-        chain = sample_utils.apply_min_p(chain, settings.min_p)
+        chain = sample_utils.apply_min_p(chain, settings.min_p, settings.min_tokens_to_keep)
     if 0 < settings.top_k < row.size:
         chain = sample_utils.apply_top_k(chain, settings.top_k)
     expected = softmax64(chain * (1 / settings.temp))
@@ -298,7 +315,10 @@ def float64_transformers(row: np.ndarray, settings: Settings) -> np.ndarray:
         scores[order[outside]] = -np.inf
     if settings.min_p:
         probs = np.exp(scores - scores.max())
-        scores[probs < settings.min_p] = -np.inf
+        spared = np.argsort(-scores, kind="stable")[: settings.min_tokens_to_keep]
+        passing = probs >= settings.min_p
+        passing[spared] = True
+        scores[~passing] = -np.inf
     weights = np.exp(scores - scores.max())
     return weights / weights.sum()
 
@@ -330,7 +350,7 @@ def test_random_orders_equal_mlx_lms_functions_in_that_order(
 ) -> None:
     settings = replace(settings, sampler_order=(*MLX_LM[:5], *order), xtc_probability=1.0)
     logprobs = log_softmax(row)
-    assume(len(set(logprobs.tolist())) == row.size or not settings.top_k)
+    assume(len(set(logprobs.tolist())) == row.size or not partitions(settings))
     mine = sample(row, logprobs, settings, 0.5, Context(chance=0.0))
     chain = mx.array(logprobs)[None]
     for name in order:
@@ -339,7 +359,7 @@ def test_random_orders_equal_mlx_lms_functions_in_that_order(
             case "top-p" if settings.top_p < 1:
                 chain = sample_utils.apply_top_p(chain, settings.top_p)
             case "min-p" if settings.min_p:
-                chain = sample_utils.apply_min_p(chain, settings.min_p)
+                chain = sample_utils.apply_min_p(chain, settings.min_p, settings.min_tokens_to_keep)
             case "xtc":
                 chain = sample_utils.apply_xtc(chain, 1.0, settings.xtc_threshold, [])
             case "top-k" if 0 < settings.top_k < row.size:

@@ -13,7 +13,8 @@ from engine.errors import StepError
 from engine.sampling.pipeline import Sampled, StageRun, sample
 from engine.sampling.ranking import Row, log_softmax
 from engine.sampling.stages import Context, Stage
-from engine.settings import MLX_LM, ORDERS, Settings
+from engine.setting_field import MLX_LM, ORDERS
+from engine.settings import Settings
 from tests.engine.sampling.reference import Reference
 
 
@@ -43,6 +44,7 @@ SETTINGS = st.builds(
     temp=st.sampled_from([0.001, 0.1, 0.7, 1.0, 1.0, 1.3, 100.0]),
     top_p=st.sampled_from([1.0, 0.999, 0.9, 0.5, 0.1]),
     min_p=st.sampled_from([0.0, 0.01, 0.1, 1.0]),
+    min_tokens_to_keep=st.sampled_from([1, 1, 2, 5, 40]),
     top_k=st.sampled_from([0, 1, 3, 20]),
     xtc_probability=st.sampled_from([0.0, 1.0]),
     xtc_threshold=st.sampled_from([0.0, 0.02, 0.1, 0.5]),

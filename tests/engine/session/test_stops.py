@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mlx_lm
 import pytest
 
+from engine import pocket
 from engine.decoding.run import run
 from engine.errors import StepError
 from engine.model.forward import never
@@ -96,3 +98,18 @@ def test_learned_positions_end_for_good(zoo: Zoo) -> None:
     with pytest.raises(StepError, match="context window of 256 tokens is full"):
         session.step()
     assert session.back(3).kv.offset == 253
+
+
+def test_an_extra_eos_token_ends_where_mlx_lm_ends(zoo: Zoo) -> None:
+    session = Session(zoo.load("pocket", dtype="file", extra_eos_token=(".",)), Settings(max_tokens=60))
+    ids = session.tokens.encode("Once upon a time")
+    list(session.prefill("", ids, echo=False))
+    ran = list(run(session, never))
+    stop = stop_reached(session, ran[-1].node)
+    assert stop is not None
+    assert (stop.reason, stop.detail) == ("eos", ".")
+    model, tokenizer = mlx_lm.load(str(pocket.directory()))
+    tokenizer.add_eos_token(".")
+    theirs = [each.token for each in mlx_lm.stream_generate(model, tokenizer, ids, max_tokens=60)]
+    assert [step.id for step in ran] == theirs
+    assert session.facts.eos_ids == tuple(sorted(tokenizer.eos_token_ids))

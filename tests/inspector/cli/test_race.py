@@ -51,7 +51,7 @@ def test_without_a_prompt_it_is_the_screens() -> None:
     ("argv", "said"),
     [
         (["--from", "two"], "--from: must be a whole number, not 'two'."),
-        (["--max-tokens", "9"], "unrecognized arguments: --max-tokens 9. See `inspector race --help`."),
+        (["--max-tokens", "9"], "inspector race has no flag --max-tokens. --max-tokens is a flag of"),
         (["--to", "8"], "A race can't go from 16 to 8 tokens."),
         (["--to", "513"], "leaves the model's context window of 512. End at 512 or before."),
         (["--no-kv-cache", "--kv-bits", "8"], "--no-kv-cache: there is no KV cache for --kv-bits to change."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import signal
@@ -72,6 +73,15 @@ def test_the_text_is_prefilled_raw_with_its_logprobs_and_not_continued(file: Pat
     assert Run(file, "--jsonl", "--candidates", "3").request.settings.candidates == 3
 
 
+def test_the_text_itself_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prompt(*argv: str) -> str:
+        return score.score_request_from(parsed(score.parser(), argv)).prompt
+
+    assert prompt("-p", r"Once upon\na time") == "Once upon\na time"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from a pipe")))
+    assert prompt("--prompt", "-") == "from a pipe"
+
+
 def test_through_the_chat_template_when_asked(file: Path) -> None:
     run = Run(file, "--chat-template", "--system-prompt", "be kind")
     run.go()
@@ -89,8 +99,10 @@ def test_bad_input_is_one_line(
     file.write_bytes(b"")
     assert complaint(capsys, "score", str(file)).startswith("The text is empty: there is nothing to score.")
     assert complaint(capsys, "score", str(file / "no")).startswith(f"The file {file}/no can't be read")
-    assert complaint(capsys, "score", "nope") == "There is no file nope. Check the path's spelling."
-    assert "are required: FILE" in complaint(capsys, "score")
+    assert complaint(capsys, "score", "nope").startswith("There is no file nope. Check")
+    assert complaint(capsys, "score").startswith("No text was given. Name a file, or - for standard input")
+    assert complaint(capsys, "score", str(file), "-p", "x").startswith("A FILE and --prompt were both given.")
+    assert complaint(capsys, "score", "-p", "").startswith("The text is empty")
     assert complaint(capsys, "score", "--candidates", "0", str(file)).startswith("--candidates")
     monkeypatch.setattr(sys, "stdin", None)
     assert complaint(capsys, "score", "-") == (

@@ -293,7 +293,7 @@ def test_another_model_is_opened_with_the_same_load_settings():
         load = LoadSettings("mlx-community/other", kv_bits=4)
         assert rig.engine.sent == [commands.Load(load)]
 
-    run(test, load=LoadSettings(adapter_path="adapters", kv_bits=4))
+    run(test, load=LoadSettings(adapter_path="adapters", extra_eos_token=("x",), kv_bits=4))
 
 
 def test_the_facts_are_all_told_with_the_notes():

@@ -194,6 +194,7 @@ def test_the_screen_saves_engine_and_marks_and_settings(state):
 
     app = run(test, save=state)
     (path,) = state.iterdir()
+    assert app.saved == path
     found = values(path)
     assert isinstance(found[-1], Marked)
     assert found[-1].bookmarked
@@ -205,8 +206,17 @@ def test_a_session_that_isnt_saved_leaves_nothing(state):
     async def test(rig: Rig) -> None:
         await rig.ready(3)
 
-    run(test)
+    assert run(test).saved is None
     assert not state.exists()
+
+
+def test_a_prompt_without_a_step_is_not_said_to_be_saved(state):
+    async def test(rig: Rig) -> None:
+        await rig.ready(0)
+        assert rig.app.recorder.path is not None
+
+    assert run(test, save=state).saved is None
+    assert list(state.iterdir()) == []
 
 
 def test_keeping_costs_a_drain_next_to_nothing(tmp_path):
@@ -254,10 +264,32 @@ def test_the_last_session_is_the_one_last_written_to(tmp_path):
     saved(tmp_path, "20260102-000000-b.jsonl", 50)
     assert sessions.find("", tmp_path) == path
     assert sessions.find("20260102-000000-b", tmp_path).name == "20260102-000000-b.jsonl"
-    with pytest.raises(sessions.EngineError, match="There is no session 'c'"):
+    with pytest.raises(
+        sessions.EngineError, match=r"There is no file and no session 'c'\. See `inspector sessions`"
+    ):
         sessions.find("c", tmp_path)
     with pytest.raises(sessions.EngineError, match="No session is saved"):
         sessions.find("", tmp_path / "none")
+
+
+def test_a_name_may_be_begun_and_one_that_is_none_is_answered_with_those_near_it(tmp_path):
+    for number, model in enumerate(["qwen", "llama", "llama-8b", "llama-70b", "llama-1b"]):
+        (tmp_path / f"2026010{number}-000000-{model}.jsonl").write_text("x")
+        os.utime(tmp_path / f"2026010{number}-000000-{model}.jsonl", (number, number))
+    (tmp_path / "my lecture.jsonl").write_text("x")
+    assert sessions.find("20260100", tmp_path).name == "20260100-000000-qwen.jsonl"
+    assert sessions.find("my", tmp_path).name == "my lecture.jsonl"
+    assert sessions.find("20260101-000000-llama", tmp_path).name == "20260101-000000-llama.jsonl"
+    for name, said in {
+        "2026": "5 sessions begin with '2026'. Say which: 20260104-000000-llama-1b, 20260103-000000-llama-70b, "
+        "20260102-000000-llama-8b and 2 more.",
+        "qwen": "There is no file and no session 'qwen'. Did you mean 20260100-000000-qwen? See `inspector sessions`",
+        "mylecture": "There is no file and no session 'mylecture'. Did you mean my lecture? See",
+        str(tmp_path): f"{tmp_path} is a directory.",
+    }.items():
+        with pytest.raises(sessions.EngineError) as told:
+            sessions.find(name, tmp_path)
+        assert str(told.value).startswith(said)
 
 
 def test_a_session_that_runs_is_not_the_last(tmp_path):

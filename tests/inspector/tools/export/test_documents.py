@@ -391,7 +391,7 @@ def test_standard_output_gets_the_document_alone(tmp_path: Path) -> None:
     [
         ((), "What to write was not said. Add --to: html, md, csv, txt, svg."),
         (("-o", "a.pdf"), "The end of a.pdf names no format."),
-        (("nothing.jsonl", "-o", "a.md"), "nothing.jsonl can't be read"),
+        (("nothing.jsonl", "-o", "a.md"), "There is no file and no session 'nothing.jsonl'."),
         (("--to", "svg", "--size", "9x9"), "must be COLUMNSxROWS, from 40x10 to 500x300, not '9x9'"),
         (("-o", "none/a.md"), "There is no directory none."),
         (("-o", "~nosuchuser/a.md"), "No home directory is known for ~nosuchuser."),
@@ -423,5 +423,5 @@ def test_what_is_wrong_is_one_line(
 def test_a_documents_name_is_the_traces(name: str, end: str) -> None:
     from inspector.cli.export import stem
 
-    found = stem(f"some/where/{name}{end}")
+    found = stem(Path(f"some/where/{name}{end}"))
     assert found == name or (name, end) == ("trace", "")

@@ -266,6 +266,26 @@ def test_the_command_lists_sessions(state, capsys):
     assert (good["tokens"], good["prompt"], good["in_use"]) == (7, "Once upon a time,", False)
 
 
+def test_export_replay_and_resume_take_the_names_that_are_listed(
+    state, opened, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = saved(state, "20260102-000000-old.jsonl", 500, steps=7)
+    for name in (sessions.names(state)[0], "20260102"):
+        for command in (["replay", name], ["--resume", name]):
+            assert cli.main(command) == 0
+            assert opened["trace"].path == path
+        assert cli.main(["export", name, "--to", "txt", "--force"]) == 0
+        assert (tmp_path / "20260102-000000-old.txt").read_text().startswith("Once upon a time,")
+    capsys.readouterr()
+    for command in (["replay"], ["--resume"], ["export", "--to", "txt"]):
+        assert cli.main([*command, "old"]) == 2
+        assert (
+            "There is no file and no session 'old'. Did you mean 20260102-000000-old?"
+            in capsys.readouterr().err
+        )
+
+
 def test_the_command_says_where_none_is(state, capsys):
     assert cli.main(["sessions"]) == 0
     assert "No session is saved in" in capsys.readouterr().out
@@ -277,7 +297,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     noted: dict[str, object] = {}
 
     class App:
-        return_code, closed_in_time, ended_by = 0, True, None
+        return_code, closed_in_time, ended_by, saved = 0, True, None, None
 
         def __init__(self, *rest: object, **given: object) -> None:
             noted.update(given)
@@ -350,16 +370,16 @@ def test_what_the_session_has_itself_conflicts_with_it_whatever_its_value(opened
     ("argv", "told"),
     [
         (["--resume"], "No session is saved"),
-        (["--resume", "nope"], "There is no session 'nope'"),
+        (["--resume", "nope"], "There is no file and no session 'nope'"),
         (["--resume", "--temp", "1"], "--temp"),
         (["--resume", "--prompt", "x"], "--prompt"),
-        (["replay", "nope"], "There is no session 'nope'"),
+        (["replay", "nope"], "There is no file and no session 'nope'"),
         (["replay", "--speed", "7"], "must be one of 0.25"),
         (["replay", __file__], "is no trace"),
         (["replay", "."], ". is a directory."),
         (["replay", "~nosuchuser/x"], "No home directory is known for ~nosuchuser"),
         (["replay", "a" * 5000], "File name too long"),
-        (["replay", "a" * 252], "There is no session"),
+        (["replay", "a" * 252], "There is no file and no session"),
         (["replay", "a\0b"], "can't be the name of a file"),
         (["--resume", "b" * 300], "File name too long"),
         (["--resume", "~nosuchuser"], "No home directory"),

@@ -336,3 +336,11 @@ async def test_cut_tokens_are_grey_without_colours_too():
         await pilot.pause()
         assert "✕ top-p" in screen(pilot)
         assert style_at(pilot, "✕") != style_at(pilot, "96.80")
+
+
+def test_min_p_shows_how_many_tokens_it_keeps_in_any_case():
+    stages = (StageReading("min-p", 3, 0.01),)
+    told = distribution([candidate(1, " hat", 0.96, 1.0)], picked=1, draw=0.5, stages=stages)
+    for least, setting in ((1, "0.1"), (3, "0.1≥3")):
+        table = columns(told, None, Settings(temp=1, min_p=0.1, min_tokens_to_keep=least))
+        assert [column.setting for column in table if column.name == "min-p"] == [setting]

@@ -1,0 +1,109 @@
+"""`inspector completion`: what a shell's start-up file runs, so that tab completes; and the answers to the shell.
+
+By argcomplete, which is imported for these two alone: the shell's function runs the program with `_ARGCOMPLETE` set.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Mapping
+
+from engine.setting_field import ORDERS
+from engine.settings import DTYPES
+from inspector.cli.exit import OK, output
+from inspector.cli.flags import Parser, command_parser
+from inspector.cli.subcommand import Subcommand
+
+SHELLS = {
+    "bash": 'eval "$(inspector completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(inspector completion zsh)" in ~/.zshrc, after compinit',
+    "fish": "inspector completion fish | source in ~/.config/fish/config.fish",
+}
+"""How each shell is told."""
+
+
+def parser() -> Parser:
+    """The parser of `inspector completion`."""
+    ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
+    made = command_parser(
+        "completion",
+        "Have tab complete subcommands, flags, the names of sessions and presets, and other values. Put one line into "
+        f"your shell's start-up file. {ways}.",
+    )
+    made.add_argument("shell", choices=SHELLS, help="whose code to print")
+    return made
+
+
+def run(args: Namespace) -> int:
+    """Run `inspector completion`."""
+    from argcomplete.shell_integration import shellcode
+
+    output().write(shellcode(["inspector"], shell=args.shell))
+    return OK
+
+
+SUBCOMMAND = Subcommand(parser, run, "what makes tab complete in bash, zsh or fish")
+
+
+# ---- the shell asks ---------------------------------------------------------------------------
+
+
+def complete(screen: ArgumentParser, *subcommands: ArgumentParser) -> None:
+    """Answer a shell that asks what may come next, and end the process; returns if none asks.
+
+    Args:
+        screen: The parser of `inspector` alone; the subcommands are put under it.
+        subcommands: Their parsers.
+    """
+    from argcomplete import autocomplete
+    from argcomplete.completers import SuppressCompleter
+
+    under = screen.add_subparsers()
+    for made in subcommands:
+        under.add_parser(made.prog.partition(" ")[2], parents=[made], add_help=False)
+    for each in (screen, *subcommands):
+        for action in each._actions:
+            if (values := VALUES.get(action.dest)) is not None and not action.choices:
+                setattr(action, "completer", _completer(values))  # noqa: B010 (argcomplete's own attribute)
+    # Flags once a hyphen is typed; where nothing is offered, the shell itself completes files.
+    autocomplete(screen, always_complete_options=False, default_completer=SuppressCompleter())
+
+
+def _completer(values: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
+    """What argcomplete calls, for values that don't depend on what else is typed."""
+
+    def offered(prefix: str, **_: object) -> list[str]:
+        return [value for value in values() if value.startswith(prefix)]
+
+    return offered
+
+
+def _sessions() -> Iterable[str]:
+    from inspector.recordings import sessions
+
+    return sessions.names()
+
+
+def _presets() -> Iterable[str]:
+    from inspector.config.presets import Presets
+
+    return Presets().names
+
+
+def _sweeps() -> Iterable[str]:
+    from engine.sweep_settings import SWEEPS
+
+    return SWEEPS
+
+
+VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "trace": _sessions,
+    "resume": _sessions,
+    "preset": _presets,
+    "sweeps": _sweeps,
+    "sampler_order": lambda: ORDERS,
+    "dtype": lambda: DTYPES,
+    "blas": lambda: ("auto", "bundled"),
+    "model": lambda: ("pocket",),
+}
+"""By the name of an argument: the values that are known beforehand."""

@@ -1,0 +1,152 @@
+"""What was probably meant by an argument that no parser knows. Imported once one is there.
+
+By the argument alone, not by argparse's messages: those differ between versions of Python.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+
+from engine.errors import EngineError
+from engine.paths import shorter
+
+Parsers = Callable[[], Mapping[str, ArgumentParser]]
+"""Makes the parsers of all commands, by what is typed: `inspector`, `inspector generate`."""
+SURE, POSSIBLE = 0.75, 0.6
+"""Likeness from which on a flag of the command itself is meant, and any flag, though another may be nearer."""
+LONGEST_ECHO = 60
+"""Characters of a text that a message repeats as it should be typed."""
+FOREIGN: Mapping[str, str] = {
+    "--temperature": "--temp",
+    "--greedy": "--preset greedy",
+    "--max-new-tokens": "--max-tokens",
+    "--max-completion-tokens": "--max-tokens",
+    "--max-length": "--max-tokens",
+    "--n-predict": "--max-tokens",
+    "--num-predict": "--max-tokens",
+    "--min-new-tokens": "--min-tokens",
+    "--min-length": "--min-tokens",
+    "--min-keep": "--min-tokens-to-keep",
+    "--num-beams": "--width",
+    "--beam-width": "--width",
+    "--beam-size": "--width",
+    "--repeat-penalty": "--repetition-penalty",
+    "--repeat-last-n": "--repetition-context-size",
+    "--samplers": "--sampler-order",
+    "--stop-sequence": "--stop",
+    "--reverse-prompt": "--stop",
+    "--eos-token-id": "--extra-eos-token",
+    "--top-logprobs": "--candidates",
+    "--n-probs": "--candidates",
+    "--system": "--system-prompt",
+    "--system-message": "--system-prompt",
+    "--file": "--prompt-file",
+    "--model-path": "--model",
+    "--model-name-or-path": "--model",
+    "--lora": "--adapter-path",
+    "--ctx-size": "--max-kv-size",
+    "--use-cache": "--no-kv-cache",
+    "--json": "--jsonl",
+    "--format": "--to",
+    "--n": "--max-tokens",
+    "--f": "--prompt-file",
+}
+"""Flags of other programs (transformers, llama.cpp, vLLM, OpenAI's API) that no close match finds, and ours."""
+WORDS: Mapping[str, str] = {
+    "help": "--help",
+    "version": "--version",
+    "resume": "--resume",
+    "list": "sessions",
+}
+"""Words of other programs' command lines, and what is typed here after `inspector`."""
+
+
+def answer(
+    unknown: Sequence[str], argv: Sequence[str], parser: ArgumentParser, parsers: Parsers
+) -> EngineError:
+    """The answer to arguments that a command doesn't know, with what was probably meant.
+
+    Args:
+        unknown: As typed; the first flag among them is answered, or else the first word.
+        argv: All arguments.
+        parser: Of the command.
+        parsers: Of all commands, for what another one knows.
+    """
+    flags = [each for each in unknown if each.startswith("-") and len(each) > 1 and " " not in each]
+    if flags:
+        return _flag(flags[0].partition("=")[0], parser, parsers())
+    return _word(unknown[0], argv, parser, [command.partition(" ")[2] for command in parsers()])
+
+
+def _flag(flag: str, parser: ArgumentParser, parsers: Mapping[str, ArgumentParser]) -> EngineError:
+    plain = "--" + flag.strip("-").lower().replace("_", "-")
+    having = {command: _long_flags(other) for command, other in {parser.prog: parser, **parsers}.items()}
+    own, others = having[parser.prog], [name for names in having.values() for name in names]
+    known = {**_same(others), **FOREIGN, **_same(own)}
+    meant = [name for name, ours in known.items() if ours.partition(" ")[0] in own]
+    tried = ((meant, 1.0), (own, SURE), (list(known), 1.0), (meant, SURE), (list(known), POSSIBLE))
+    near = next(filter(None, (_nearest(plain, *each) for each in tried)), [])
+    message, wanted = f"{parser.prog} has no flag {shorter(flag)}.", known[near[0]] if near else ""
+    if near and near[0] in meant:
+        return EngineError(message, f"Did you mean {wanted}?")
+    commands = [command for command, names in having.items() if wanted.partition(" ")[0] in names]
+    there = f"{wanted} is a flag of {', '.join(commands[:3])}. " if commands else ""
+    return EngineError(message, f"{there}See `{parser.prog} --help`.")
+
+
+def _same(names: Sequence[str]) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+def _long_flags(parser: ArgumentParser) -> list[str]:
+    return [name for name in parser._option_string_actions if name.startswith("--")]
+
+
+def _nearest(flag: str, known: Sequence[str], cutoff: float) -> list[str]:
+    """The nearest flag, compared without the hyphens that all of them begin with."""
+    return [f"--{name}" for name in get_close_matches(flag[2:], [name[2:] for name in known], 1, cutoff)]
+
+
+def _word(word: str, argv: Sequence[str], parser: ArgumentParser, subcommands: Sequence[str]) -> EngineError:
+    prog, before = parser.prog, argv[: argv.index(word)]
+    message = f"{prog} takes no {shorter(word)!r}."
+    if "-p" in before or "--prompt" in before:
+        return EngineError(message, "Put a prompt of several words in quotes.")
+    if prog == "inspector" and word:
+        if word in subcommands:
+            return EngineError(message, f"Put {word} first: inspector {word} ...")
+        message = f"{shorter(word)!r} is no subcommand of inspector."
+        if near := _near(word, subcommands):
+            return EngineError(message, f"Did you mean inspector {near}?")
+    return EngineError(message, _as_value(word, parser))
+
+
+def _as_value(word: str, parser: ArgumentParser) -> str:
+    """The flag with which a word is given, as a sentence."""
+    typed = shlex.quote(word) if len(word) <= LONGEST_ECHO else "TEXT"
+    for flag, what, fits in (
+        ("--model", "A model", _names_model),
+        ("--prompt-file", "The file of a prompt", os.path.isfile),
+        ("-p", "A prompt", bool),
+    ):
+        if flag in parser._option_string_actions and fits(word):
+            return f"{what} is given with {flag}: {parser.prog} {flag} {typed}"
+    return f"See `{parser.prog} --help`."
+
+
+def _near(word: str, subcommands: Sequence[str]) -> str:
+    """What is typed after `inspector` for a mistyped subcommand or a trace; empty where a word is neither."""
+    if word.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
+        return f"replay {shlex.quote(word)}"
+    near = get_close_matches(word.lower(), subcommands, 1) if len(word) <= LONGEST_ECHO else []
+    return WORDS.get(word.lower(), near[0] if near else "")
+
+
+def _names_model(word: str) -> bool:
+    """Whether a word is the bundled model, a directory, or written as a hub id is."""
+    return word == "pocket" or os.path.isdir(word) or re.fullmatch(r"[\w.-]+/[\w.-]+", word) is not None

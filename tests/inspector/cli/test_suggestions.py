@@ -1,0 +1,106 @@
+"""Mistyped subcommands and flags: one line with what was probably meant, and status 2."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from inspector.cli import suggestions
+from inspector.cli.flags import parsed
+from inspector.cli.main import _parsers
+from inspector.cli.registry import SUBCOMMANDS
+from tests.inspector.cli.test_main import complaint
+
+FLAGS = [
+    ("--temperature 0.5", "inspector has no flag --temperature. Did you mean --temp?"),
+    ("generate -p x --temperature=0.5", "inspector generate has no flag --temperature. Did you mean --temp?"),
+    ("generate --tempratur 1", "inspector generate has no flag --tempratur. Did you mean --temp?"),
+    ("generate --max-new-tokens 4", "inspector generate has no flag --max-new-tokens. Did you mean --max-tokens"),
+    ("generate --max_tokens 4", "inspector generate has no flag --max_tokens. Did you mean --max-tokens?"),
+    ("bench --jsonl", "inspector bench has no flag --jsonl. Did you mean --json?"),
+    ("generate --json", "inspector generate has no flag --json. Did you mean --jsonl?"),
+    ("generate --max-tok 4", "inspector generate has no flag --max-tok. Did you mean --max-tokens?"),
+    ("--top_p .9", "inspector has no flag --top_p. Did you mean --top-p?"),
+    ("--Top-P .9", "inspector has no flag --Top-P. Did you mean --top-p?"),
+    ("-temp 1", "inspector has no flag -temp. Did you mean --temp?"),
+    ("-prompt x", "inspector has no flag -prompt. Did you mean --prompt?"),
+    ("generate -n 5", "inspector generate has no flag -n. Did you mean --max-tokens?"),
+    ("beam --num-beams 3", "inspector beam has no flag --num-beams. Did you mean --width?"),
+    ("race --form 3", "inspector race has no flag --form. Did you mean --from?"),
+    ("score --json-lines f", "inspector score has no flag --json-lines. Did you mean --jsonl?"),
+    ("score --sumary", "inspector score has no flag --sumary. Did you mean --summary?"),
+    ("replay --sped 2", "inspector replay has no flag --sped. Did you mean --speed?"),
+    ("export --format md", "inspector export has no flag --format. Did you mean --to?"),
+    ("sessions --jsnol", "inspector sessions has no flag --jsnol. Did you mean --jsonl?"),
+    ("bench --sweep x", "inspector bench has no flag --sweep. Did you mean --sweeps?"),
+    ("profile --repeat 1", "inspector profile has no flag --repeat. Did you mean --repeats?"),
+    ("generate --num-beams 4", "inspector generate has no flag --num-beams. --width is a flag of inspector beam."),
+    ("sessions --tmep 1", "inspector sessions has no flag --tmep. --temp is a flag of inspector, "),
+    ("generate --nonesuch", "inspector generate has no flag --nonesuch. See `inspector generate --help`."),
+    ("generate -p x --stop --foo", "--stop: expected one argument. A value that begins with - is given as --stop="),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("typed", "said"), FLAGS)
+def test_a_flag_that_is_none_is_answered_with_the_one_that_was_meant(
+    typed: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert complaint(capsys, *typed.split()).startswith(said)
+
+
+WORDS = [
+    (["genrate", "-p", "hi", "--jsonl"], "'genrate' is no subcommand of inspector. Did you mean inspector generate?"),
+    (["Beam"], "'Beam' is no subcommand of inspector. Did you mean inspector beam?"),
+    (["benchmark"], "'benchmark' is no subcommand of inspector. Did you mean inspector bench?"),
+    (["help"], "'help' is no subcommand of inspector. Did you mean inspector --help?"),
+    (["my talk.jsonl.gz"], "subcommand of inspector. Did you mean inspector replay 'my talk.jsonl.gz'?"),
+    (["Once upon a time"], "no subcommand of inspector. A prompt is given with -p: inspector -p 'Once upon a time'"),
+    (["x " * 50], "A prompt is given with -p: inspector -p TEXT"),
+    (["--temp", "1", "hello"], "'hello' is no subcommand of inspector. A prompt is given with -p: inspector -p hello"),
+    (["generate", "a b"], "inspector generate takes no 'a b'. A prompt is given with -p: inspector generate -p 'a b'"),
+    (["beam", "a b"], "inspector beam takes no 'a b'. A prompt is given with -p: inspector beam -p 'a b'"),
+    (["race", "a b"], "inspector race takes no 'a b'. A prompt is given with -p: inspector race -p 'a b'"),
+    (["score", "a b"], "There is no file a b. Check the path's spelling, or give the text itself: inspector score -p"),
+    (["generate", "-p", "Once", "upon", "a"], "generate takes no 'upon'. Put a prompt of several words in quotes."),
+    (["generate", "-p", "x", "--", "y"], "inspector generate takes no 'y'."),
+    (["some/model"], "no subcommand of inspector. A model is given with --model: inspector --model some/model"),
+    (["bench", "pocket"], "bench takes no 'pocket'. A model is given with --model: inspector bench --model pocket"),
+    (["--model", "pocket", "generate"], "takes no 'generate'. Put generate first: inspector generate ..."),
+    (["replay", "a", "b"], "inspector replay takes no 'b'. See `inspector replay --help`."),
+    ([""], "inspector takes no ''. See `inspector --help`."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("typed", "said"), WORDS)
+def test_a_word_that_stands_alone_is_answered_with_how_it_is_given(
+    typed: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in complaint(capsys, *typed)
+
+
+def test_a_file_is_pointed_at_the_flag_that_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a story.txt").write_text("x")
+    assert "--prompt-file: inspector --prompt-file 'a story.txt'" in complaint(capsys, "a story.txt")
+
+
+def test_what_is_suggested_is_there() -> None:
+    flags = {name for parser in _parsers().values() for name in parser._option_string_actions}
+    assert {wanted.partition(" ")[0] for wanted in suggestions.FOREIGN.values()} <= flags
+    assert not set(suggestions.FOREIGN) & flags - {"--json"}  # which is a flag of bench alone
+    assert {word for word in suggestions.WORDS.values() if word[0] != "-"} <= set(SUBCOMMANDS)
+
+
+def test_values_that_look_like_flags_are_still_values() -> None:
+    made = _parsers()["inspector generate"]
+    args = parsed(made, ["-p", "- a list", "--stop=--x", "--presence-penalty", "-1", "--stop", "-- y"])
+    assert (args.prompt, args.stop, args.presence_penalty) == ("- a list", ["--x", "-- y"], -1)
+
+
+def test_a_good_command_line_makes_no_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "inspector.cli.suggestions", None)
+    assert parsed(_parsers()["inspector score"], ["-", "--jsonl"]).file == "-"
