@@ -1,0 +1,149 @@
+"""Where the tokens of a path lie in the rows of the text, and which rows differ from what was laid out before."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from textual.selection import Selection
+
+from engine.records import Step
+from inspector.display import token_text, visible
+from inspector.state.timeline import Item, Timeline
+from inspector.widgets.wrap import NEWLINE, Wrap, WrappedLine
+
+GUTTER = 2
+"""Cells at the left that distinguish the prompt from the completion."""
+BOUNDARY = "▏"
+
+Key = tuple[int, int, bool]
+"""What makes two tokens the same on screen: node, id, and whether it is a step."""
+
+
+class TextLines:
+    """The wrapped lines of one path; appending a token to a long text costs what it costs for a short one.
+
+    Args:
+        width: Cells of the panel's rows, the gutter included.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._wrap = Wrap(width - GUTTER - 1)
+        self._keys: list[Key] = []
+        self._generation = -1
+        self.tail = ""
+        """Why the text ended, after its last token; printable."""
+
+    # ---- laying out -------------------------------------------------------------------------
+
+    def update(self, timeline: Timeline) -> tuple[int, int] | None:
+        """Lay out what is new.
+
+        Returns:
+            The first row that may have changed and how many those are; None where none has.
+        """
+        before = len(self._wrap.lines)
+        first = before - 1
+        if timeline.generation != self._generation or len(timeline.items) < len(self._keys):
+            first = self._rewind(timeline)
+        fresh = len(self._wrap.line_of) < len(timeline.items)
+        self._append(timeline)
+        tail = finish_mark(timeline)
+        if not fresh and first == before - 1 and tail == self.tail:
+            return None
+        self.tail = tail
+        return first, max(before, len(self._wrap.lines)) + 1 - first
+
+    def _rewind(self, timeline: Timeline) -> int:
+        """Keep what the old path and the new one have in common; the first line that may differ."""
+        common = 0
+        for item, key in zip(timeline.items, self._keys, strict=False):
+            if _key(item) != key:
+                break
+            common += 1
+        self._generation = timeline.generation
+        start = self._wrap.cut(common)
+        del self._keys[start:]
+        return len(self._wrap.lines) - 1
+
+    def _append(self, timeline: Timeline) -> None:
+        boundary = timeline.boundary
+        for slot in range(len(self._wrap.line_of), len(timeline.items)):
+            item = timeline.items[slot]
+            self._wrap.append(_parts(item), BOUNDARY if slot == boundary > 0 else "")
+            self._keys.append(_key(item))
+
+    # ---- places -----------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> int:
+        """Rows that the text takes, 0 where there is none."""
+        return len(self._wrap.lines) + self._overhang if self._keys else 0
+
+    @property
+    def _overhang(self) -> int:
+        """One more row where the tail doesn't fit the last line."""
+        room = self._wrap.width - self._wrap.lines[-1].cells
+        return int(bool(self.tail) and cell_len(self.tail) + 1 > room)
+
+    def line(self, y: int) -> WrappedLine | None:
+        """The line that a row shows; None below the text."""
+        return self._wrap.lines[y] if y < len(self._wrap.lines) else None
+
+    def ends(self, y: int) -> bool:
+        """Whether the caret is in a row."""
+        return y == len(self._wrap.lines) - 1
+
+    def tail_at(self, y: int) -> str:
+        """What a row shows of the tail, with the space before it."""
+        if not self.tail or y != len(self._wrap.lines) - 1 + self._overhang:
+            return ""
+        return ("  " if self._overhang else " ") + self.tail
+
+    def span(self, slot: int) -> tuple[int, int]:
+        """First row of a slot, and how many rows it may take."""
+        line_of, last = self._wrap.line_of, len(self._wrap.lines)
+        first = line_of[slot] if slot < len(line_of) else last - 1
+        end = line_of[slot + 1] if slot + 1 < len(line_of) else last
+        return first, end - first + 1
+
+    def copied(self, selection: Selection) -> str:
+        """The selected text as it would be written: real newlines, and none where a line only wrapped."""
+        parts = []
+        for y, line in enumerate(self._wrap.lines):
+            span = selection.get_span(y)
+            if span is not None:
+                parts.append(_copied(line, span[0] - GUTTER, None if span[1] < 0 else span[1] - GUTTER))
+        return "".join(parts)
+
+
+def finish_mark(timeline: Timeline) -> str:
+    """Why the text ended; empty while it hasn't."""
+    finished = timeline.finished.get(timeline.tip)
+    if finished is None or timeline.running:
+        return ""
+    return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
+
+
+def _key(item: Item) -> Key:
+    return item.node, item.id, isinstance(item, Step)
+
+
+def _parts(item: Item) -> list[str]:
+    """A token's display text, cut at its line breaks."""
+    pending = item.pending if isinstance(item, Step) else b""
+    lines = item.text.split("\n")
+    if len(lines) == 1:
+        return [token_text(item.text, item.raw, pending)]
+    return [visible(line) for line in lines]
+
+
+def _copied(line: WrappedLine, start: int, end: int | None) -> str:
+    """What a copy takes of a line: its text between two columns, marks left out."""
+    parts, at = [" "] if line.gap and start <= 0 else [], 0
+    for piece in line.pieces:
+        if not piece.mark:
+            stop = len(piece.text) if end is None else end - at
+            parts.append(piece.text[max(0, start - at) : max(0, stop)])
+        at += len(piece.text)
+    text = "".join(parts)
+    return text.removesuffix(NEWLINE) + "\n" if line.hard and text.endswith(NEWLINE) else text
