@@ -21,6 +21,7 @@ from inspector import scales
 from inspector.main.messages import SlotSelected
 from inspector.main.panels.text_lines import TextLines
 from inspector.main.panels.text_rows import INKS, TextRows, marked
+from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import colourful, is_dark, looks_same, strip_of
 from inspector.widgets.inks import Inked, panel_css
@@ -28,6 +29,12 @@ from inspector.widgets.line_count import set_line_count
 from inspector.widgets.token_styles import legend
 
 _CACHED_ROWS = 512
+_TITLES = {
+    OFF: "Text",
+    BORDERS: "Text, token by token",
+    IDS: "Text, token by token with ids",
+    BYTES: "Text, token by token with bytes",
+}
 _ROOMY = 44
 """Cells from which the legend is written out."""
 
@@ -54,11 +61,16 @@ the block at the end is the token to come.
   frame names the thresholds, and the two hottest steps are underlined too
 - ~~struck through~~: the sampling settings that are being tried would have picked another token there
 - `↵` newline · `⇥` tab · `‹E2 9C›` bytes of an unfinished character · *special tokens* in a style of their own
+- **k** draws each token's borders, then its id or its bytes under it, and then plain text again
+- before a token: `├` other branches leave here, **[** and **]** go to them · `★` bookmark · `✎` name or note · `❝`
+  caption. The mouse on it, or the status line on the selected token, tells which
 - drag to select text, **ctrl+c** to copy it
 """
 
     metric: reactive[str] = reactive("surprisal", init=False)
     """Name of the heat, one of `scales.METRICS`."""
+    view: reactive[str] = reactive(OFF, init=False)
+    """How it shows where tokens begin and end, one of `token_views.VIEWS`."""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -72,7 +84,7 @@ the block at the end is the token to come.
         self._slot, self._following = 0, True
 
     def on_mount(self) -> None:
-        self.border_title = "Text"
+        self.border_title = _TITLES[self.view]
 
     # ---- what is shown ----------------------------------------------------------------------
 
@@ -93,6 +105,21 @@ the block at the end is the token to come.
     def watch_metric(self) -> None:
         """Heat by another metric."""
         self._restyle()
+
+    def watch_view(self, view: str) -> None:
+        """Borders, ids or bytes: every token lies elsewhere."""
+        self.border_title = _TITLES[view]
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Lay out all tokens anew, and keep the one that is looked at in view."""
+        self._lines = TextLines(self.scrollable_size.width, self.view)
+        self._strips.clear()
+        if self._timeline is not None:
+            self.show(self._timeline)
+            self._measure()
+            self._scroll_to_slot(self._slot)
+        self.refresh()
 
     def _measure(self) -> None:
         """Set how many rows the scroll bar covers."""
@@ -156,12 +183,10 @@ the block at the end is the token to come.
     # ---- events -----------------------------------------------------------------------------
 
     def on_resize(self, event: events.Resize) -> None:
-        width = self.scrollable_size.width
-        if width != self._lines.width:
-            self._lines = TextLines(width)
-            self._strips.clear()
         self._show_legend()
-        if self._timeline is not None:
+        if self.scrollable_size.width != self._lines.width:
+            self._lay_out()
+        elif self._timeline is not None:
             self.show(self._timeline)
             self._measure()
             self._scroll_to_slot(self._slot)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from rich.cells import cell_len
 from textual.selection import Selection
 
-from engine.records import Step
-from inspector.display import token_text, visible
+from engine.records import PromptToken, Step
+from inspector.display import token_text, truncate, unfinished, visible
+from inspector.main.panels.token_views import OFF, TWO_ROWS, under
+from inspector.state.mark_words import signs
 from inspector.state.timeline import Item, Timeline
 from inspector.widgets.wrap import NEWLINE, Wrap, WrappedLine
 
@@ -14,8 +16,8 @@ GUTTER = 2
 """Cells at the left that distinguish the prompt from the completion."""
 BOUNDARY = "▏"
 
-Key = tuple[int, int, bool]
-"""What makes two tokens the same on screen: node, id, and whether it is a step."""
+Key = tuple[int, int, bool, str]
+"""What makes two tokens the same on screen: node, id, whether it is a step, and the signs of its marks."""
 
 
 class TextLines:
@@ -23,13 +25,18 @@ class TextLines:
 
     Args:
         width: Cells of the panel's rows, the gutter included.
+        view: One of `token_views.VIEWS`.
     """
 
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self._wrap = Wrap(width - GUTTER - 1)
+    def __init__(self, width: int, view: str = OFF) -> None:
+        self.width, self.view = width, view
+        self.height = 2 if view in TWO_ROWS else 1
+        """Rows of a line: the lower one has what stands under the tokens."""
+        bordered = view != OFF
+        self._wrap = Wrap(width - GUTTER - 1 - bordered, bordered)
         self._keys: list[Key] = []
-        self._generation = -1
+        self._version = (-1, -1)
+        """Of the path and of the marks on it."""
         self.tail = ""
         """Why the text ended, after its last token; printable."""
 
@@ -43,7 +50,7 @@ class TextLines:
         """
         before = len(self._wrap.lines)
         first = before - 1
-        if timeline.generation != self._generation or len(timeline.items) < len(self._keys):
+        if self._version != _version(timeline) or len(timeline.items) < len(self._keys):
             first = self._rewind(timeline)
         fresh = len(self._wrap.line_of) < len(timeline.items)
         self._append(timeline)
@@ -51,33 +58,35 @@ class TextLines:
         if not fresh and first == before - 1 and tail == self.tail:
             return None
         self.tail = tail
-        return first, max(before, len(self._wrap.lines)) + 1 - first
+        return first * self.height, (max(before, len(self._wrap.lines)) + 1 - first) * self.height
 
     def _rewind(self, timeline: Timeline) -> int:
         """Keep what the old path and the new one have in common; the first line that may differ."""
         common = 0
-        for item, key in zip(timeline.items, self._keys, strict=False):
-            if _key(item) != key:
+        for slot in range(min(len(self._keys), len(timeline.items))):
+            if _key(timeline, slot) != self._keys[slot]:
                 break
             common += 1
-        self._generation = timeline.generation
+        self._version = _version(timeline)
         start = self._wrap.cut(common)
         del self._keys[start:]
         return len(self._wrap.lines) - 1
 
     def _append(self, timeline: Timeline) -> None:
-        boundary = timeline.boundary
-        for slot in range(len(self._wrap.line_of), len(timeline.items)):
-            item = timeline.items[slot]
-            self._wrap.append(_parts(item), BOUNDARY if slot == boundary > 0 else "")
-            self._keys.append(_key(item))
+        items, room = timeline.items, self._wrap.width
+        for slot in range(len(self._wrap.line_of), len(items)):
+            begins = slot and isinstance(items[slot], Step) and isinstance(items[slot - 1], PromptToken)
+            key = _key(timeline, slot)
+            self._keys.append(key)
+            shown = truncate(under(self.view, items, slot), room)
+            self._wrap.append(_parts(items[slot]), (BOUNDARY if begins else "") + key[-1], shown)
 
     # ---- places -----------------------------------------------------------------------------
 
     @property
     def rows(self) -> int:
         """Rows that the text takes, 0 where there is none."""
-        return len(self._wrap.lines) + self._overhang if self._keys else 0
+        return len(self._wrap.lines) * self.height + self._overhang if self._keys else 0
 
     @property
     def _overhang(self) -> int:
@@ -86,16 +95,22 @@ class TextLines:
         return int(bool(self.tail) and cell_len(self.tail) + 1 > room)
 
     def line(self, y: int) -> WrappedLine | None:
-        """The line that a row shows; None below the text."""
-        return self._wrap.lines[y] if y < len(self._wrap.lines) else None
+        """The line that a row shows, or that it is the lower row of; None below the text."""
+        number = y // self.height
+        return self._wrap.lines[number] if number < len(self._wrap.lines) else None
+
+    def is_lower(self, y: int) -> bool:
+        """Whether a row shows what stands under the tokens."""
+        return y % self.height == 1 and self.line(y) is not None
 
     def ends(self, y: int) -> bool:
         """Whether the caret is in a row."""
-        return y == len(self._wrap.lines) - 1
+        return y == (len(self._wrap.lines) - 1) * self.height
 
     def tail_at(self, y: int) -> str:
         """What a row shows of the tail, with the space before it."""
-        if not self.tail or y != len(self._wrap.lines) - 1 + self._overhang:
+        last = (len(self._wrap.lines) - 1) * self.height
+        if not self.tail or y != last + self._overhang * self.height:
             return ""
         return ("  " if self._overhang else " ") + self.tail
 
@@ -104,13 +119,13 @@ class TextLines:
         line_of, last = self._wrap.line_of, len(self._wrap.lines)
         first = line_of[slot] if slot < len(line_of) else last - 1
         end = line_of[slot + 1] if slot + 1 < len(line_of) else last
-        return first, end - first + 1
+        return first * self.height, (end - first + 1) * self.height
 
     def copied(self, selection: Selection) -> str:
         """The selected text as it would be written: real newlines, and none where a line only wrapped."""
         parts = []
         for y, line in enumerate(self._wrap.lines):
-            span = selection.get_span(y)
+            span = selection.get_span(y * self.height)
             if span is not None:
                 parts.append(_copied(line, span[0] - GUTTER, None if span[1] < 0 else span[1] - GUTTER))
         return "".join(parts)
@@ -124,16 +139,20 @@ def finish_mark(timeline: Timeline) -> str:
     return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
 
 
-def _key(item: Item) -> Key:
-    return item.node, item.id, isinstance(item, Step)
+def _version(timeline: Timeline) -> tuple[int, int]:
+    return timeline.generation, timeline.marks.version
+
+
+def _key(timeline: Timeline, slot: int) -> Key:
+    item = timeline.items[slot]
+    return item.node, item.id, isinstance(item, Step), signs(timeline, slot)
 
 
 def _parts(item: Item) -> list[str]:
     """A token's display text, cut at its line breaks."""
-    pending = item.pending if isinstance(item, Step) else b""
     lines = item.text.split("\n")
     if len(lines) == 1:
-        return [token_text(item.text, item.raw, pending)]
+        return [token_text(item.text, item.raw, unfinished(item.raw))]
     return [visible(line) for line in lines]
 
 
@@ -144,6 +163,6 @@ def _copied(line: WrappedLine, start: int, end: int | None) -> str:
         if not piece.mark:
             stop = len(piece.text) if end is None else end - at
             parts.append(piece.text[max(0, start - at) : max(0, stop)])
-        at += len(piece.text)
+        at += len(piece.text) + piece.blank + piece.edge
     text = "".join(parts)
     return text.removesuffix(NEWLINE) + "\n" if line.hard and text.endswith(NEWLINE) else text

@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from rich.segment import Segment
 from rich.style import Style
 
+from engine.records import PromptToken
 from inspector import scales
 from inspector.display import visible
 from inspector.main.panels.text_lines import TextLines
+from inspector.main.panels.token_views import OFF
+from inspector.state.mark_words import BRANCHES
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Row, centred, why_empty
 from inspector.widgets.token_styles import TokenStyles
 from inspector.widgets.wrap import WrappedLine
 
-INKS = ("muted", "faint", "special", "cursor", "accent", "warn")
+INKS = ("muted", "faint", "special", "cursor", "accent", "warn", "row")
 """Of the named inks, those that the text is drawn with; `base` is the panel's own style."""
 
 
@@ -52,7 +55,9 @@ class TextRows:
         """
         row: Row = []
         if (line := lines.line(y)) is not None:
-            row = self._gutter(line, timeline) + self._tokens(line, timeline)
+            lower = lines.is_lower(y)
+            row = self._gutter(line, timeline)
+            row += self._under(line, timeline) if lower else self._tokens(line, timeline, lines.view != OFF)
         if lines.ends(y):
             row.append(self._caret(timeline))
         if tail := lines.tail_at(y):
@@ -60,26 +65,34 @@ class TextRows:
         return row
 
     def _gutter(self, line: WrappedLine, timeline: Timeline) -> Row:
-        prompt = bool(line.pieces) and line.pieces[0].slot < timeline.boundary
+        pieces, items = line.pieces, timeline.items
+        prompt = pieces and pieces[0].slot < len(items) and isinstance(items[pieces[0].slot], PromptToken)
         return [Segment("▎ " if prompt else "  ", self._inks["faint"])]
 
-    def _tokens(self, line: WrappedLine, timeline: Timeline) -> Row:
+    def _tokens(self, line: WrappedLine, timeline: Timeline, bordered: bool) -> Row:
         done = (
             len(timeline.items) if timeline.prefilled else timeline.chunks[-1].done if timeline.chunks else 0
         )
+        draw = self._styles.bordered if bordered else self._styles.segments
         row: Row = []
         for piece in line.pieces:
             if piece.slot >= len(timeline.items):
                 break  # the path became shorter while the panel was hidden: `on_show` lays it out
             item = timeline.items[piece.slot]
             other = timeline.other(item) is not None
-            row += self._styles.segments(piece, item, piece.slot == timeline.slot, piece.slot >= done, other)
+            row += draw(piece, item, piece.slot == timeline.slot, piece.slot >= done, other)
         return row
+
+    def _under(self, line: WrappedLine, timeline: Timeline) -> Row:
+        return [
+            part for piece in line.pieces for part in self._styles.under(piece, piece.slot == timeline.slot)
+        ]
 
     def _caret(self, timeline: Timeline) -> Segment:
         link = Style.from_meta({"slot": len(timeline.items)})
         ink = self._inks["cursor" if timeline.following else "faint"]
-        return Segment(" " if timeline.following else "▁", ink + link)
+        goes_on = timeline.children.get(timeline.tip)
+        return Segment(BRANCHES if goes_on else " " if timeline.following else "▁", ink + link)
 
 
 def marked(row: Row, span: tuple[int, int] | None, style: Style) -> Row:
