@@ -19,6 +19,7 @@ from inspector.widgets.wrap import TextPiece
 _UNDERLINED = 4
 """The heat step from which a token is underlined too: colour is never the only carrier."""
 _EDGE = "│"
+_REVERSED = Style(reverse=True)
 _STRUCK = Style(strike=True, bold=True)
 _PLAIN = (Style(), Style(), Style(underline=True), Style(underline=True), Style(underline=True, bold=True),
           Style(underline=True, bold=True))  # fmt: skip
@@ -94,9 +95,16 @@ class TokenStyles:
         calm, hot = self._styles(piece, item, selected, ahead, other, ground)
         if piece.mark:
             return [Segment(piece.text, hot)]
+        if item.special and not selected:
+            hot += _REVERSED
         core = piece.text.lstrip(" ")
-        lead = calm if selected else calm + Style(color=self.inks["faint"].color)
-        drawn = [Segment(SPACE * (len(piece.text) - len(core)), lead), Segment(core.replace(" ", SPACE), hot)]
+        spaces = calm if selected else calm + Style(color=self.inks["faint"].color)
+        trail = SPACE * (len(core) - len(core.rstrip(" ")))
+        drawn = [
+            Segment(SPACE * (len(piece.text) - len(core)), spaces),
+            Segment(core.rstrip(" "), hot),
+            Segment(trail, spaces),
+        ]
         return [*(part for part in drawn if part.text), *self._end(piece, ground)]
 
     def under(self, piece: TextPiece, selected: bool) -> list[Segment]:

@@ -11,10 +11,10 @@ from inspector.main.tool import LOOK, Hint, Key, Needs, Tool, ToolActions, When
 from inspector.scales import METRICS
 
 VIEW_WORDS = {
-    OFF: "Plain text. k draws the tokens' borders",
-    BORDERS: "Each token with its border. k shows ids too",
-    IDS: "Each token with its id. k shows bytes instead",
-    BYTES: "Each token with its bytes, ‹in brackets› those of the tokens before. k goes back to plain text",
+    OFF: "Plain text",
+    BORDERS: "Token borders. k: ids",
+    IDS: "Token ids. k: bytes",
+    BYTES: "Token bytes. k: plain text",
 }
 
 

@@ -21,7 +21,8 @@ from inspector import scales
 from inspector.main.messages import SlotSelected
 from inspector.main.panels.text_lines import TextLines
 from inspector.main.panels.text_rows import INKS, TextRows, marked
-from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF
+from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF, facts
+from inspector.state.mark_words import explained
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import colourful, is_dark, looks_same, strip_of
 from inspector.widgets.inks import Inked, panel_css
@@ -201,6 +202,15 @@ the block at the end is the token to come.
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._restyle()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """What is under the mouse: the signs of a token's marks in words, and with borders its id and bytes."""
+        slot, timeline = event.style.meta.get("slot"), self._timeline
+        lines = []
+        if timeline is not None and slot is not None and slot < len(timeline.items):
+            lines = [facts(timeline.items, slot)] if self.view != OFF else []
+            lines += explained(timeline, slot)
+        self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:
         slot = event.style.meta.get("slot")

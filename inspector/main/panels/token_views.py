@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inspector.display import hex_bytes, unfinished
+from inspector.display import hex_bytes, quoted, token_label, unfinished
 from inspector.state.timeline import Item
 
 OFF, BORDERS, IDS, BYTES = "off", "borders", "ids", "bytes"
@@ -30,9 +30,22 @@ def under(view: str, items: Sequence[Item], slot: int) -> str:
         return str(items[slot].id)
     if view != BYTES:
         return ""
-    raw, before = items[slot].raw, carried(items, slot)
-    own = raw[: _BYTES - 1].hex(" ").upper() + " …" if len(raw) > _BYTES else raw.hex(" ").upper()
+    own, before = _hex(items[slot].raw), carried(items, slot)
     return f"{hex_bytes(before)} {own}" if before and items[slot].text else own or "–"
+
+
+def facts(items: Sequence[Item], slot: int) -> str:
+    """A token in a line: `“␣cat”: id 421, 4 bytes 20 63 61 74`."""
+    item, before = items[slot], carried(items, slot)
+    count = f"{len(item.raw)} byte{'s' * (len(item.raw) != 1)}"
+    after = f" after {hex_bytes(before)}" if before else ""
+    return (
+        f"{quoted(token_label(item.text, item.raw))}: id {item.id}, {count} {_hex(item.raw)}".rstrip() + after
+    )
+
+
+def _hex(raw: bytes) -> str:
+    return raw[: _BYTES - 1].hex(" ").upper() + " …" if len(raw) > _BYTES else raw.hex(" ").upper()
 
 
 def carried(items: Sequence[Item], slot: int) -> bytes:
