@@ -12,9 +12,9 @@ from inspector.scales import METRICS
 
 VIEW_WORDS = {
     OFF: "Plain text",
-    BORDERS: "Token borders. k: ids",
-    IDS: "Token ids. k: bytes",
-    BYTES: "Token bytes. k: plain text",
+    BORDERS: "Token borders. e: ids",
+    IDS: "Token ids. e: bytes",
+    BYTES: "Token bytes. e: plain text",
 }
 
 
@@ -100,7 +100,7 @@ LOOKING = Tool(
             lambda own: own.metric(1)),
         Key("metric_back", "M", "M", "Colour back", LOOK,
             "Colour the text by the metric before.", lambda own: own.metric(-1)),
-        Key("tokens", "k", "k", "Tokens", LOOK,
+        Key("tokens", "e", "e", "Tokens", LOOK,
             "Draw each token's borders in the text; again with its id under it, with its bytes, and plain text again.",
             LookActions.view),
     ),

@@ -62,7 +62,7 @@ the block at the end is the token to come.
   frame names the thresholds, and the two hottest steps are underlined too
 - ~~struck through~~: the sampling settings that are being tried would have picked another token there
 - `↵` newline · `⇥` tab · `‹E2 9C›` bytes of an unfinished character · *special tokens* in a style of their own
-- **k** draws each token's borders, then its id or its bytes under it, and then plain text again
+- **e** draws each token's borders, then its id or its bytes under it, and then plain text again
 - before a token: `├` other branches leave here, **[** and **]** go to them · `★` bookmark · `✎` name or note · `❝`
   caption. The mouse on it, or the status line on the selected token, tells which
 - drag to select text, **ctrl+c** to copy it

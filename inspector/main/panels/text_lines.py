@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 from textual.selection import Selection
 
-from engine.records import PromptToken, Step
+from engine.records import Step
 from inspector.display import token_text, truncate, unfinished, visible
 from inspector.main.panels.token_views import OFF, TWO_ROWS, under
 from inspector.state.mark_words import signs
@@ -75,7 +75,7 @@ class TextLines:
     def _append(self, timeline: Timeline) -> None:
         items, room = timeline.items, self._wrap.width
         for slot in range(len(self._wrap.line_of), len(items)):
-            begins = slot and isinstance(items[slot], Step) and isinstance(items[slot - 1], PromptToken)
+            begins = slot and isinstance(items[slot], Step) != isinstance(items[slot - 1], Step)
             key = _key(timeline, slot)
             self._keys.append(key)
             shown = truncate(under(self.view, items, slot), room)

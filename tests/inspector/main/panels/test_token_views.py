@@ -233,11 +233,11 @@ def test_a_key_goes_through_the_views_and_says_which() -> None:
         text = rig.app.main.panel(TextPanel)
         seen = []
         for _ in VIEWS:
-            await rig.press("k")
+            await rig.press("e")
             seen.append((text.view, rig.status))
         assert [view for view, _ in seen] == [*VIEWS[1:], VIEWS[0]]
         assert [said for _, said in seen] == [
-            "Token borders. k: ids", "Token ids. k: bytes", "Token bytes. k: plain text", "Plain text",
+            "Token borders. e: ids", "Token ids. e: bytes", "Token bytes. e: plain text", "Plain text",
         ]  # fmt: skip
 
     run(test, size=(80, 24))
@@ -246,7 +246,7 @@ def test_a_key_goes_through_the_views_and_says_which() -> None:
 def test_the_smallest_screen_has_room_for_ids() -> None:
     async def test(rig: Rig) -> None:
         await rig.ready()
-        await rig.press("k", "k")
+        await rig.press("e", "e")
         assert re.search(r"Once│␣upon│", rig.screen_text())
 
     run(test, size=(40, 12))
