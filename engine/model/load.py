@@ -24,6 +24,7 @@ from engine.model.fingerprint import fingerprint
 from engine.model.light_import import fill_in
 from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.probe import CacheProbe, probe_cache
+from engine.model.special_tokens import TEMPLATE_CHARACTERS, special_tokens
 from engine.model.tokens import Tokens
 from engine.paths import typed
 from engine.records import Loading, ModelFacts
@@ -284,6 +285,7 @@ def _facts(
     head_size = (
         probe.head_size or _first(config, "head_dim") or (hidden // heads if hidden and heads else None)
     )
+    special, special_count = special_tokens(tokens)
     return ModelFacts(
         name=path.name
         if not _is_snapshot(path)
@@ -308,6 +310,9 @@ def _facts(
         kv_bytes_per_token=probe.bytes_per_token,
         eos_ids=tokens.eos_ids,
         has_chat_template=tokens.has_chat_template,
+        special=special,
+        special_count=special_count,
+        chat_template=tokens.template[:TEMPLATE_CHARACTERS],
         backend="cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu",
         load_ms=load_ms,
     )

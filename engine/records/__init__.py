@@ -24,7 +24,7 @@ from engine.records.ends import Ended, Failure, Finished, FinishReason
 from engine.records.explore import AheadLine, BreakpointHit, LookedAhead, Piece, Tokenized, TokensFound
 from engine.records.kv import KVGroup, KVReading, Memory
 from engine.records.marks import Deleted, Marked, Undeleted
-from engine.records.model import CacheKind, Loading, ModelFacts
+from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
 from engine.records.moves import Moved, Verified
 from engine.records.restores import Restored, Restoring
 from engine.records.sampler import Explained, Recalled, StageColumn, WhatIfAnswered, WhatIfStep
@@ -91,6 +91,7 @@ __all__ = [
     "Restoring",
     "Role",
     "RooflineMeasured",
+    "SpecialToken",
     "StageColumn",
     "StageReading",
     "Step",
