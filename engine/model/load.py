@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -84,6 +85,34 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
     if stored != weights_in(model):
         facts = replace(facts, stored=stored)
     return Loaded(model, tokens, facts, probe.settings)
+
+
+def load_tokenizer(
+    settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | None = None
+) -> Tokens:
+    """Load a model's tokenizer alone: its weights are neither read nor downloaded, and need not be there.
+
+    Args:
+        settings: The model.
+        emit: Receives the progress.
+        cancel: Stops a download.
+
+    Returns:
+        The tokenizer, as `load` makes it. Its vocabulary is that of config.json, or without bound where that has none.
+
+    Raises:
+        LoadError: It can't be loaded; the message says why, the hint what to do.
+        Cancelled: `cancel` was set.
+    """
+    check_load(settings)
+    path = source.resolve(settings.model, emit, cancel or Event(), weights=False)
+    emit(Loading("tokenizer", 0, 0, path.name))
+    try:
+        config = utils.load_config(path)
+        rows = _first(config, "vocab_size")
+    except Exception as error:  # its fields may be anything
+        raise _explain(error, path) from error
+    return _tokens(path, config, settings, rows if type(rows) is int else sys.maxsize)
 
 
 # ---- reading the files, with failures in words ------------------------------------------------

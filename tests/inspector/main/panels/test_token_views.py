@@ -14,8 +14,9 @@ from engine.records import Deleted, Marked
 from inspector.main.messages import SlotSelected
 from inspector.main.panels.steps import StepsPanel, StepsTable
 from inspector.main.panels.text import TextPanel
-from inspector.main.panels.token_views import BYTES, VIEWS, carried, facts, under
+from inspector.main.panels.token_views import BYTES, VIEWS, facts, under
 from inspector.state.timeline import Timeline
+from inspector.state.token_bytes import carried
 from tests.inspector.fakes import HOSTILE, TORN, Piece, Session, long_timeline, next_step, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
 from tests.inspector.rig import Rig, run
