@@ -155,11 +155,12 @@ the block at the end is the token to come.
             self._scroll_to_slot(slot)
 
     def _scroll_to_slot(self, slot: int) -> None:
-        row, top, height = self._lines.span(slot)[0], self.scroll_offset.y, self.size.height
+        row, top = self._lines.span(slot)[0], self.scroll_offset.y
+        room = self.size.height - self._lines.height  # above the line of the slot, where that is the last
         if row < top:
             self.scroll_to(y=row, animate=False, immediate=True, force=True)
-        elif row >= top + height:
-            self.scroll_to(y=row - height + 1, animate=False, immediate=True, force=True)
+        elif row > top + room:
+            self.scroll_to(y=row - room, animate=False, immediate=True, force=True)
 
     def _repaint(self, first: int, count: int) -> None:
         for y in range(first, first + count):

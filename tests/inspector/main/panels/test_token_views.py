@@ -180,7 +180,8 @@ async def test_the_selected_token_stays_in_view_as_the_view_changes() -> None:
             panel.view = view
             await pilot.pause()
             row = panel._lines.span(150)[0]
-            assert panel.scroll_offset.y <= row < panel.scroll_offset.y + panel.size.height
+            last = panel.scroll_offset.y + panel.size.height - 1
+            assert panel.scroll_offset.y <= row <= row + panel._lines.height - 1 <= last
             assert panel.virtual_size.height == panel._lines.rows
 
 
