@@ -122,18 +122,22 @@ class TokenStyles:
         selected: bool,
         ahead: bool,
         other: bool,
-        ground: Style = _PLAIN[0],
+        ground: Style | None = None,
     ) -> tuple[Style, Style]:
-        """The styles of a piece's leading spaces and of its text."""
-        link, struck = _link(piece), _STRUCK if other else Style()
+        """The styles of a piece's leading spaces and of its text; nothing is added that changes nothing."""
+        link = _link(piece)
         if piece.mark:
             style = self.inks["accent"] + link
             return style, style
         if selected:
-            style = self.inks["cursor"] + link + struck
+            style = self.inks["cursor"] + link
+            style = style + _STRUCK if other else style
             return style, style
-        calm = (self.inks["warn"] if other else self._base(piece, item, ahead)) + ground + link
-        return calm, calm + struck + self._heat[self.metric.step(self.metric.value(item))]
+        ink = self.inks["warn"] if other else self._base(piece, item, ahead)
+        calm = (ink + ground if ground else ink) + link
+        hot = calm + _STRUCK if other else calm
+        step = self.metric.step(self.metric.value(item))
+        return calm, hot + self._heat[step] if step else hot
 
     def _ground(self, slot: int) -> Style:
         """Of a token with borders: every other one is shaded."""
