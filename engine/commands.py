@@ -210,6 +210,21 @@ class Tokenize(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class CutText(Command):
+    """Cut a text by a model's tokenizer alone: its weights are not read, and a loaded model stays as it is.
+
+    Answered by `Loading` records and one `Tokenized`, whose text has the chat template in it.
+    """
+
+    needs_model: ClassVar[bool] = False
+    settings: LoadSettings
+    text: str
+    chat: bool = False
+    """Through the model's chat template, as a user's message."""
+    system: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FindTokens(Command):
     """Search the vocabulary at a node, from kept logits; answered by `TokensFound`. An aside."""
 

@@ -7,6 +7,7 @@ token. Nothing here is markup: hand the result to `Content`, rich `Text` or a `S
 
 from __future__ import annotations
 
+import codecs
 import unicodedata
 from functools import lru_cache
 
@@ -88,6 +89,17 @@ def visible_lines(text: str) -> str:
 def hex_bytes(raw: bytes) -> str:
     """Bytes that are no character (yet), as `‹E2 9C›`."""
     return f"‹{raw.hex(' ').upper()}›"
+
+
+def unfinished(raw: bytes) -> bytes:
+    """The bytes at a token's end that begin a character which the next tokens may finish; empty where none do."""
+    for size in range(1, min(3, len(raw)) + 1):
+        if raw[-size] >= 0xC0:
+            begun = codecs.getincrementaldecoder("utf-8")("replace").decode(raw[-size:]) == ""
+            return raw[-size:] if begun else b""
+        if raw[-size] < 0x80:
+            break
+    return b""
 
 
 def token_text(text: str, raw: bytes, pending: bytes = b"") -> str:

@@ -8,8 +8,10 @@ from engine import commands
 from engine.commands import Command
 from engine.desk import Call, Desk, Handler
 from engine.inspection.explain import explain, what_if
-from engine.inspection.typed_text import check_room, cut, tokenize
+from engine.inspection.typed_text import check_room, cut, pieces, tokenize
 from engine.inspection.vocabulary import Vocabulary, find
+from engine.model.load import load_tokenizer
+from engine.records import NO_OPTIONS, Tokenized, conversation
 
 
 class InspectionCommands:
@@ -31,6 +33,7 @@ class InspectionCommands:
             commands.WhatIf: self._what_if,
             commands.FindTokens: self._find,
             commands.Tokenize: self._tokenize,
+            commands.CutText: self._cut_text,
             commands.Insert: self._insert,
         }
 
@@ -55,6 +58,15 @@ class InspectionCommands:
 
     def _tokenize(self, command: commands.Tokenize, call: Call) -> None:
         self._desk.emit(tokenize(self._desk.session.tokens, command.text))
+
+    def _cut_text(self, command: commands.CutText, call: Call) -> None:
+        tokens = load_tokenizer(command.settings, self._desk.emit, call.cancel)
+        text = (
+            tokens.chat(conversation(command.text, command.system), NO_OPTIONS)
+            if command.chat
+            else command.text
+        )
+        self._desk.emit(Tokenized(text, pieces(tokens, tokens.encode(text, bare=command.chat))))
 
     def _insert(self, command: commands.Insert, call: Call) -> None:
         session = self._desk.session

@@ -24,11 +24,16 @@ def tokenize(tokens: Tokens, text: str) -> Tokenized:
     Raises:
         PromptError: The text isn't Unicode, or gives an id beyond the model's embedding.
     """
-    pieces, pending = [], b""
-    for token in cut(tokens, text) if text else []:
+    return Tokenized(text, pieces(tokens, cut(tokens, text) if text else []))
+
+
+def pieces(tokens: Tokens, ids: Sequence[int]) -> tuple[Piece, ...]:
+    """What each token of a text adds to it."""
+    made, pending = [], b""
+    for token in ids:
         shown, pending = tokens.text(token, pending)
-        pieces.append(Piece(token, shown, tokens.raw(token), tokens.is_special(token)))
-    return Tokenized(text, tuple(pieces))
+        made.append(Piece(token, shown, tokens.raw(token), tokens.is_special(token)))
+    return tuple(made)
 
 
 def cut(tokens: Tokens, text: str) -> list[int]:

@@ -66,8 +66,12 @@ _NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 _AGAIN = "Download it again."
 
 
-def check(path: Path) -> None:
+def check(path: Path, needs_weights: bool = True) -> None:
     """Refuse what can't be a model directory, saying what is missing.
+
+    Args:
+        path: The directory.
+        needs_weights: Whether the weights must be there; those that are there are not looked at otherwise.
 
     Raises:
         LoadError: With what is missing and where it usually comes from.
@@ -83,7 +87,7 @@ def check(path: Path) -> None:
     except OSError as error:
         raise LoadError(f"{path} can't be read: {error.strerror}.", "Check its permissions.") from error
     weights = sorted(path.glob(WEIGHTS))
-    if not weights and any(name.endswith(".gguf") for name in names):
+    if needs_weights and not weights and any(name.endswith(".gguf") for name in names):
         raise LoadError(
             f"{path} holds GGUF weights, which are not read here.",
             "Use the model's safetensors, or convert them with mlx_lm.convert.",
@@ -91,7 +95,7 @@ def check(path: Path) -> None:
     if "config.json" not in names:
         raise LoadError(f"{path} has no config.json.", "Give the directory that holds the model's files.")
     config = _config(path / "config.json")
-    if not weights:
+    if needs_weights and not weights:
         raise LoadError(
             f"{path} has no weights ({WEIGHTS}).", "Download them, or convert with mlx_lm.convert."
         )
@@ -99,9 +103,15 @@ def check(path: Path) -> None:
         raise LoadError(
             f"{path} has no tokenizer (tokenizer.json).", "Copy it from the model's original directory."
         )
-    tensors = _headers(path, weights)
-    _check_sizes(path, config, tensors)
-    _check_files(path, names, max((size for shape in tensors.values() for size in shape), default=0))
+    if needs_weights:
+        tensors = _headers(path, weights)
+        _check_sizes(path, config, tensors)
+        longest = max((size for shape in tensors.values() for size in shape), default=0)
+    else:
+        longest = max(
+            (min(size, WIDEST) for name, size in _numbers(config) if name == "vocab_size"), default=0
+        )
+    _check_files(path, names, longest)
 
 
 def check_adapter(path: Path) -> None:

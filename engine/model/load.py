@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from engine.model.fingerprint import fingerprint
 from engine.model.light_import import fill_in
 from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.probe import CacheProbe, probe_cache
+from engine.model.special_tokens import TEMPLATE_CHARACTERS, special_tokens
 from engine.model.tokens import Tokens
 from engine.paths import typed
 from engine.records import Loading, ModelFacts
@@ -83,6 +85,34 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
     if stored != weights_in(model):
         facts = replace(facts, stored=stored)
     return Loaded(model, tokens, facts, probe.settings)
+
+
+def load_tokenizer(
+    settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | None = None
+) -> Tokens:
+    """Load a model's tokenizer alone: its weights are neither read nor downloaded, and need not be there.
+
+    Args:
+        settings: The model.
+        emit: Receives the progress.
+        cancel: Stops a download.
+
+    Returns:
+        The tokenizer, as `load` makes it. Its vocabulary is that of config.json, or without bound where that has none.
+
+    Raises:
+        LoadError: It can't be loaded; the message says why, the hint what to do.
+        Cancelled: `cancel` was set.
+    """
+    check_load(settings)
+    path = source.resolve(settings.model, emit, cancel or Event(), weights=False)
+    emit(Loading("tokenizer", 0, 0, path.name))
+    try:
+        config = utils.load_config(path)
+        rows = _first(config, "vocab_size")
+    except Exception as error:  # its fields may be anything
+        raise _explain(error, path) from error
+    return _tokens(path, config, settings, rows if type(rows) is int else sys.maxsize)
 
 
 # ---- reading the files, with failures in words ------------------------------------------------
@@ -286,6 +316,7 @@ def _facts(
     head_size = (
         probe.head_size or _first(config, "head_dim") or (hidden // heads if hidden and heads else None)
     )
+    special, special_count = special_tokens(tokens)
     return ModelFacts(
         name=path.name
         if not _is_snapshot(path)
@@ -310,6 +341,9 @@ def _facts(
         kv_bytes_per_token=probe.bytes_per_token,
         eos_ids=tokens.eos_ids,
         has_chat_template=tokens.has_chat_template,
+        special=special,
+        special_count=special_count,
+        chat_template=tokens.template[:TEMPLATE_CHARACTERS],
         backend="cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu",
         load_ms=load_ms,
     )

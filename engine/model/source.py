@@ -21,16 +21,17 @@ from engine.records import Loading
 Emit = Callable[[Loading], None]
 
 
-def resolve(spec: str, emit: Emit, cancel: Event) -> Path:
+def resolve(spec: str, emit: Emit, cancel: Event, weights: bool = True) -> Path:
     """Find the directory of a model, downloading it where it is a hub id that isn't cached.
 
     Args:
         spec: `pocket`, a path, or a hub id such as `mlx-community/Qwen3-0.6B-4bit`.
         emit: Receives the progress of a download.
         cancel: Stops a download.
+        weights: Whether its weights are needed.
 
     Returns:
-        A directory with config.json, weights and a tokenizer.
+        A directory with config.json, a tokenizer and, where they are needed, weights.
 
     Raises:
         LoadError: There is no such model, or it can't be read here.
@@ -44,8 +45,8 @@ def resolve(spec: str, emit: Emit, cancel: Event) -> Path:
     if not os.path.lexists(path):
         if _means_path(spec, path):
             raise LoadError(f"No such directory: {spec}.", "Check the path's spelling.")
-        path = _download(spec, emit, cancel)
-    directory.check(path)
+        path = _download(spec, emit, cancel, weights)
+    directory.check(path, weights)
     return path
 
 
@@ -60,14 +61,15 @@ def _means_path(spec: str, path: Path) -> bool:
     )
 
 
-def _download(spec: str, emit: Emit, cancel: Event) -> Path:
+def _download(spec: str, emit: Emit, cancel: Event, weights: bool) -> Path:
     from huggingface_hub import errors, snapshot_download
     from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS
 
     emit(Loading("download", 0, 0, spec))
+    patterns = [name for name in DEFAULT_ALLOW_PATTERNS if weights or not name.endswith(".safetensors")]
     try:
         downloaded = snapshot_download(
-            spec, allow_patterns=DEFAULT_ALLOW_PATTERNS, tqdm_class=_reporter(spec, emit, cancel)
+            spec, allow_patterns=patterns, tqdm_class=_reporter(spec, emit, cancel)
         )
     except (errors.GatedRepoError, errors.LocalTokenNotFoundError) as error:
         raise LoadError(

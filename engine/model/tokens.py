@@ -104,6 +104,29 @@ class Tokens:
         pieces = (token for token in whole if self._fast.convert_ids_to_tokens(token) == text)
         return next(pieces, next((token for token in whole if self.raw(token) == raw), None))
 
+    @cached_property
+    def template(self) -> str:
+        """The chat template's source; empty where the model has none, or code in its place."""
+        try:
+            source = "" if self._has_own_renderer else self._fast.get_chat_template()
+        except Exception:  # there is none, or no default among several
+            return ""
+        return source if isinstance(source, str) else ""
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """Ids of the tokens that are marks of the format."""
+        return tuple(sorted(token for token in self._special if token is not None))
+
+    @property
+    def named_ids(self) -> dict[str, int]:
+        """Ids of the tokens that the tokenizer names: `bos_token`, `eos_token`, `pad_token` and the like."""
+        ids = {text: token for token, text in self._added.items()}
+        named = self._fast.special_tokens_map.items()
+        return {
+            name: ids[str(text)] for name, text in named if not isinstance(text, list) and str(text) in ids
+        }
+
     def is_special(self, token: int) -> bool:
         """Whether a token is a mark of the format rather than text."""
         return token in self._special

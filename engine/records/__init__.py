@@ -7,7 +7,7 @@ names: `ms` milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logari
 from __future__ import annotations
 
 from engine.records.beams import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
-from engine.records.chat import NO_OPTIONS, ChatOptions, Message, TurnDiffers
+from engine.records.chat import NO_OPTIONS, ChatOptions, Message, TurnDiffers, conversation
 from engine.records.costs import (
     KVCompared,
     KVCost,
@@ -25,7 +25,7 @@ from engine.records.ends import Ended, Failure, Finished, FinishReason
 from engine.records.explore import AheadLine, BreakpointHit, LookedAhead, Piece, Tokenized, TokensFound
 from engine.records.kv import KVGroup, KVReading, Memory
 from engine.records.marks import Deleted, Marked, Undeleted
-from engine.records.model import CacheKind, Loading, ModelFacts
+from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
 from engine.records.moves import Moved, Verified
 from engine.records.restores import Restored, Restoring
 from engine.records.sampler import Explained, Recalled, StageColumn, WhatIfAnswered, WhatIfStep
@@ -95,6 +95,7 @@ __all__ = [
     "Restoring",
     "Role",
     "RooflineMeasured",
+    "SpecialToken",
     "StageColumn",
     "StageReading",
     "Step",
@@ -110,6 +111,7 @@ __all__ = [
     "WhatIfAnswered",
     "WhatIfStep",
     "Work",
+    "conversation",
 ]
 
 Record = (

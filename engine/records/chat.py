@@ -29,6 +29,12 @@ class ChatOptions:
 NO_OPTIONS = ChatOptions()
 
 
+def conversation(text: str, system: str | None) -> tuple[Message, ...]:
+    """One user's message, and the system prompt before it."""
+    before = (Message("system", system),) if system is not None else ()
+    return (*before, Message("user", text))
+
+
 @dataclass(frozen=True, slots=True)
 class TurnDiffers:
     """The template gives the conversation another text than the path has: a turn was not added. The person decides."""

@@ -9,6 +9,17 @@ CacheKind = Literal["plain", "quantized", "rotating", "recurrent", "chunked", "l
 
 
 @dataclass(frozen=True, slots=True)
+class SpecialToken:
+    """A token that is a mark of the format rather than text."""
+
+    id: int
+    text: str
+    """As it is written in a chat template."""
+    roles: tuple[str, ...] = ()
+    """What the tokenizer uses it for: `BOS`, `EOS`, `PAD`, `UNK` and the like; empty for most."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFacts:
     """The facts about a loaded model."""
 
@@ -51,6 +62,12 @@ class ModelFacts:
     """What multiplies float32 matrices: name and version of a fast library; empty for what MLX brings."""
     stored: str = ""
     """How the files hold the weights, where the computation differs: `bfloat16` or `4-bit, group 64, affine`."""
+    special: tuple[SpecialToken, ...] = ()
+    """By id, 1,000 at most; none in a trace from before they were recorded."""
+    special_count: int = 0
+    """How many there are."""
+    chat_template: str = ""
+    """Its source in jinja2, or the beginning of a very long one; empty where there is none, or code in its place."""
 
 
 @dataclass(frozen=True, slots=True)

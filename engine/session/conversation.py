@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from engine.commands import AddTurn, Prefill
 from engine.errors import PromptError
 from engine.model.forward import Stopped
-from engine.records import ChatOptions, Message, PrefillChunk, Prefilled, PromptOpened, TurnDiffers
+from engine.records import (
+    ChatOptions,
+    Message,
+    PrefillChunk,
+    Prefilled,
+    PromptOpened,
+    TurnDiffers,
+    conversation,
+)
 from engine.session.session import Session
 from engine.tree import ROOT
 
@@ -50,7 +58,7 @@ def prompt(
         notes.append("This model has no chat template: the prompt is used as raw text.")
     if command.system is not None and not chat:
         notes.append("The system prompt is not used: only a chat template has a place for it.")
-    messages = (command.messages or _conversation(command)) if chat else ()
+    messages = (command.messages or conversation(command.text, command.system)) if chat else ()
     text = session.tokens.chat(messages, command.options) if chat else command.text
     return session.prefill(
         text,
@@ -63,11 +71,6 @@ def prompt(
         step_size=command.step_size,
         stopped=stopped,
     )
-
-
-def _conversation(command: Prefill) -> tuple[Message, ...]:
-    system = (Message("system", command.system),) if command.system is not None else ()
-    return (*system, Message("user", command.text))
 
 
 def add_turn(

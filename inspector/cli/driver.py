@@ -58,7 +58,11 @@ class Failed(Exception):
 
 
 def drive(
-    request: Request, writer: Writer, then: Sequence[Command], make_backend: MakeBackend = EngineThread
+    request: Request,
+    writer: Writer,
+    then: Sequence[Command],
+    make_backend: MakeBackend = EngineThread,
+    loads: bool = True,
 ) -> Outcome:
     """Load, prefill and carry out more commands, handing every record to a writer on the way.
 
@@ -67,11 +71,12 @@ def drive(
         writer: Receives the records and the summary.
         then: Commands after the prompt.
         make_backend: Makes the backend from the function that receives its records.
+        loads: Whether the model is loaded and the prompt goes through it; else the other commands are all there is.
 
     Returns:
         How it went. Whatever happened, the backend was closed.
     """
-    driver = Driver(request, writer, then, make_backend)
+    driver = Driver(request, writer, [*(opening(request) if loads else ()), *then], make_backend)
     code, failure = FAULT, None
     try:
         with driver.interruptible():
@@ -83,23 +88,30 @@ def drive(
     return Outcome(code, failure, joined)
 
 
+def opening(request: Request) -> Iterator[Command]:
+    """The commands before those of a subcommand: its model, settings and prompt."""
+    yield commands.Load(request.load)
+    yield commands.Configure(request.settings)
+    if request.prompt:
+        yield commands.Prefill(request.prompt, request.chat, request.system, request.echo)
+
+
 class Driver:
     """Sends one command after another, and waits for the end of each.
 
     Args:
-        request: The model, the settings and the prompt.
+        request: Its settings are those of the summary.
         writer: Receives the records and the summary.
-        then: Commands after the prompt.
+        sent: All commands.
         make_backend: Makes the backend.
     """
 
     def __init__(
-        self, request: Request, writer: Writer, then: Sequence[Command], make_backend: MakeBackend
+        self, request: Request, writer: Writer, sent: Sequence[Command], make_backend: MakeBackend
     ) -> None:
-        self._then = then
-        self._request = request
+        self._commands = sent
         self._writer = writer
-        self._tally = Tally(request.settings, any(isinstance(command, commands.Run) for command in then))
+        self._tally = Tally(request.settings, any(isinstance(command, commands.Run) for command in sent))
         self._inbox: SimpleQueue[Record | None] = SimpleQueue()  # None: interrupted
         self._backend = make_backend(self._inbox.put)
         self._command: Command | None = None
@@ -120,20 +132,12 @@ class Driver:
         code = OK
         try:
             self._backend.start()
-            for command in self._commands():
+            for command in self._commands:
                 self._carry_out(command)
         except Interrupted:
             code = INTERRUPTED
         self._writer.end(self._tally.summary())
         return code, None
-
-    def _commands(self) -> Iterator[Command]:
-        request = self._request
-        yield commands.Load(request.load)
-        yield commands.Configure(request.settings)
-        if request.prompt:
-            yield commands.Prefill(request.prompt, request.chat, request.system, request.echo)
-        yield from self._then
 
     def _carry_out(self, command: Command) -> None:
         self._command = command

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inspector.cli import beam, bench, completion, export, generate, profile, race, replay, score, sessions
+from inspector.cli import (
+    beam,
+    bench,
+    completion,
+    export,
+    generate,
+    profile,
+    race,
+    replay,
+    score,
+    sessions,
+    tokens,
+)
 from inspector.cli.subcommand import Subcommand
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {
@@ -14,6 +26,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "profile": profile.SUBCOMMAND,
     "beam": beam.SUBCOMMAND,
     "score": score.SUBCOMMAND,
+    "tokens": tokens.SUBCOMMAND,
     "replay": replay.SUBCOMMAND,
     "sessions": sessions.SUBCOMMAND,
     "export": export.SUBCOMMAND,

@@ -11,13 +11,15 @@ from textual.style import Style as ContentStyle
 
 from engine.records import PromptToken
 from inspector import scales
-from inspector.display import hex_bytes
+from inspector.display import SPACE, hex_bytes, pad
 from inspector.state.timeline import Item
 from inspector.widgets.canvas import rgb_style
 from inspector.widgets.wrap import TextPiece
 
 _UNDERLINED = 4
 """The heat step from which a token is underlined too: colour is never the only carrier."""
+_EDGE = "│"
+_REVERSED = Style(reverse=True)
 _STRUCK = Style(strike=True, bold=True)
 _PLAIN = (Style(), Style(), Style(underline=True), Style(underline=True), Style(underline=True, bold=True),
           Style(underline=True, bold=True))  # fmt: skip
@@ -53,7 +55,8 @@ class TokenStyles:
     """Styles of the running text, for one metric and one theme.
 
     Args:
-        inks: Named styles on the panel's ground: `base`, `muted`, `faint`, `special`, `cursor`, `accent`, `warn`.
+        inks: Named styles on the panel's ground: `base`, `muted`, `faint`, `special`, `cursor`, `accent`, `warn`, and
+            `row` for the ground of every other token with borders.
         metric: The heat.
         dark: Whether the theme is dark.
         colourful: Whether the terminal has colours for a scale.
@@ -75,18 +78,76 @@ class TokenStyles:
             ahead: Whether it is prompt that hasn't gone through the model yet.
             other: Whether the settings that are tried would have picked another token: it is struck through.
         """
-        link = Style.from_meta({"slot": piece.slot})
-        if piece.mark:
-            return [Segment(piece.text, self.inks["accent"] + link)]
-        struck = _STRUCK if other else Style()
-        if selected:
-            return [Segment(piece.text, self.inks["cursor"] + link + struck)]
-        style = (self.inks["warn"] if other else self._base(piece, item, ahead)) + link
-        hot = style + struck + self._heat[self.metric.step(self.metric.value(item))]
+        calm, hot = self._styles(piece, item, selected, ahead, other)
         core = piece.text.lstrip(" ")
         if not core or core == piece.text:
             return [Segment(piece.text, hot)]
-        return [Segment(piece.text[: -len(core)], style), Segment(core, hot)]
+        return [Segment(piece.text[: -len(core)], calm), Segment(core, hot)]
+
+    def bordered(
+        self, piece: TextPiece, item: Item, selected: bool, ahead: bool, other: bool = False
+    ) -> list[Segment]:
+        """One piece of a token as `segments` draws it, its spaces in sight, and its border where it ends here.
+
+        Neighbours differ in their ground, too; a special token is reversed.
+        """
+        ground = self._ground(piece.slot)
+        calm, hot = self._styles(piece, item, selected, ahead, other, ground)
+        if piece.mark:
+            return [Segment(piece.text, hot)]
+        if item.special and not selected:
+            hot += _REVERSED
+        core = piece.text.lstrip(" ")
+        spaces = calm if selected else calm + Style(color=self.inks["faint"].color)
+        trail = SPACE * (len(core) - len(core.rstrip(" ")))
+        drawn = [
+            Segment(SPACE * (len(piece.text) - len(core)), spaces),
+            Segment(core.rstrip(" "), hot),
+            Segment(trail, spaces),
+        ]
+        return [*(part for part in drawn if part.text), *self._end(piece, ground)]
+
+    def under(self, piece: TextPiece, selected: bool) -> list[Segment]:
+        """What stands under one piece of a token, as wide as the piece."""
+        cells, ground = piece.cells - piece.edge, self._ground(piece.slot)
+        if piece.mark:
+            return [Segment(" " * cells)]
+        style = self.inks["accent" if selected else "muted"] + ground + _link(piece)
+        return [Segment(pad(piece.under, cells), style), *self._end(piece._replace(text=" " * cells), ground)]
+
+    def _styles(
+        self,
+        piece: TextPiece,
+        item: Item,
+        selected: bool,
+        ahead: bool,
+        other: bool,
+        ground: Style | None = None,
+    ) -> tuple[Style, Style]:
+        """The styles of a piece's leading spaces and of its text; nothing is added that changes nothing."""
+        link = _link(piece)
+        if piece.mark:
+            style = self.inks["accent"] + link
+            return style, style
+        if selected:
+            style = self.inks["cursor"] + link
+            style = style + _STRUCK if other else style
+            return style, style
+        ink = self.inks["warn"] if other else self._base(piece, item, ahead)
+        calm = (ink + ground if ground else ink) + link
+        hot = calm + _STRUCK if other else calm
+        step = self.metric.step(self.metric.value(item))
+        return calm, hot + self._heat[step] if step else hot
+
+    def _ground(self, slot: int) -> Style:
+        """Of a token with borders: every other one is shaded."""
+        return Style(bgcolor=self.inks["row"].bgcolor) if slot % 2 else Style()
+
+    def _end(self, piece: TextPiece, ground: Style) -> list[Segment]:
+        """The empty cells after a piece's text, and the border."""
+        blank = Segment(" " * piece.blank, self.inks["base"] + ground + _link(piece))
+        edge = Segment(_EDGE, self.inks["faint"] + _link(piece))
+        return [blank, edge] if piece.edge else [blank]
 
     def _base(self, piece: TextPiece, item: Item, ahead: bool) -> Style:
         if ahead:
@@ -96,3 +157,8 @@ class TokenStyles:
         if piece.text == "↵" or (not item.text and piece.text == hex_bytes(item.raw)):
             return self.inks["faint"]
         return self.inks["muted" if isinstance(item, PromptToken) else "base"]
+
+
+def _link(piece: TextPiece) -> Style:
+    """What a click on a piece knows."""
+    return Style.from_meta({"slot": piece.slot})

@@ -1,7 +1,7 @@
 """Tokens laid out in lines: appending touches the last lines only, however many are above them.
 
 Words stay whole where they fit a line. A token is one piece, or several where it holds line breaks or is wider
-than the line. One more column than the given width is used by what may hang over: `↵` and the caret.
+than the line. One more column than the given width is used by what may hang over: `↵`, a border and the caret.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ class TextPiece(NamedTuple):
     """Whether a line may break before it."""
     mark: bool = False
     """True for what is drawn next to the tokens and isn't text: left out of a copy."""
+    under: str = ""
+    """What is drawn under it; its cells have room for that."""
+    edge: bool = False
+    """Whether its last cell is the token's border."""
+
+    @property
+    def blank(self) -> int:
+        """Empty cells between the text and the border, where what is under it is wider."""
+        return self.cells - cell_len(self.text) - self.edge
 
 
 @dataclass(slots=True)
@@ -51,30 +60,46 @@ class Wrap:
 
     Args:
         width: Cells of a line, at least 1; one column more may be used.
+        bordered: Whether each token ends with a border; then a line break is part of a token's text, and spaces are
+            never left out.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, bordered: bool = False) -> None:
         self.width = max(1, width)
+        self._bordered = bordered
         self.lines: list[WrappedLine] = [WrappedLine()]
         self.line_of: list[int] = []
         """The line in which each slot begins."""
 
-    def append(self, parts: Sequence[str], mark: str = "") -> None:
+    def append(self, parts: Sequence[str], mark: str = "", under: str = "") -> None:
         """Add the next token.
 
         Args:
             parts: Its display text, cut at its line breaks.
             mark: Drawn in front of it.
+            under: Drawn under a bordered one; at most as wide as a line.
         """
         slot = len(self.line_of)
         self.line_of.append(_NOWHERE)
         if mark:
             self._place(slot, mark, mark=True)
+        if self._bordered:
+            self._append_bordered(slot, parts, under)
+            return
         for number, part in enumerate(parts):
             if number:
                 self._break(slot)
             if part:
                 self._place(slot, part)
+
+    def _append_bordered(self, slot: int, parts: Sequence[str], under: str) -> None:
+        texts = [part + NEWLINE for part in parts[:-1]]
+        texts += [parts[-1]] if parts[-1] else []
+        for number, text in enumerate(texts):
+            self._place(slot, text, under="" if number else under, edge=number == len(texts) - 1)
+            if number < len(parts) - 1:
+                self.lines[-1].hard = True
+                self.lines.append(WrappedLine())
 
     def cut(self, slot: int) -> int:
         """Forget the tokens from a slot on, and those before it whose place may depend on them.
@@ -103,17 +128,20 @@ class Wrap:
         self.lines[-1].hard = True
         self.lines.append(WrappedLine())
 
-    def _place(self, slot: int, text: str, mark: bool = False) -> None:
-        opens = mark or self._opens(text)
-        if self.lines[-1].cells + cell_len(text) > self.width and self.lines[-1].pieces:
-            self._wrap(opens, cell_len(text))
+    def _place(self, slot: int, text: str, mark: bool = False, under: str = "", edge: bool = False) -> None:
+        opens, cells = mark or self._opens(text), max(cell_len(text), cell_len(under))
+        if self.lines[-1].cells + cells > self.width and self.lines[-1].pieces:
+            self._wrap(opens, cells)
         line = self.lines[-1]
-        if line.soft and not line.pieces and text[0] == " " and text.strip(" "):
+        if line.soft and not line.pieces and not self._bordered and text[0] == " " and text.strip(" "):
             text, line.gap = text[1:], True
-        for number, part in enumerate(self._split(text)):
+        parts = self._split(text)
+        for number, part in enumerate(parts):
             if number:
                 self.lines.append(WrappedLine(soft=True))
-            self._add(TextPiece(slot, part, cell_len(part), opens and not number, mark))
+            shown, last = "" if number else under, edge and number == len(parts) - 1
+            cells = max(cell_len(part), cell_len(shown)) + last
+            self._add(TextPiece(slot, part, cells, opens and not number, mark, shown, last))
 
     def _add(self, piece: TextPiece) -> None:
         self.lines[-1].add(piece)
@@ -148,7 +176,7 @@ class Wrap:
         """Put the beginning of a word into the line that was begun for it."""
         line = self.lines[-1]
         for piece in moved:
-            if not line.pieces and piece.text[0] == " " and piece.text.strip(" "):
+            if not line.pieces and not self._bordered and piece.text[0] == " " and piece.text.strip(" "):
                 piece, line.gap = piece._replace(text=piece.text[1:], cells=piece.cells - 1), True
             line.add(piece)
             if self.line_of[piece.slot] == index:

@@ -16,6 +16,8 @@ from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
 
 Json = dict[str, Any]
+_LONG = ("special", "chat_template")
+"""Facts that the screen shows and that would be tens of kilobytes in a line."""
 
 
 class JsonLines:
@@ -67,7 +69,8 @@ def model(facts: records.ModelFacts, request: Request) -> Json:
     """What is known of the model, and the settings it runs with."""
     settings = asdict(request.settings)
     notes = [*facts.notes, *request.notes]
-    return {"event": "model", **asdict(facts), "notes": notes, "seed": settings["seed"], "settings": settings}
+    known = {name: value for name, value in asdict(facts).items() if name not in _LONG}
+    return {"event": "model", **known, "notes": notes, "seed": settings["seed"], "settings": settings}
 
 
 def prefill(chunk: records.PrefillChunk) -> Json:

@@ -6,8 +6,16 @@ from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.messages import SlotSelected, ToolMessage
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
+from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF, VIEWS
 from inspector.main.tool import LOOK, Hint, Key, Needs, Tool, ToolActions, When
 from inspector.scales import METRICS
+
+VIEW_WORDS = {
+    OFF: "Plain text",
+    BORDERS: "Token borders. e: ids",
+    IDS: "Token ids. e: bytes",
+    BYTES: "Token bytes. e: plain text",
+}
 
 
 class LookActions(ToolActions):
@@ -54,6 +62,12 @@ class LookActions(ToolActions):
         text.metric = steps.metric = metric
         self.host.answer("Colour off" if metric == "off" else f"Colour by {metric}")
 
+    def view(self) -> None:
+        """Show tokens in the text in another way."""
+        text = self.host.panel(TextPanel)
+        text.view = VIEWS[(VIEWS.index(text.view) + 1) % len(VIEWS)]
+        self.host.answer(VIEW_WORDS[text.view])
+
     def recall(self) -> None:
         """Have dropped logits computed again."""
         self.host.answer(self.controller.setup.recall())
@@ -86,6 +100,9 @@ LOOKING = Tool(
             lambda own: own.metric(1)),
         Key("metric_back", "M", "M", "Colour back", LOOK,
             "Colour the text by the metric before.", lambda own: own.metric(-1)),
+        Key("tokens", "e", "e", "Tokens", LOOK,
+            "Draw each token's borders in the text; again with its id under it, with its bytes, and plain text again.",
+            LookActions.view),
     ),
     hints=(
         Hint(3, ("earlier", "later"), "walk", 7),

@@ -13,8 +13,11 @@ from textual.widgets import Static
 
 from engine.records import ModelFacts
 from inspector.display import visible
+from inspector.main.dialogs.special_tokens import ids_of, template_parts, token_rows, uses
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.key_hints import KeyHint
+
+_ROLES = (("begin (BOS)", "BOS"), ("end (EOS)", "EOS"), ("padding (PAD)", "PAD"))
 
 
 def rows(facts: ModelFacts) -> Iterator[tuple[str, str]]:
@@ -36,9 +39,18 @@ def rows(facts: ModelFacts) -> Iterator[tuple[str, str]]:
     yield "context window", _window(facts)
     yield "caches", ", ".join(f"{count} {kind}" for kind, count in Counter(facts.cache_kinds).items())
     yield "KV of a token", _per_token(facts)
-    yield "end of sequence", ", ".join(map(str, facts.eos_ids)) or "none stated"
+    if facts.special:
+        for name, role in _ROLES:
+            yield name, ids_of(facts, role)
+        yield "special tokens", f"{facts.special_count:,}"
+    else:
+        yield "end of sequence", ", ".join(map(str, facts.eos_ids)) or "none stated"
     yield "chat template", "yes" if facts.has_chat_template else "no: prompts are raw"
     yield "loaded in", f"{facts.load_ms:,.0f} ms"
+
+
+def _number(line: int) -> str:
+    return f"{line:3} "
 
 
 def _or_unknown(value: int | None) -> str:
@@ -87,3 +99,31 @@ class FactsDialog(Dialog[None]):
         yield Static(table, id="facts-table")
         for note in self.facts.notes:
             yield Static(Text(f"• {visible(note)}"), classes="fact-note")
+        if self.facts.special:
+            yield Static(self._special(), id="facts-special", classes="fact-part")
+        if self.facts.chat_template:
+            yield Static(self._template(), id="facts-template", classes="fact-part")
+
+    def _special(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        table.add_row(Text("id", style="dim"), Text("special token", style="dim"), "")
+        for row in token_rows(self.facts):
+            table.add_row(Text(row.ids), Text(row.text, style="italic", overflow="fold"), Text(row.about))
+        return table
+
+    def _template(self) -> Text:
+        """The special tokens in the order of their use, and the source with them in sight."""
+        parts = template_parts(self.facts)
+        text = Text.assemble(
+            ("chat template", "dim"), ", its special tokens in order: ", (uses(parts), "italic")
+        )
+        text.append("\n\n")
+        line = 1
+        text.append(_number(line), "dim")
+        for part in parts:
+            for place, written in enumerate(part.text.split("\n")):
+                if place:
+                    line += 1
+                    text.append("\n" + _number(line), "dim")
+                text.append(written, "italic reverse" if part.marks else "")
+        return text

@@ -25,6 +25,7 @@ from inspector.display import pad, token_label, truncate
 from inspector.main.messages import SlotSelected, StepClicked
 from inspector.main.panels.series import Series, step_shown
 from inspector.main.panels.strip import StepStrip
+from inspector.state.mark_words import explained, signs
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Row, centred, colourful, is_dark, looks_same, strip_of, why_empty
 from inspector.widgets.inks import Inked, panel_css
@@ -88,7 +89,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._timeline: Timeline | None = None
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
         self._shown = (-1, 0, -1)
-        self._trials = 0
+        self._looks = (0, 0)
+        """Of trials and marks: grow when rows other than the last look different."""
         self._columns: tuple[StepColumn, ...] = COLUMNS
 
     def show(self, timeline: Timeline) -> None:
@@ -100,8 +102,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         new = (timeline.generation, len(timeline.step_slots), self._current(timeline))
         at_end = self.is_vertical_scroll_end
         self._shown = new
-        if timeline.trials != self._trials:
-            self._trials = timeline.trials
+        if (looks := (timeline.trials, timeline.marks.version)) != self._looks:
+            self._looks = looks
             self.restyle()
         if new[0] != generation or not (0 < count <= new[1]):
             self.restyle()
@@ -148,6 +150,14 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips.clear()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """The signs of the row under the mouse, in words."""
+        row, timeline = self.scroll_offset.y + event.y - 1, self._timeline
+        lines = []
+        if timeline is not None and event.y >= 1 and row < self._shown[1]:
+            lines = explained(timeline, timeline.step_slots[row])
+        self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
@@ -197,10 +207,19 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         segments = [
             Segment("▶ " if current else "  ", Style(color=self.ink("accent").color)),
             Segment(pad(str(step.index + 1), 5, right=True) + " ", muted),
-            *self._token(timeline, step, words, self._token_cells(width)),
+            *self._marked(timeline, step, words, self._token_cells(width), timeline.step_slots[row]),
             *(part for column in self._columns for part in self._number(column, step)),
         ]
         return strip_of(segments, width, base)
+
+    def _marked(self, timeline: Timeline, step: Step, words: Style, cells: int, slot: int) -> Row:
+        """The token, and at the end of its column the signs of its marks."""
+        marks = signs(timeline, slot)
+        if not marks:
+            return self._token(timeline, step, words, cells)
+        room = max(1, cells - cell_len(marks) - 1)
+        ink = Style(color=self.ink("accent").color)
+        return [*self._token(timeline, step, words, room), Segment(pad(f" {marks}", cells - room), ink)]
 
     def _token(self, timeline: Timeline, step: Step, words: Style, cells: int) -> Row:
         """The token; and the one that the settings tried would have picked in its place, where that is another."""
@@ -248,6 +267,8 @@ One row for each token that was generated, and what it cost.
 - **rank** its place among all tokens, 1 is the most probable · **ms** the whole step · **KV** bytes in use after it
 - `▶` is the step that all panels show; **click** a row or a column of the strip to look at it, **g** jumps to a number
 - `≠` the sampling settings that are being tried would have picked this one instead
+- at the end of the token's column: `├` other branches leave here · `★` bookmark · `✎` name or note · `❝` caption; the
+  mouse on the row tells which
 - the strip draws the metric that **m** chose, and its column in the table has the same heat
 """
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rich.cells import cell_len
-from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
@@ -20,26 +17,27 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from engine.records import Step
 from inspector import scales
-from inspector.display import token_text, visible
 from inspector.main.messages import SlotSelected
-from inspector.state.timeline import Item, Timeline
-from inspector.widgets.canvas import Row, centred, colourful, is_dark, looks_same, strip_of, why_empty
+from inspector.main.panels.text_lines import TextLines
+from inspector.main.panels.text_rows import INKS, TextRows, marked
+from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF, facts
+from inspector.state.mark_words import explained
+from inspector.state.timeline import Timeline
+from inspector.widgets.canvas import colourful, is_dark, looks_same, strip_of
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.line_count import set_line_count
-from inspector.widgets.token_styles import TokenStyles, legend
-from inspector.widgets.wrap import NEWLINE, Wrap, WrappedLine
+from inspector.widgets.token_styles import legend
 
-_GUTTER = 2
-"""Cells at the left that distinguish the prompt from the completion."""
-_BOUNDARY = "▏"
-_CACHED_LINES = 512
+_CACHED_ROWS = 512
+_TITLES = {
+    OFF: "Text",
+    BORDERS: "Text, token by token",
+    IDS: "Text, token by token with ids",
+    BYTES: "Text, token by token with bytes",
+}
 _ROOMY = 44
 """Cells from which the legend is written out."""
-
-Key = tuple[int, int, bool]
-"""What makes two tokens the same on screen: node, id, and whether it is a step."""
 
 
 class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
@@ -64,36 +62,42 @@ the block at the end is the token to come.
   frame names the thresholds, and the two hottest steps are underlined too
 - ~~struck through~~: the sampling settings that are being tried would have picked another token there
 - `↵` newline · `⇥` tab · `‹E2 9C›` bytes of an unfinished character · *special tokens* in a style of their own
+- **e** draws each token's borders, then its id or its bytes under it, and then plain text again
+- before a token: `├` other branches leave here, **[** and **]** go to them · `★` bookmark · `✎` name or note · `❝`
+  caption. The mouse on it, or the status line on the selected token, tells which
 - drag to select text, **ctrl+c** to copy it
 """
 
     metric: reactive[str] = reactive("surprisal", init=False)
     """Name of the heat, one of `scales.METRICS`."""
+    view: reactive[str] = reactive(OFF, init=False)
+    """How it shows where tokens begin and end, one of `token_views.VIEWS`."""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._timeline: Timeline | None = None
-        self._wrap = Wrap(1)
-        self._keys: list[Key] = []
-        self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_LINES)
-        self._token_styles: TokenStyles | None = None
+        self._lines = TextLines(1)
+        self._rows: TextRows | None = None
+        """None where the theme or the metric changed."""
+        self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
         self._legend: Content | None = None
         self._shown: tuple[object, ...] = ()
-        self._slot, self._following, self._generation = 0, True, -1
-        self._tail = ""
+        self._slot, self._following = 0, True
 
     def on_mount(self) -> None:
-        self.border_title = "Text"
+        self.border_title = _TITLES[self.view]
 
     # ---- what is shown ----------------------------------------------------------------------
 
     def show(self, timeline: Timeline) -> None:
-        """Show the timeline's present state; only lines that changed are painted again."""
+        """Show the timeline's present state; only rows that changed are painted again."""
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
             return
         at_end = self.is_vertical_scroll_end
-        self._place()
+        if (changed := self._lines.update(timeline)) is not None:
+            self._repaint(*changed)
+            self._measure()
         self._repaint_readings(timeline)
         self._repaint_cursor(timeline)
         if timeline.following and at_end:
@@ -103,48 +107,27 @@ the block at the end is the token to come.
         """Heat by another metric."""
         self._restyle()
 
-    def _place(self) -> None:
-        """Lay out what is new."""
-        assert self._timeline is not None
-        timeline = self._timeline
-        before = len(self._wrap.lines)
-        first = before - 1
-        if timeline.generation != self._generation or len(timeline.items) < len(self._keys):
-            first = self._rewind(timeline)
-        fresh = len(self._wrap.line_of) < len(timeline.items)
-        self._append(timeline)
-        tail = self._finish_mark(timeline)
-        if not fresh and first == before - 1 and tail == self._tail:
-            return
-        self._tail = tail
-        self._repaint(first, max(before, len(self._wrap.lines)) + 1 - first)
-        self._measure()
+    def watch_view(self, view: str) -> None:
+        """Borders, ids or bytes: every token lies elsewhere."""
+        self.border_title = _TITLES[view]
+        self._lay_out()
 
-    def _rewind(self, timeline: Timeline) -> int:
-        """Keep what the old path and the new one have in common; the first line that may differ."""
-        common = 0
-        for item, key in zip(timeline.items, self._keys, strict=False):
-            if _key(item) != key:
-                break
-            common += 1
-        self._generation = timeline.generation
-        start = self._wrap.cut(common)
-        del self._keys[start:]
-        return len(self._wrap.lines) - 1
-
-    def _append(self, timeline: Timeline) -> None:
-        for slot in range(len(self._wrap.line_of), len(timeline.items)):
-            item = timeline.items[slot]
-            before = timeline.items[slot - 1] if slot else item
-            self._wrap.append(_parts(item), _BOUNDARY if _decoded(item) != _decoded(before) else "")
-            self._keys.append(_key(item))
+    def _lay_out(self) -> None:
+        """Lay out all tokens anew, and keep the one that is looked at in view."""
+        self._lines = TextLines(self.scrollable_size.width, self.view)
+        self._strips.clear()
+        if self._timeline is not None:
+            self.show(self._timeline)
+            self._measure()
+            self._scroll_to_slot(self._slot)
+        self.refresh()
 
     def _measure(self) -> None:
-        """Set how many lines the scroll bar covers."""
-        set_line_count(self, len(self._wrap.lines) + self._overhang() if self._keys else 0)
+        """Set how many rows the scroll bar covers."""
+        set_line_count(self, self._lines.rows)
 
     def _repaint_readings(self, timeline: Timeline) -> None:
-        """Where known tokens got new readings or another look, every visible line is drawn again."""
+        """Where known tokens got new readings or another look, every visible row is drawn again."""
         shown = (
             timeline.readings,
             timeline.trials,
@@ -162,26 +145,20 @@ the block at the end is the token to come.
             return
         stays = following and self._following
         for place in (self._slot, slot):
-            self._repaint(*self._span(place))
+            self._repaint(*self._lines.span(place))
         self._slot, self._following = slot, following
         if following and not stays:
             self.scroll_end(animate=False, immediate=True, force=True)
         elif not following:
             self._scroll_to_slot(slot)
 
-    def _span(self, slot: int) -> tuple[int, int]:
-        """First line of a slot, and how many lines it may take."""
-        line_of, last = self._wrap.line_of, len(self._wrap.lines)
-        first = line_of[slot] if slot < len(line_of) else last - 1
-        end = line_of[slot + 1] if slot + 1 < len(line_of) else last
-        return first, end - first + 1
-
     def _scroll_to_slot(self, slot: int) -> None:
-        line, top, height = self._span(slot)[0], self.scroll_offset.y, self.size.height
-        if line < top:
-            self.scroll_to(y=line, animate=False, immediate=True, force=True)
-        elif line >= top + height:
-            self.scroll_to(y=line - height + 1, animate=False, immediate=True, force=True)
+        row, top = self._lines.span(slot)[0], self.scroll_offset.y
+        room = self.size.height - self._lines.height  # above the line of the slot, where that is the last
+        if row < top:
+            self.scroll_to(y=row, animate=False, immediate=True, force=True)
+        elif row > top + room:
+            self.scroll_to(y=row - room, animate=False, immediate=True, force=True)
 
     def _repaint(self, first: int, count: int) -> None:
         for y in range(first, first + count):
@@ -189,8 +166,8 @@ the block at the end is the token to come.
         self.refresh_lines(first, count)
 
     def _restyle(self) -> None:
-        """Another theme or metric: every line looks different."""
-        self._token_styles = None
+        """Another theme or metric: every row looks different."""
+        self._rows = None
         self._strips.clear()
         if self.is_attached:
             self._show_legend()
@@ -206,12 +183,10 @@ the block at the end is the token to come.
     # ---- events -----------------------------------------------------------------------------
 
     def on_resize(self, event: events.Resize) -> None:
-        width = self.scrollable_size.width - _GUTTER - 1
-        if width != self._wrap.width:
-            self._wrap, self._keys = Wrap(width), []
-            self._strips.clear()
         self._show_legend()
-        if self._timeline is not None:
+        if self.scrollable_size.width != self._lines.width:
+            self._lay_out()
+        elif self._timeline is not None:
             self.show(self._timeline)
             self._measure()
             self._scroll_to_slot(self._slot)
@@ -226,6 +201,15 @@ the block at the end is the token to come.
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._restyle()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """What is under the mouse: the signs of a token's marks in words, and with borders its id and bytes."""
+        slot, timeline = event.style.meta.get("slot"), self._timeline
+        lines = []
+        if timeline is not None and slot is not None and slot < len(timeline.items):
+            lines = [facts(timeline.items, slot)] if self.view != OFF else []
+            lines += explained(timeline, slot)
+        self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:
         slot = event.style.meta.get("slot")
@@ -243,13 +227,8 @@ the block at the end is the token to come.
         self.refresh()
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected text as it would be written: real newlines, and none where a line only wrapped."""
-        parts = []
-        for y, line in enumerate(self._wrap.lines):
-            span = selection.get_span(y)
-            if span is not None:
-                parts.append(_copied(line, span[0] - _GUTTER, None if span[1] < 0 else span[1] - _GUTTER))
-        return "".join(parts), "\n"
+        """The selected text as it would be written."""
+        return self._lines.copied(selection), "\n"
 
     # ---- drawing ----------------------------------------------------------------------------
 
@@ -261,118 +240,18 @@ the block at the end is the token to come.
         return strip.apply_offsets(0, y)
 
     def _draw(self, y: int) -> Strip:
-        base = self.rich_style
+        rows = self._rows = self._rows or self._new_rows()
         timeline = self._timeline
         if timeline is None or not timeline.items:
-            return strip_of(self._notice(y), self.size.width, base)
-        row: Row = []
-        if y < len(self._wrap.lines):
-            row = self._gutter(y, timeline) + self._text(y, timeline)
-        if y >= len(self._wrap.lines) - 1:
-            row += self._end(y, timeline)
-        row = _marked(
-            row, self.text_selection.get_span(y) if self.text_selection else None, self.selection_style
-        )
-        return strip_of(row, self.size.width, base)
+            notice = rows.notice(timeline, self.scrollable_size.width - 1, self.size.height)
+            y -= self.scroll_offset.y
+            row = notice[y] if y < len(notice) else []
+        else:
+            row = rows.row(y, self._lines, timeline)
+            if self.text_selection is not None:
+                row = marked(row, self.text_selection.get_span(y), self.selection_style)
+        return strip_of(row, self.size.width, self.rich_style)
 
-    def _notice(self, y: int) -> Row:
-        failure = self._timeline.load_failure if self._timeline else None
-        texts = list(why_empty(self._timeline, "The text appears here, token by token."))
-        if failure is not None:
-            texts = [visible(failure.message), visible(failure.hint)]
-        inks = [self.rich_style, self.ink("muted")]
-        rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width - 1, self.size.height)
-        y -= self.scroll_offset.y
-        return rows[y] if y < len(rows) else []
-
-    def _gutter(self, y: int, timeline: Timeline) -> Row:
-        pieces = self._wrap.lines[y].pieces
-        slot = pieces[0].slot if pieces else len(timeline.items)
-        prompt = slot < len(timeline.items) and not _decoded(timeline.items[slot])
-        return [Segment("▎ " if prompt else "  ", self.ink("faint"))]
-
-    def _text(self, y: int, timeline: Timeline) -> Row:
-        styles = self._token_styles = self._token_styles or self._new_styles()
-        done = timeline.held
-        row: Row = []
-        for piece in self._wrap.lines[y].pieces:
-            if piece.slot >= len(timeline.items):
-                break  # the path became shorter while the panel was hidden: `on_show` lays it out
-            selected = piece.slot == timeline.slot
-            item = timeline.items[piece.slot]
-            other = timeline.other(item) is not None
-            row += styles.segments(piece, item, selected, piece.slot >= done, other)
-        return row
-
-    def _end(self, y: int, timeline: Timeline) -> Row:
-        """The caret after the last token, and why the text ended."""
-        row: Row = []
-        if y == len(self._wrap.lines) - 1:
-            link = Style.from_meta({"slot": len(timeline.items)})
-            ink = self.ink("cursor") if timeline.following else self.ink("faint")
-            row.append(Segment(" " if timeline.following else "▁", ink + link))
-        if self._tail and y == len(self._wrap.lines) - 1 + self._overhang():
-            row.append(Segment(("  " if self._overhang() else " ") + self._tail, self.ink("muted")))
-        return row
-
-    def _overhang(self) -> int:
-        """One more line where the finish mark doesn't fit the last."""
-        room = self._wrap.width - self._wrap.lines[-1].cells
-        return int(bool(self._tail) and cell_len(self._tail) + 1 > room)
-
-    def _finish_mark(self, timeline: Timeline) -> str:
-        finished = timeline.finished.get(timeline.tip)
-        if finished is None or timeline.running:
-            return ""
-        return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
-
-    def _new_styles(self) -> TokenStyles:
-        inks = {name: self.ink(name) for name in ("muted", "faint", "special", "cursor", "accent", "warn")}
-        inks["base"] = self.rich_style
-        return TokenStyles(inks, scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))
-
-
-def _decoded(item: Item) -> bool:
-    return isinstance(item, Step)
-
-
-def _key(item: Item) -> Key:
-    return item.node, item.id, isinstance(item, Step)
-
-
-def _parts(item: Item) -> list[str]:
-    """A token's display text, cut at its line breaks."""
-    pending = item.pending if isinstance(item, Step) else b""
-    lines = item.text.split("\n")
-    if len(lines) == 1:
-        return [token_text(item.text, item.raw, pending)]
-    return [visible(line) for line in lines]
-
-
-def _copied(line: WrappedLine, start: int, end: int | None) -> str:
-    """What a copy takes of a line: its text between two columns, marks left out."""
-    parts, at = [" "] if line.gap and start <= 0 else [], 0
-    for piece in line.pieces:
-        if not piece.mark:
-            stop = len(piece.text) if end is None else end - at
-            parts.append(piece.text[max(0, start - at) : max(0, stop)])
-        at += len(piece.text)
-    text = "".join(parts)
-    return text.removesuffix(NEWLINE) + "\n" if line.hard and text.endswith(NEWLINE) else text
-
-
-def _marked(row: Row, span: tuple[int, int] | None, style: Style) -> Row:
-    """A row with the characters of a mouse selection in its style."""
-    if span is None:
-        return row
-    start, end = span[0], (sum(len(s.text) for s in row) if span[1] < 0 else span[1])
-    marked: Row = []
-    at = 0
-    for segment in row:
-        text, own = segment.text, segment.style or Style()
-        low, high = max(0, start - at), max(0, end - at)
-        for part, chosen in ((text[:low], False), (text[low:high], True), (text[max(low, high) :], False)):
-            if part:
-                marked.append(Segment(part, own + style if chosen else own))
-        at += len(text)
-    return marked
+    def _new_rows(self) -> TextRows:
+        inks = {name: self.ink(name) for name in INKS} | {"base": self.rich_style}
+        return TextRows(inks, scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))

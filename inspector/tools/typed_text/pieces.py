@@ -76,7 +76,7 @@ class PieceList(Canvas):
         """Neighbours have different backgrounds; a special token is reversed."""
         if piece.special:
             return self.ink("special") + Style(reverse=True)
-        return Style(bgcolor=self.ink("row").bgcolor if place % 2 == 0 else self.ink("track").bgcolor)
+        return Style(bgcolor=self.ink("row").bgcolor) if place % 2 else Style()
 
 
 def _label(piece: Piece, width: int) -> str:

@@ -136,6 +136,28 @@ def test_no_line_is_too_long_and_no_text_is_lost(texts: list[str], width: int, b
     assert "".join(lines) == "".join(texts).replace("\n", "↵")
 
 
+@given(tokens, st.integers(2, 20), st.integers(0, 50), st.integers(0, 9), st.data())
+def test_bordered_tokens_fit_with_what_is_under_them_and_keep_their_spaces(
+    texts: list[str], width: int, boundary: int, size: int, data: st.DataObject
+) -> None:
+    def bordered(texts: list[str], wrap: Wrap) -> Wrap:
+        for slot in range(len(wrap.line_of), len(texts)):
+            under = str(slot)[:1] * min(size, width)
+            wrap.append(texts[slot].split("\n"), "▏" if slot == boundary else "", under)
+        return wrap
+
+    wrap = bordered(texts, Wrap(width, bordered=True))
+    pieces = [piece for line in wrap.lines for piece in line.pieces]
+    for line in wrap.lines:
+        assert line.cells == sum(piece.cells for piece in line.pieces) <= width + 1
+        assert not line.gap
+    assert all(piece.blank >= 0 and piece.cells >= cell_len(piece.under) + piece.edge for piece in pieces)
+    assert [piece.slot for piece in pieces if piece.edge] == [*range(len(texts))]
+    assert "".join(piece.text for piece in pieces if not piece.mark) == "".join(texts).replace("\n", "↵")
+    wrap.cut(data.draw(st.integers(0, len(texts))))
+    assert bordered(texts, wrap).lines == bordered(texts, Wrap(width, bordered=True)).lines
+
+
 @given(tokens, st.integers(1, 20), st.integers(0, 50), st.data())
 def test_cutting_and_appending_again_is_the_same_as_laying_out_anew(
     texts: list[str], width: int, boundary: int, data: st.DataObject

@@ -274,7 +274,7 @@ async def test_a_selected_token_is_scrolled_into_view() -> None:
             timeline.select(slot)
             panel.show(timeline)
             await pilot.pause()
-            line = panel._wrap.line_of[slot]
+            line = panel._lines.span(slot)[0]
             assert panel.scroll_offset.y <= line < panel.scroll_offset.y + panel.size.height
 
 

@@ -1,0 +1,143 @@
+"""`inspector tokens`: its flags, its table and JSON lines, on the bundled tokenizer and on records by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine import commands, records
+from engine.errors import PromptError
+from engine.records import Piece, Tokenized
+from engine.settings import LoadSettings, Settings
+from inspector.cli import main as cli
+from inspector.cli import tokens
+from inspector.cli.arguments import Request
+from inspector.cli.driver import Outcome, drive
+from inspector.cli.flags import parsed
+from inspector.cli.writers.tokens import writer
+from tests.inspector.cli.scripted import ScriptedBackend, Terminal
+
+CUT = Tokenized(
+    "<s> 5€ [/x]\x1b\n",
+    (
+        Piece(1, "<s>", b"<s>", True),
+        Piece(7, " 5", b" 5", False),
+        Piece(8, "", b"\xe2\x82", False),
+        Piece(9, "€", b"\xac", False),
+        Piece(10, " [/x]\x1b\n", b" [/x]\x1b\n", False),
+    ),
+)
+
+
+def run(*argv: str) -> Request:
+    return tokens.tokens_request_from(parsed(tokens.parser(), argv))
+
+
+def written(request: Request, summary: bool = False, out: io.StringIO | None = None) -> str:
+    """What a request gives for `CUT`."""
+    backend = ScriptedBackend({commands.CutText: [CUT]})
+
+    def make(emit):  # type: ignore[no-untyped-def]
+        backend.emit = emit
+        return backend
+
+    to = out or io.StringIO()
+    cut = commands.CutText(request.load, request.prompt)
+    assert drive(request, writer(request, summary, to, Terminal()), [cut], make, loads=False) == Outcome(0)
+    assert backend.sent == [cut]
+    return to.getvalue()
+
+
+def asked(jsonl: bool = False) -> Request:
+    return Request(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
+
+
+# ---- the flags ----------------------------------------------------------------------------------
+
+
+def test_the_text_comes_from_the_flag_a_file_or_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text("from a file\\n", encoding="utf-8")
+    assert run("-p", r"a\nb").prompt == "a\nb"
+    assert run(str(file)).prompt == "from a file\\n"
+    for argv in ((), ("-",), ("-p", "-")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("é".encode())))
+        assert run(*argv).prompt == "é"
+    request = run("-p", "x", "--chat", "--system-prompt", "s", "--model", "m", "--trust-remote-code")
+    assert (request.chat, request.system, request.notes) == (True, "s", ())
+    assert request.load == LoadSettings(model="m", trust_remote_code=True)
+    assert run("-p", "x", "--system-prompt", "s").notes == ("--system-prompt has no effect without --chat.",)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("-p", ""), "The text is empty"),
+        (("-p", "a", "file"), "A file and --prompt were both given"),
+        (("/nowhere/at/all",), "There is no file"),
+    ],
+)
+def test_what_can_not_be_read_is_said(argv: tuple[str, ...], message: str) -> None:
+    with pytest.raises(PromptError, match=message):
+        run(*argv)
+
+
+def test_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    with pytest.raises(PromptError, match="No text was given"):
+        run()
+
+
+# ---- what is written ----------------------------------------------------------------------------
+
+
+def test_the_table_has_a_line_a_token_and_sums_up() -> None:
+    assert written(asked()).splitlines() == [
+        "     #       id  token                              bytes",
+        "     0        1  <s>                       special  3C 73 3E",
+        "     1        7  ␣5                                 20 35",
+        "     2        8  ‹E2 82›                            E2 82",
+        "     3        9  €                                  ‹E2 82› AC",
+        "     4       10  ␣[/x]␛↵                            20 5B 2F 78 5D 1B 0A",
+        "",
+        "5 tokens, 1 of them special; the others have 12 bytes and 10 characters, 3.00 bytes a token",
+    ]
+    assert len(written(asked(), summary=True).splitlines()) == 1
+    assert "\x1b" not in written(asked(), out=Terminal())
+
+
+def test_json_lines_have_every_token_and_the_counts() -> None:
+    events = [json.loads(line) for line in written(asked(jsonl=True)).splitlines()]
+    assert [event["event"] for event in events] == [*["token"] * 5, "counts"]
+    assert events[3] == {
+        "event": "token", "index": 3, "id": 9, "text": "€", "bytes": "ac", "special": False,
+    }  # fmt: skip
+    assert b"".join(bytes.fromhex(event["bytes"]) for event in events[:-1]) == CUT.text.encode()
+    assert events[-1] == {
+        "event": "counts", "tokens": 5, "special": 1, "characters": 10, "bytes": 12, "bytes_per_token": 3.0,
+    }  # fmt: skip
+    assert len(written(asked(jsonl=True), summary=True).splitlines()) == 1
+
+
+def test_the_bundled_tokenizer_cuts_what_was_given(capfd: pytest.CaptureFixture[str]) -> None:
+    text = "Once upon a time, a 🦊!\n"
+    assert cli.main(["tokens", "-p", text, "--jsonl"]) == 0
+    events = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert bytes.fromhex("".join(event["bytes"] for event in events[:-1])).decode() == text
+    assert cli.main(["tokens", "-p", "Hi", "--chat", "--summary"]) == 0
+    assert ", 3 of them special; " in capfd.readouterr().out
+    assert cli.main(["tokens", "-p", "Hi", "--model", "/nowhere/at/all"]) == 2
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_records_of_loading_are_progress_and_no_output() -> None:
+    request, out = asked(), io.StringIO()
+    made = writer(request, False, out, Terminal())
+    made.take(records.Loading("tokenizer", 0, 0, "pocket"), "")
+    assert out.getvalue() == ""
