@@ -308,6 +308,17 @@ class MainScreen(Screen[None]):
 
         self.run_worker(work_then_tell, thread=True)
 
+    @property
+    def selected_text(self) -> str:
+        """What is selected with the mouse; empty where nothing is."""
+        return self.get_selected_text() or ""
+
+    def copy(self, text: str) -> int:
+        """Put a text on the terminal's clipboard; returns how many bytes it is there."""
+        raw = text.encode("utf-8", "replace")  # a token may end in half a pair of surrogates
+        self.app.copy_to_clipboard(raw.decode())
+        return len(raw)
+
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:
         """Take a picture of the screen without the dialog that is about to close."""
         self.call_after_refresh(lambda: then(self.app.export_screenshot(title=title)))

@@ -122,6 +122,13 @@ class Host(Protocol):
             then: Called with what it returned, in the screen's thread.
         """
 
+    @property
+    def selected_text(self) -> str:
+        """What is selected with the mouse; empty where nothing is."""
+
+    def copy(self, text: str) -> int:
+        """Put a text on the terminal's clipboard; returns how many bytes it is there."""
+
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:
         """Take a picture of the screen without the dialog that is about to close.
 

@@ -6,6 +6,7 @@ from inspector.main.tool import Tool
 from inspector.tools.beams.tool import BEAMS
 from inspector.tools.breakpoints.tool import BREAKPOINTS
 from inspector.tools.compare.tool import COMPARE
+from inspector.tools.copy.tool import COPY
 from inspector.tools.costs.tool import COSTS
 from inspector.tools.export.tool import EXPORT
 from inspector.tools.find.tool import FIND
@@ -29,6 +30,7 @@ TOOLS: tuple[Tool, ...] = (
     SWEEP,
     SAMPLER,
     TREE,
+    COPY,
     EXPORT,
     RECORDINGS,
 )

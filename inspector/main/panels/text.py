@@ -273,7 +273,7 @@ the block at the end is the token to come.
         if y >= len(self._wrap.lines) - 1:
             row += self._end(y, timeline)
         row = _marked(
-            row, self.text_selection.get_span(y) if self.text_selection else None, self.selection_style
+            row, self.text_selection.get_span(y) if self.text_selection else None, self.ink("marked")
         )
         return strip_of(row, self.size.width, base)
 
