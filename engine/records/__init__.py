@@ -23,7 +23,7 @@ from engine.records.costs import (
 from engine.records.ends import Ended, Failure, Finished, FinishReason
 from engine.records.explore import AheadLine, BreakpointHit, LookedAhead, Piece, Tokenized, TokensFound
 from engine.records.kv import KVGroup, KVReading, Memory
-from engine.records.marks import Deleted, Marked, Undeleted
+from engine.records.marks import Deleted, Marked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts
 from engine.records.moves import Moved, Verified
 from engine.records.restores import Restored, Restoring
@@ -101,6 +101,7 @@ __all__ = [
     "Tokenized",
     "TokensFound",
     "Undeleted",
+    "Undone",
     "Verified",
     "WhatIfAnswered",
     "WhatIfStep",
@@ -134,6 +135,7 @@ Record = (
     | Measuring
     | Deleted
     | Undeleted
+    | Undone
     | RaceOpened
     | RaceStep
     | RaceEnded

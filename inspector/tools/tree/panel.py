@@ -86,8 +86,8 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
 - **tokens**, **logprob**, **mean**, **perplexity** are the branch's own; **from start** is the logprob of the whole
   completion up to its end
 - **↑ ↓** go from branch to branch, **← →** fold and unfold, **⏎** (or a second click) goes to a branch's end
-- **`*`** bookmarks, **N** gives a name, a note and a caption, **x** deletes a branch with all below it, **u** undoes
-  that
+- **`*`** bookmarks, **N** gives a name, a note and a caption, **x** deletes a branch with all below it; **u** undoes
+  each of these
 """
 
     class BranchChosen(ToolMessage):
@@ -124,7 +124,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
     def _entitle(self, timeline: Timeline) -> None:
         branches, hidden = timeline.branches, timeline.marks.hidden
         title = f"Tree · {counted(len(branches), branches.count)}" if len(branches) else "Tree"
-        titles = Content(title), Content(f"{hidden:,} deleted: u brings back" if hidden else "")
+        titles = Content(title), Content(f"{hidden:,} deleted: u undoes" if hidden else "")
         if self._titles is None or not all(map(looks_same, titles, self._titles)):
             self._titles = titles
             self.border_title, self.border_subtitle = titles

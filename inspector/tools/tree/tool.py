@@ -137,10 +137,6 @@ class TreeActions(ToolActions):
                 self.panel.step_aside()
             self.host.answer(self.marking.delete(node))
 
-    def undelete(self) -> None:
-        """Undo the last deletion."""
-        self.host.answer(self.marking.undo())
-
 
 TREE = Tool(
     "tree",
@@ -158,9 +154,6 @@ TREE = Tool(
         Key("delete", "x,delete", "x", "Delete branch", BRANCH,
             "Delete the branch under the tree's cursor with all below it; u brings it back.",
             TreeActions.delete, Needs.DISTRIBUTION),
-        Key("undelete", "u", "u", "Undo deletion", BRANCH,
-            "Bring back what was deleted last; again for what was deleted before.",
-            TreeActions.undelete, Needs.DISTRIBUTION),
     ),
     panel=PanelSpec(TreePanel, Place.BELOW, "Tree", "Tree panel", "the tree"),
     hints=(
@@ -172,7 +165,7 @@ TREE = Tool(
         Hint(9, ("name",), "name", 9, When.PANEL),
         Hint(10, ("tree",), "back", 10, When.PANEL),
         Hint(12, ("delete",), "delete", 10, When.PANEL),
-        Hint(13, ("undelete",), "undo", 7, When.PANEL),
+        Hint(13, ("undo",), "undo", 7, When.PANEL),
     ),
     help=(
         HelpSection(

@@ -164,7 +164,7 @@ async def test_what_is_deleted_is_counted_with_the_key_that_brings_it_back():
     async with shown(TreePanel(), (80, 16)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
-        assert "2 deleted: u brings back" in screen(pilot)
+        assert "2 deleted: u undoes" in screen(pilot)
         assert len(rows(pilot)) == 2, "the run on both sides of the fork is one again"
 
 
