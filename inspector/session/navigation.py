@@ -66,6 +66,20 @@ class Navigation:
             f"No {'later' if by > 0 else 'earlier'} step would differ." if slots else "No step would differ."
         )
 
+    def go_to(self, node: int) -> None:
+        """Look at a token of the tree: at once on the path, elsewhere once the cache is on its branch.
+
+        Raises:
+            KeyError: There is no such token, or it is deleted.
+        """
+        timeline = self._timeline
+        slot = timeline.branches.depth(node) - 1
+        if slot < len(timeline.items) and timeline.items[slot].node == node:
+            timeline.select(slot)
+        else:
+            timeline.expect(slot)
+            self._client.do(MoveTo(timeline.leaf(node)))
+
     # ---- branch -----------------------------------------------------------------------------
 
     def choose(self, token: int) -> str:

@@ -11,6 +11,7 @@ from inspector.tools.costs.tool import COSTS
 from inspector.tools.export.tool import EXPORT
 from inspector.tools.find.tool import FIND
 from inspector.tools.lookahead.tool import LOOK_AHEAD
+from inspector.tools.marks.tool import MARKS
 from inspector.tools.race.tool import RACE
 from inspector.tools.recordings.tool import RECORDINGS
 from inspector.tools.sampler.tool import SAMPLER
@@ -30,6 +31,7 @@ TOOLS: tuple[Tool, ...] = (
     SWEEP,
     SAMPLER,
     TREE,
+    MARKS,
     COPY,
     EXPORT,
     RECORDINGS,
