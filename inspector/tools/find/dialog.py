@@ -54,6 +54,8 @@ class VocabularySearch:
     query: str
     chosen: int | None
     """Token id, None where the dialog was left."""
+    in_text: bool = False
+    """Whether it was left to look for the same in the text."""
 
 
 class FindDialog(PickDialog[VocabularySearch]):
@@ -69,8 +71,13 @@ class FindDialog(PickDialog[VocabularySearch]):
 
     HEADING: ClassVar[str] = "Find a token"
     APPLY: ClassVar[str] = "Choose"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "match", 6), ("ctrl+r", "compute logits", 4))
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (
+        ("↑↓", "match", 6),
+        ("ctrl+r", "compute logits", 4),
+        ("ctrl+f", "in the text instead", 3),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+f", "in_text", "In the text instead", show=False, priority=True),
         Binding("ctrl+r", "recall", "Compute logits", show=False, priority=True),
     ]
 
@@ -190,6 +197,10 @@ class FindDialog(PickDialog[VocabularySearch]):
             self._hasty = True
         elif match is not None:
             self.dismiss(VocabularySearch(self.typed, match.id))
+
+    def action_in_text(self) -> None:
+        """Leave, and look for the same in the text."""
+        self.dismiss(VocabularySearch(self.typed, None, in_text=True))
 
     def action_leave(self) -> None:
         """Leave; what was looked for is remembered."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len
 from rich.segment import Segment
-from rich.style import Style
 from textual.widget import Widget
 
-from inspector.display import pad, truncate
+from inspector.display import pad
 from inspector.tools.marks.places import MarkedPlace
+from inspector.widgets.around import around
 from inspector.widgets.canvas import Row
 from inspector.widgets.dialog import Remark
 from inspector.widgets.key_hints import KeyHint
@@ -55,29 +54,11 @@ class MarksList(PickList):
         return [
             Segment(pad(each.signs, _SIGNS), self.ink("warn")),
             Segment(pad(f"{each.position:,}", _POSITION, right=True) + "  ", self.ink("muted")),
-            *self._around(each, text - 2),
+            *around(each.before, each.token, each.after, text - 3, self.ink("muted"), self.ink("accent")),
+            Segment(" "),
             Segment(pad(each.branch or "this path", branch), self.ink("muted")),
             Segment(pad(each.written, note), self.rich_style),
         ]
-
-    def _around(self, each: MarkedPlace, cells: int) -> Row:
-        """The token in its text, in exactly so many cells."""
-        token = truncate(each.token, cells)
-        left = _end(each.before, max(0, (cells - cell_len(token)) * 3 // 5))
-        right = pad(each.after, max(0, cells - 1 - cell_len(left) - cell_len(token)))
-        muted = self.ink("muted")
-        return [
-            Segment(left, muted),
-            Segment(token, self.ink("accent") + Style(underline=True)),
-            Segment(pad(right, cells - cell_len(left) - cell_len(token)), muted),
-        ]
-
-
-def _end(text: str, cells: int) -> str:
-    """The end of a display text, at most so many cells of it."""
-    while cell_len(text) > cells:
-        text = text[1:]
-    return text
 
 
 class MarksDialog(PickDialog[int]):
