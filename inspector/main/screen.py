@@ -24,6 +24,7 @@ from inspector.main.actions.setup import SETTING_UP
 from inspector.main.actions.transport import TRANSPORT
 from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place
 from inspector.main.caption import CaptionLine
+from inspector.main.clipboard import Clipboard
 from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
@@ -85,6 +86,7 @@ class MainScreen(Screen[None]):
         self.controller = controller
         self.playback = playback
         self.table = key_table(tools)
+        self.clipboard = Clipboard(self)
         self.arrangement = Arrangement(panels_with(tools))
         self.actions: dict[str, ToolActions] = {tool.id: tool.make(self) for tool in self.table.tools}
         """State and actions of each tool, by its id."""
@@ -307,17 +309,6 @@ class MainScreen(Screen[None]):
             self.app.call_from_thread(lambda: then(done) if self.is_attached else None)
 
         self.run_worker(work_then_tell, thread=True)
-
-    @property
-    def selected_text(self) -> str:
-        """What is selected with the mouse; empty where nothing is."""
-        return self.get_selected_text() or ""
-
-    def copy(self, text: str) -> int:
-        """Put a text on the terminal's clipboard; returns how many bytes it is there."""
-        raw = text.encode("utf-8", "replace")  # a token may end in half a pair of surrogates
-        self.app.copy_to_clipboard(raw.decode())
-        return len(raw)
 
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:
         """Take a picture of the screen without the dialog that is about to close."""

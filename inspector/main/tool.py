@@ -17,6 +17,7 @@ from textual.widget import Widget
 
 from engine.records import Candidate, Record
 from inspector.main.arrangement import Arrangement, Place
+from inspector.main.clipboard import Clipboard
 from inspector.main.messages import ToolMessage
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback, Severity
@@ -71,6 +72,10 @@ class Host(Protocol):
         """Which panels are on screen."""
 
     @property
+    def clipboard(self) -> Clipboard:
+        """The terminal's clipboard."""
+
+    @property
     def shown(self) -> frozenset[str]:
         """Ids of the panels on screen."""
 
@@ -121,13 +126,6 @@ class Host(Protocol):
             work: Must not touch the screen.
             then: Called with what it returned, in the screen's thread.
         """
-
-    @property
-    def selected_text(self) -> str:
-        """What is selected with the mouse; empty where nothing is."""
-
-    def copy(self, text: str) -> int:
-        """Put a text on the terminal's clipboard; returns how many bytes it is there."""
 
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:
         """Take a picture of the screen without the dialog that is about to close.

@@ -30,13 +30,13 @@ class CopyActions(ToolActions):
 
     def selection(self) -> None:
         """Copy what is selected with the mouse."""
-        if text := self.host.selected_text:
+        if text := self.host.clipboard.selected:
             self._copy(text, "the selection")
         else:
             self.host.announce(NOTHING_SELECTED, "Still here")
 
     def _copy(self, text: str, name: str) -> None:
-        sent = self.host.copy(text)
+        sent = self.host.clipboard.copy(text)
         told = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
         if sent > MOST_BYTES:
             told += f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: where it doesn't arrive, press E"
