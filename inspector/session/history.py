@@ -145,7 +145,7 @@ class History:
                 self._log.returned(record)
             case Moved():
                 self._left = self._tip
-            case Ended():
+            case Ended() if not self._client.outstanding:  # drawing again is a move, a draw and a step
                 self._left, self._choosing = None, False
             case Step():
                 self._stepped(record)

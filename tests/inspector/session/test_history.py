@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -181,3 +182,18 @@ def test_what_waits_for_a_move_is_another_change_than_the_move():
     desk.push([desk.made.move(desk.timeline.items[-2].node), Ended("MoveTo")])
     assert isinstance(desk.kept[-2], Moved)
     assert desk.undo() == NOTHING, "going elsewhere changes nothing"
+
+
+def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change():
+    """It is a move, a draw and a step: three commands, of which the first has ended when the step comes."""
+    desk = Desk()
+    tip, old = desk.timeline.tip, desk.timeline.items[-2]
+    desk.timeline.select(len(desk.timeline.items) - 2)
+    assert desk.controller.navigation.reroll() == ""
+    move, draw, step = tuple(desk.controller.client.outstanding)
+    desk.push([desk.made.move(old.parent), Ended("MoveTo", id=move.id), Ended("Reroll", id=draw.id)])
+    other = next(each.id for each in desk.made.tips[old.parent].candidates if each.id != old.id)
+    drawn = desk.made.step(other)
+    desk.push([replace(drawn, choice=replace(drawn.choice, reroll=1)), Ended("TakeStep", id=step.id)])
+    assert desk.undo().startswith("Undone: going on with")
+    assert desk.timeline.tip == tip
