@@ -15,6 +15,8 @@ from rich.cells import cell_len, get_character_cell_size
 
 SPACE = "␣"
 _PICTURES = {9: "⇥", 10: "↵", 0x7F: "␡", 0xA0: "⍽", 0x20: " ", 0x3000: "\u3000"}
+GUARDED = "=+-@＝＋－＠'"
+"""Where a cell of text begins with one of these, an apostrophe is put before it."""
 _INVISIBLE_LETTERS = {0x115F, 0x1160, 0x3164, 0xFFA0}
 _INVISIBLE_MARKS = {0x034F, 0x17B4, 0x17B5, *range(0x180B, 0x1810)}
 _HIDDEN = {"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp", "Zs"}
@@ -126,6 +128,16 @@ def token_label(text: str, raw: bytes = b"", pending: bytes = b"") -> str:
         return SPACE * len(shown)
     lead = len(shown) - len(shown.lstrip(" "))
     return SPACE * lead + core + SPACE * (len(shown) - lead - len(core))
+
+
+def guarded(text: str) -> str:
+    """A foreign text as a cell of a table that a spreadsheet may read: printable, and no formula.
+
+    Spreadsheets run cells that begin with `=`, `+`, `-` or `@`. Such a cell, and one that begins with an apostrophe,
+    gets an apostrophe in front: taking one off gives the text back.
+    """
+    shown = visible(text)
+    return f"'{shown}" if shown.lstrip(" ")[:1] in tuple(GUARDED) else shown
 
 
 def quoted(label: str) -> str:

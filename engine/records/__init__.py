@@ -24,7 +24,7 @@ from engine.records.costs import (
 from engine.records.ends import Ended, Failure, Finished, FinishReason
 from engine.records.explore import AheadLine, BreakpointHit, LookedAhead, Piece, Tokenized, TokensFound
 from engine.records.kv import KVGroup, KVReading, Memory
-from engine.records.marks import Deleted, Marked, Undeleted
+from engine.records.marks import Deleted, Marked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
 from engine.records.moves import Moved, Verified
 from engine.records.restores import Restored, Restoring
@@ -107,6 +107,7 @@ __all__ = [
     "TokensFound",
     "TurnDiffers",
     "Undeleted",
+    "Undone",
     "Verified",
     "WhatIfAnswered",
     "WhatIfStep",
@@ -142,6 +143,7 @@ Record = (
     | Measuring
     | Deleted
     | Undeleted
+    | Undone
     | RaceOpened
     | RaceStep
     | RaceEnded

@@ -31,3 +31,11 @@ class Undeleted:
     """A deletion was undone."""
 
     node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """The last change of a person was taken back; what that changes, a mark, a deletion or settings, is told next."""
+
+    redo: bool = False
+    """Whether the change that was taken back last was made again instead."""

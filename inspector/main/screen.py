@@ -24,6 +24,7 @@ from inspector.main.actions.setup import SETTING_UP
 from inspector.main.actions.transport import TRANSPORT
 from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place
 from inspector.main.caption import CaptionLine
+from inspector.main.clipboard import Clipboard
 from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
@@ -85,6 +86,7 @@ class MainScreen(Screen[None]):
         self.controller = controller
         self.playback = playback
         self.table = key_table(tools)
+        self.clipboard = Clipboard(self)
         self.arrangement = Arrangement(panels_with(tools))
         self.actions: dict[str, ToolActions] = {tool.id: tool.make(self) for tool in self.table.tools}
         """State and actions of each tool, by its id."""

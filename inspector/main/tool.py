@@ -17,6 +17,7 @@ from textual.widget import Widget
 
 from engine.records import Candidate, Record
 from inspector.main.arrangement import Arrangement, Place
+from inspector.main.clipboard import Clipboard
 from inspector.main.messages import ToolMessage
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback, Severity
@@ -69,6 +70,10 @@ class Host(Protocol):
     @property
     def arrangement(self) -> Arrangement:
         """Which panels are on screen."""
+
+    @property
+    def clipboard(self) -> Clipboard:
+        """The terminal's clipboard."""
 
     @property
     def shown(self) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.settings import LoadSettings, Settings
 from inspector.session.backend import Backend
 from inspector.session.client import EngineClient
+from inspector.session.history import History
 from inspector.session.navigation import Navigation
 from inspector.session.prefill import PrefillControl, Prompt
 from inspector.session.runs import Runs
@@ -30,6 +31,7 @@ class Controller:
         self.prefill = PrefillControl(client)
         self.runs = Runs(client)
         self.setup = Setup(client, self.prefill, self.runs, self.queries, load, settings, prompt)
+        self.history = History(client, self.queries, self.setup)
         self.navigation = Navigation(client, lambda: self.setup.settings)
         self.live = LiveTransport(client, self.prefill, self.runs, self.setup)
         self.transport: Transport = self.live

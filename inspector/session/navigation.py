@@ -67,6 +67,25 @@ class Navigation:
             f"No {'later' if by > 0 else 'earlier'} step would differ." if slots else "No step would differ."
         )
 
+    def go_to(self, node: int, through: int | None = None) -> None:
+        """Look at a token of the tree: at once on the path, elsewhere once the cache is on its branch.
+
+        Args:
+            node: The token.
+            through: One that is below it, where the branch matters; None for the branch that was last followed.
+
+        Raises:
+            KeyError: There is no such token, or it is deleted.
+        """
+        timeline = self._timeline
+        slot, end = timeline.branches.depth(node) - 1, node if through is None else through
+        last = timeline.branches.depth(end) - 1
+        if last < len(timeline.items) and timeline.items[last].node == end:
+            timeline.select(slot)
+        else:
+            timeline.expect(slot)
+            self._client.do(MoveTo(timeline.leaf(end)))
+
     # ---- branch -----------------------------------------------------------------------------
 
     def choose(self, token: int) -> str:

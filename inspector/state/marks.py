@@ -67,6 +67,10 @@ class Marks:
         """The deletion to undo next; one whose tokens are all back is none."""
         return next((deletion for deletion in reversed(self._deletions) if deletion.tokens), None)
 
+    def hides(self, node: int) -> bool:
+        """Whether the deletion of a node hides anything still."""
+        return any(deletion.node == node and deletion.tokens for deletion in self._deletions)
+
     # ---- records as they come ---------------------------------------------------------------
 
     def apply(self, record: Marked | Deleted | Undeleted, tree: Tree) -> None:

@@ -6,10 +6,12 @@ from inspector.main.tool import Tool
 from inspector.tools.beams.tool import BEAMS
 from inspector.tools.breakpoints.tool import BREAKPOINTS
 from inspector.tools.compare.tool import COMPARE
+from inspector.tools.copy.tool import COPY
 from inspector.tools.costs.tool import COSTS
 from inspector.tools.export.tool import EXPORT
 from inspector.tools.find.tool import FIND
 from inspector.tools.lookahead.tool import LOOK_AHEAD
+from inspector.tools.marks.tool import MARKS
 from inspector.tools.race.tool import RACE
 from inspector.tools.recordings.tool import RECORDINGS
 from inspector.tools.sampler.tool import SAMPLER
@@ -29,6 +31,8 @@ TOOLS: tuple[Tool, ...] = (
     SWEEP,
     SAMPLER,
     TREE,
+    MARKS,
+    COPY,
     EXPORT,
     RECORDINGS,
 )

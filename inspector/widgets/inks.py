@@ -37,6 +37,7 @@ _INKS = {
     "row": _Ink(ground="foreground", style=Style(bold=True), ground_share=0.1),
     "caret": _Ink("input-cursor-foreground", "input-cursor-background"),
     "selection": _Ink("input-selection-foreground", "input-selection-background"),
+    "marked": _Ink("text", "primary", ground_share=0.4),
     "track": _Ink("foreground", "foreground", share=0.2, ground_share=0.1),
 }
 

@@ -41,6 +41,14 @@ class BranchActions(ToolActions):
         """Draw again."""
         self.host.answer(self.controller.navigation.reroll())
 
+    def undo(self) -> None:
+        """Take the last change back."""
+        self.host.answer(self.controller.history.undo())
+
+    def redo(self) -> None:
+        """Make the change again that was taken back last."""
+        self.host.answer(self.controller.history.redo())
+
     def verify(self) -> None:
         """Compare the cache with a fresh prefill."""
         self.host.answer(self.controller.navigation.verify())
@@ -65,6 +73,11 @@ BRANCHING = Tool(
         Key("reroll", "d", "d", "Draw again", BRANCH,
             "Draw again with the next random number: the token to come, or at an older step a sibling of it.",
             BranchActions.reroll, Needs.DISTRIBUTION | Needs.ENGINE),
+        Key("undo", "u", "u", "Undo", BRANCH,
+            "Undo the last deletion, bookmark, name, note, caption, token chosen by hand or change of settings; again "
+            "for the one before.", BranchActions.undo, Needs.DISTRIBUTION),
+        Key("redo", "U", "U", "Redo", BRANCH, "Do again what was undone last.", BranchActions.redo,
+            Needs.DISTRIBUTION),
         Key("verify", "v", "v", "Verify", BRANCH,
             "Recompute the path from nothing and compare it with the KV cache.",
             BranchActions.verify, Needs.DISTRIBUTION | Needs.ENGINE),

@@ -249,7 +249,7 @@ the block at the end is the token to come.
         else:
             row = rows.row(y, self._lines, timeline)
             if self.text_selection is not None:
-                row = marked(row, self.text_selection.get_span(y), self.selection_style)
+                row = marked(row, self.text_selection.get_span(y), self.ink("marked"))
         return strip_of(row, self.size.width, self.rich_style)
 
     def _new_rows(self) -> TextRows:

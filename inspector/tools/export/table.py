@@ -1,8 +1,6 @@
 """A path as CSV: one token a row, for a spreadsheet or a script.
 
-Spreadsheets run cells that begin with `=`, `+`, `-` or `@` as formulas. In columns of text such a cell, and one that
-begins with an apostrophe, gets an apostrophe in front: taking one off gives the text back. Columns of numbers have
-numbers alone.
+Columns of numbers have numbers alone; those of text are guarded against being run as formulas.
 """
 
 from __future__ import annotations
@@ -13,15 +11,13 @@ import math
 from collections.abc import Sequence
 
 from engine.records import Distribution, PromptToken, Step
-from inspector.display import visible
+from inspector.display import guarded
 from inspector.scales import METRIC
 from inspector.state.branches import ROOT, made
 from inspector.state.timeline import Item, Timeline
 from inspector.tools.export.recording import Recording
 
 Cell = str | int | float | None
-GUARDED = "=+-@＝＋－＠'"
-"""Where a cell of text begins with one of these, an apostrophe is put before it."""
 COLUMNS = (
     "step", "position", "node", "parent", "id", "text", "bytes", "special", "made",
     "prob", "sampler_prob", "logprob", "rank", "surprisal_bits", "entropy_bits", "sampler_entropy_bits",
@@ -46,12 +42,6 @@ def rows(recording: Recording) -> str:
         writer.writerow([_written(cell) for cell in _row(recording.timeline, item, parent)])
         parent = item.node
     return out.getvalue()
-
-
-def guarded(text: str) -> str:
-    """A foreign text as a cell: printable, and no formula."""
-    shown = visible(text)
-    return f"'{shown}" if shown.lstrip(" ")[:1] in tuple(GUARDED) else shown
 
 
 def _written(cell: Cell) -> str:

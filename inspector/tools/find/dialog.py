@@ -20,8 +20,9 @@ from inspector import scales
 from inspector.display import hex_bytes, token_label, truncate, visible
 from inspector.session.lookup import Lookup
 from inspector.tools.find.match_list import MatchList
-from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.dialog import Remark
 from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.pick_list import PickDialog
 from inspector.widgets.safety import SafeInput
 
 LIMIT = 100
@@ -53,9 +54,11 @@ class VocabularySearch:
     query: str
     chosen: int | None
     """Token id, None where the dialog was left."""
+    in_text: bool = False
+    """Whether it was left to look for the same in the text."""
 
 
-class FindDialog(Dialog[VocabularySearch]):
+class FindDialog(PickDialog[VocabularySearch]):
     """Looks tokens up.
 
     Args:
@@ -68,12 +71,13 @@ class FindDialog(Dialog[VocabularySearch]):
 
     HEADING: ClassVar[str] = "Find a token"
     APPLY: ClassVar[str] = "Choose"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "match", 6), ("ctrl+r", "compute logits", 4))
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (
+        ("↑↓", "match", 6),
+        ("ctrl+r", "compute logits", 4),
+        ("ctrl+f", "in the text instead", 3),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "Above", show=False, priority=True),
-        Binding("down", "move(1)", "Below", show=False, priority=True),
-        Binding("pageup", "page(-1)", "Page up", show=False, priority=True),
-        Binding("pagedown", "page(1)", "Page down", show=False, priority=True),
+        Binding("ctrl+f", "in_text", "In the text instead", show=False, priority=True),
         Binding("ctrl+r", "recall", "Compute logits", show=False, priority=True),
     ]
 
@@ -175,22 +179,7 @@ class FindDialog(Dialog[VocabularySearch]):
     def _list(self) -> MatchList:
         return self.query_one("#find-matches", MatchList)
 
-    @on(MatchList.MatchHighlighted)
-    def _highlighted(self) -> None:
-        shown = self._list
-        self.query_one("#apply", Button).disabled = shown.match is None
-        where = f"{shown.highlighted + 1} of {len(shown.matches)} · ↑↓ ⏎" if shown.matches else ""
-        self.query_one("#dialog").border_subtitle = Content(where)
-
     # ---- keys -------------------------------------------------------------------------------
-
-    def action_move(self, by: int) -> None:
-        """Highlight another match."""
-        self._list.move(by)
-
-    def action_page(self, by: int) -> None:
-        """Highlight a match a page further."""
-        self._list.move(by * self._list.page)
 
     def action_recall(self) -> None:
         """Have logits computed again that are not kept."""
@@ -200,11 +189,6 @@ class FindDialog(Dialog[VocabularySearch]):
             self._say("Computing the logits …")
             self._recall(node)
 
-    @on(Input.Submitted, "#find-query")
-    @on(MatchList.MatchChosen)
-    def _chosen(self) -> None:
-        self.action_apply()
-
     def action_apply(self) -> None:
         """Choose the highlighted match; where the answer to what was typed is still to come, its first one."""
         self._follow()
@@ -213,6 +197,10 @@ class FindDialog(Dialog[VocabularySearch]):
             self._hasty = True
         elif match is not None:
             self.dismiss(VocabularySearch(self.typed, match.id))
+
+    def action_in_text(self) -> None:
+        """Leave, and look for the same in the text."""
+        self.dismiss(VocabularySearch(self.typed, None, in_text=True))
 
     def action_leave(self) -> None:
         """Leave; what was looked for is remembered."""

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
-from textual.message import Message
 
 from engine.records import Candidate
 from inspector import scales
 from inspector.display import pad, token_label, visible
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Row
 from inspector.widgets.charts import bar
+from inspector.widgets.pick_list import PickList
 
 MARK, PERCENT = 3, 9
 """Cells of the marks and of the model's probability, with its left gap."""
@@ -43,21 +42,13 @@ def fitting(width: int) -> MatchColumns:
     return MatchColumns(token, max(0, free - token - 1), tuple(extra))
 
 
-class MatchList(Canvas):
+class MatchList(PickList):
     """The matches; one of them is highlighted."""
-
-    class MatchChosen(Message):
-        """The highlighted match was clicked: take it."""
-
-    class MatchHighlighted(Message):
-        """Another match is highlighted, or there are others."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.matches: tuple[Candidate, ...] = ()
-        self.highlighted = 0
         self._taken: int | None = None
-        self._top = 0
 
     @property
     def match(self) -> Candidate | None:
@@ -71,72 +62,28 @@ class MatchList(Canvas):
             matches: The most probable first.
             taken: Id of the token in this place, for its mark.
         """
-        self.matches, self._taken, self.highlighted, self._top = tuple(matches), taken, 0, 0
-        self.post_message(self.MatchHighlighted())
-        self.redraw()
+        self.matches, self._taken = tuple(matches), taken
+        self.lay(len(self.matches))
 
-    def move(self, by: int) -> None:
-        """Highlight the match `by` rows below (above if negative), as far as there are any."""
-        place = max(0, min(len(self.matches) - 1, self.highlighted + by))
-        if place != self.highlighted:
-            self.highlighted = place
-            self.post_message(self.MatchHighlighted())
-            self.redraw()
-
-    @property
-    def page(self) -> int:
-        """How many matches are visible at once."""
-        return max(1, self.size.height - 1)
-
-    # ---- events -----------------------------------------------------------------------------
-
-    def on_click(self, event: events.Click) -> None:
-        place = self._top + event.y - 1
-        if event.y < 1 or place >= len(self.matches):
-            return
-        if place == self.highlighted:
-            self.post_message(self.MatchChosen())
-        self.move(place - self.highlighted)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.move(1)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.move(-1)
-
-    # ---- drawing ----------------------------------------------------------------------------
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        if not self.matches:
-            return []
-        room = max(1, height - 1)
-        self._top = max(min(self._top, self.highlighted), self.highlighted - room + 1, 0)
-        shown = range(self._top, min(len(self.matches), self._top + room))
+    def head(self, width: int) -> Row:
         columns = fitting(width)
-        return [self._head(columns), *(self._row(place, columns, width) for place in shown)]
-
-    def _head(self, columns: MatchColumns) -> Row:
         text = " " * MARK + pad("token", columns.token + 1 + columns.bar) + pad("model", PERCENT, right=True)
         return [
             Segment(text + "".join(pad(n, EXTRA[n], right=True) for n in columns.extra), self.ink("muted"))
         ]
 
-    def _row(self, place: int, columns: MatchColumns, width: int) -> Row:
-        match = self.matches[place]
-        cut, here = match.cut_by is not None, place == self.highlighted
-        ink = self.ink("muted" if here else "faint") if cut else self.rich_style
+    def row(self, place: int, width: int) -> Row:
+        match, columns = self.matches[place], fitting(width + 1)
+        cut = match.cut_by is not None
+        ink = self.ink("muted" if place == self.highlighted else "faint") if cut else self.rich_style
         words = self.ink("special") if match.special and not cut else ink
-        row = [
-            Segment("▌" if here else " ", self.ink("primary")),
+        return [
             Segment("▶ " if match.id == self._taken else "  ", self.ink("accent")),
             Segment(pad(token_label(match.text, match.raw), columns.token) + " ", words),
             Segment(bar(match.prob, columns.bar), ink if cut else ink + self.data()),
             Segment(pad(scales.tiny(match.prob), PERCENT, right=True), ink),
             *(self._number(match, name, ink) for name in columns.extra),
         ]
-        return self._grounded(row, width) if here else row
 
     def _number(self, match: Candidate, name: str, ink: Style) -> Segment:
         muted = ink if match.cut_by else self.ink("muted")
@@ -150,9 +97,3 @@ class MatchList(Canvas):
                 return Segment(pad(f"{match.logprob:.2f}", EXTRA[name], right=True), muted)
             case _:
                 return Segment(pad(str(match.id), EXTRA[name], right=True), muted)
-
-    def _grounded(self, row: Row, width: int) -> Row:
-        """The highlighted row on its own ground, up to the edge."""
-        ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
-        row = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
-        return [Segment(text, (style or Style()) + ground) for text, style, _ in row]

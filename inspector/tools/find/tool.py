@@ -1,16 +1,19 @@
-"""The search as a tool: the key that looks tokens up in the vocabulary and takes what is found."""
+"""Searching as a tool: a key for what could stand at a token, the vocabulary, and one for the text that is there."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.commands import FindTokens, Recall
 from engine.records import Recalled, Record, Step, TokensFound
-from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions
+from inspector.main.tool import BRANCH, LOOK, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions
 from inspector.session.lookup import Lookup
 from inspector.tools.find.dialog import FindDialog, FindPlace, VocabularySearch
+from inspector.tools.find.text_dialog import TextSearch, TextSearchDialog
 
 
 class FindActions(ToolActions):
-    """Searches the vocabulary at the token that is looked at."""
+    """Searches the vocabulary at the token that is looked at, and the text."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -18,6 +21,8 @@ class FindActions(ToolActions):
         self._query = ""
         """What was looked for last."""
         self._dialog: FindDialog | None = None
+        self._in_text = TextSearch()
+        """What was looked for last in the text, and where."""
         host.controller.client.listeners.append(self._receive)
 
     def open(self) -> None:
@@ -44,10 +49,31 @@ class FindActions(ToolActions):
 
     def _left(self, search: VocabularySearch | None) -> None:
         self._dialog = None
-        if search is not None:
+        if search is not None and search.in_text:
+            self._in_text = replace(self._in_text, query=search.query)
+            self.find_in_text()
+        elif search is not None:
             self._query = search.query
             chosen = search.chosen
             self.host.answer("" if chosen is None else self.controller.navigation.choose(chosen))
+
+    def find_in_text(self) -> None:
+        """Ask for a text, and show where it stands."""
+        self.host.open(TextSearchDialog(self._in_text, lambda: self.timeline, self._look), self._found)
+        self.host.answer()
+
+    def _look(self, slot: int | None) -> None:
+        self.timeline.select(slot)
+        self.host.changed()
+
+    def _found(self, search: TextSearch | None) -> None:
+        if search is None:
+            return
+        self._in_text = replace(search, chosen=None)
+        place = search.chosen
+        if place is not None and place.last in self.timeline.branches:
+            self.controller.navigation.go_to(place.first, place.last)
+            self.host.answer()
 
     def _receive(self, record: Record) -> None:
         if isinstance(record, Recalled) and self._dialog is not None:
@@ -61,9 +87,12 @@ FIND = Tool(
     keys=(
         Key("find", "slash", "/", "Find a token", BRANCH,
             "Search the vocabulary at the token that is looked at, by a part of the text, id or bytes, and take what "
-            "is found.", FindActions.open, Needs.DISTRIBUTION),
+            "is found; ctrl+f finds in the text.", FindActions.open, Needs.DISTRIBUTION),
+        Key("find_in_text", "ctrl+f", "ctrl+f", "Find in the text", LOOK,
+            "Find a text, an id or bytes in what is there, on this path or in all branches; / searches the vocabulary.",
+            FindActions.find_in_text, Needs.DISTRIBUTION),
     ),
-    hints=(Hint(6, ("find",), "find", 3),),
+    hints=(Hint(6, ("find",), "token", 3),),
     help=(
         HelpSection(
             "While a token is searched",
@@ -71,7 +100,17 @@ FIND = Tool(
                 ("`↑` `↓` `pgup` `pgdn`", "Go through what was found, the most probable first."),
                 ("`⏎`", "Take it, as a second click on it does."),
                 ("`ctrl+r`", "Compute logits that are not kept, as those inside a prompt are not."),
+                ("`ctrl+f`", "Look for the same in the text instead."),
                 ("`esc`", "Leave; what was typed is remembered."),
+            ),
+        ),
+        HelpSection(
+            "While a text is found",
+            (
+                ("`↑` `↓` `pgup` `pgdn`", "Go through the places; the text shows those of the path at once."),
+                ("`⏎`", "Stay there; for a place on another branch the KV cache moves."),
+                ("`ctrl+f`", "Search all branches, or this path alone."),
+                ("`esc`", "Go back to where you were."),
             ),
         ),
     ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from engine import records
 from engine.commands import MoveTo
-from engine.records import Deleted, Marked, Undeleted
+from engine.records import Deleted, Marked
 from inspector.display import quoted, token_label, truncate
 from inspector.session.controller import Controller
 from inspector.state.branches import PROMPT
@@ -117,14 +117,3 @@ class Marking:
         tokens -= branches.place(node)
         self._controller.client.receive(Deleted(node))
         return f"Deleted {counted(tokens, count)}. u brings them back"
-
-    def undo(self) -> str:
-        """Undo the last deletion that isn't undone."""
-        last = self._controller.timeline.marks.last
-        if last is None:
-            return "Nothing is deleted. In the tree (t), x deletes the branch under the cursor."
-        tokens = len(last.tokens)
-        self._controller.client.receive(Undeleted(last.node))
-        left = self._controller.timeline.marks.hidden
-        more = f"; {left:,} are still deleted: u again" if left else ""
-        return f"Brought back {tokens:,} token{'s' * (tokens != 1)}{more}"

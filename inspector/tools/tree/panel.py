@@ -8,18 +8,20 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widget import Widget
 
+from inspector.display import visible
 from inspector.main.messages import ToolMessage
 from inspector.state.branches import PROMPT, Branch
 from inspector.state.mark_words import written
 from inspector.state.marks import counted
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import sums_phrase
+from inspector.tools.tree.pruning import TreeFilter
 from inspector.tools.tree.table import TreeTable
 from inspector.tools.tree.view import TreeView
 from inspector.widgets.canvas import Canvas, Row, looks_same, wrapped
 from inspector.widgets.inks import panel_css
 
-KEYS_HERE = "⏎ go · ←→ fold · * bookmark · N name · x delete · u undo"
+KEYS_HERE = "⏎ go · ←→ fold · * bookmark · N name · x delete · u undo · F filter"
 FORK = "2, then ↑↓ and ⏎, takes another candidate: a branch. d draws again."
 _LOW, _HIGH = 9, 13
 """Rows below which the detail gives way, and from which it may have more lines."""
@@ -62,10 +64,11 @@ class TreeDetail(Canvas):
     def _written(self, timeline: Timeline, branch: Branch) -> Row:
         """What is written on the branch and on tokens in it; or else what there is to do."""
         marks = timeline.marks
-        inner = [node for node in marks.of if node != branch.first and timeline.branches.of(node) is branch]
+        depth, first = timeline.branches.depth, branch.first
+        inner = [node for node in marks.of if node != first and self._view.holding(node) is branch]
         texts = [written(marks.at(branch.first))] if branch.first in marks.of else []
         texts += [
-            f"at its token {timeline.branches.place(node) + 1}: {written(marks.of[node])}" for node in inner
+            f"at its token {depth(node) - depth(first) + 1}: {written(marks.of[node])}" for node in inner
         ]
         if texts:
             return [Segment(" · ".join(texts), self.ink("warn"))]
@@ -85,9 +88,11 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
   again)
 - **tokens**, **logprob**, **mean**, **perplexity** are the branch's own; **from start** is the logprob of the whole
   completion up to its end
+- **… 12 beams that fell out**: one row for all of them, until **→** or **⏎** shows them where they belong
+- **F** shows only branches with a text or a bookmark, and what is above them; **esc** shows all again
 - **↑ ↓** go from branch to branch, **← →** fold and unfold, **⏎** (or a second click) goes to a branch's end
-- **`*`** bookmarks, **N** gives a name, a note and a caption, **x** deletes a branch with all below it, **u** undoes
-  that
+- **`*`** bookmarks, **N** gives a name, a note and a caption, **x** deletes a branch with all below it; **u** undoes
+  each of these
 """
 
     class BranchChosen(ToolMessage):
@@ -124,7 +129,12 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
     def _entitle(self, timeline: Timeline) -> None:
         branches, hidden = timeline.branches, timeline.marks.hidden
         title = f"Tree · {counted(len(branches), branches.count)}" if len(branches) else "Tree"
-        titles = Content(title), Content(f"{hidden:,} deleted: u brings back" if hidden else "")
+        if wanted := self._table.view.filter:
+            words = visible(wanted.words())
+            title = (
+                f"Tree · {self._table.view.tree.fit:,} of {branches.count:,} branches {words}: esc shows all"
+            )
+        titles = Content(title), Content(f"{hidden:,} deleted: u undoes" if hidden else "")
         if self._titles is None or not all(map(looks_same, titles, self._titles)):
             self._titles = titles
             self.border_title, self.border_subtitle = titles
@@ -171,6 +181,19 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
     def unfold(self) -> None:
         """Unfold the branch under the cursor, or go to the first that hangs from it."""
         self._view.unfold()
+
+    def toggle_fallen(self) -> None:
+        """Show the beams that fell out, or fold them, where the cursor is on their row."""
+        self._view.toggle(self._view.row)
+
+    @property
+    def filter(self) -> TreeFilter:
+        """Which branches are shown."""
+        return self._table.view.filter
+
+    def keep(self, wanted: TreeFilter) -> None:
+        """Show those branches that fit a filter, and what is above them."""
+        self._view.filter = wanted
 
     def step_aside(self) -> None:
         """Leave the branch under the cursor, which is about to be deleted."""

@@ -99,7 +99,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         if self.view.layout != self._layout:
             self._layout = self.view.layout
             self._strips.clear()
-            count = len(self.view.rows)
+            count = self.view.count
             set_line_count(self, count + 1 if count else 0)
             self.refresh()
         else:
@@ -112,7 +112,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         """Have those rows in sight painted again that look different."""
         for y in range(1, self.size.height):
             row = self.scroll_offset.y + y - 1
-            if row >= len(self.view.rows):
+            if row >= self.view.count:
                 break
             kept = self._strips.get(row)
             if kept is None or kept[0] != self._look(row):
@@ -120,13 +120,13 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
     def _find_inner(self, timeline: Timeline) -> None:
         """Find the marks further down in each branch; costs the marks, where any changed."""
-        marks, branches = timeline.marks, timeline.branches
+        marks = timeline.marks
         if (marks.version, self.view.layout) == self._marked:
             return
         self._marked = marks.version, self.view.layout
         self._inner = {}
         for node, mark in marks.of.items():
-            branch = branches.of(node)
+            branch = self.view.holding(node)
             if branch is not None and branch.first != node:
                 self._inner.setdefault(branch.first, []).append(mark)
 
@@ -160,9 +160,10 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
-        if at is None or at.y < 1 or (row := self.scroll_offset.y + at.y - 1) >= len(self.view.rows):
+        if at is None or at.y < 1 or (row := self.scroll_offset.y + at.y - 1) >= self.view.count:
             return
-        knot = event.style.meta.get("knot") is not None and bool(self.view.rows[row].children)
+        foldable = row == self.view.fallen_row or bool(self.view.rows[row].children)
+        knot = event.style.meta.get("knot") is not None and foldable
         again = event.chain > 1 or row == self.view.row
         self.post_message(self.FoldClicked(row) if knot else self.RowClicked(row, again))
 
@@ -170,13 +171,15 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
     def render_line(self, y: int) -> Strip:
         width, base, timeline = self.scrollable_size.width, self.rich_style, self._timeline
-        if timeline is None or not self.view.rows:
+        if timeline is None or not self.view.count:
             return strip_of(self._notice(y), width, base)
         if y == 0:
             return strip_of(self._head(width), width, base)
         row = self.scroll_offset.y + y - 1
-        if row >= len(self.view.rows):
+        if row >= self.view.count:
             return Strip.blank(width, base)
+        if row == self.view.fallen_row:
+            return self._fallen(row == self.view.row, width)
         look, kept = self._look(row), self._strips.get(row)
         if kept is None or kept[0] != look:
             self._strips.discard(row)  # the cache keeps what it has under a key
@@ -185,6 +188,11 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
     def _notice(self, y: int) -> Row:
         texts = why_empty(self._timeline, "The branches of what is tried appear here.")
+        if self.view.filter:
+            texts = (
+                f"No branch is {visible(self.view.filter.words())}.",
+                "Press esc to show all, F to change it.",
+            )
         inks = (self.rich_style, self.ink("muted"))
         rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width, self.size.height)
         return rows[y] if y < len(rows) else []
@@ -202,13 +210,25 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         view, timeline = self.view, self._timeline
         assert timeline is not None
         branch = view.rows[row]
-        reached = view.branches.place(timeline.tip) + 1 if branch is view.tip else -1
+        depth = view.branches.depth
+        ends = view.tip is not None and view.holding(timeline.tip) is branch
+        reached = depth(timeline.tip) - depth(branch.first) + 1 if ends else -1
         beam, fell = beam_note(timeline.beams.nodes.get(branch.last))
         return TreeRowState(
             view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
             row == view.row, reached, timeline.marks.of.get(branch.first),
             inner_note(self._inner.get(branch.first, [])), beam, fell and branch.first not in view.path,
         )  # fmt: skip
+
+    def _fallen(self, cursor: bool, width: int) -> Strip:
+        """The row of the beams that fell out."""
+        count, shown = self.view.tree.fallen, self.view.show_fallen
+        beams = f"{count:,} beam{'s' * (count != 1)} that fell out"
+        told = f"… {beams}, shown above: ← folds them" if shown else f"… {beams}: → shows them"
+        ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if cursor else Style()
+        knot = self._colour("muted") + Style.from_meta({"knot": 0})
+        row = [Segment("▶ " if cursor else "  ", self._colour("accent")), Segment(told, knot)]
+        return strip_of(row, width, self.rich_style + ground)
 
     def _strip(self, look: TreeRowState, branch: Branch, width: int) -> Strip:
         ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if look.cursor else Style()

@@ -24,9 +24,11 @@ from inspector.main.tool import (
     When,
 )
 from inspector.state.mark_words import written
+from inspector.tools.tree.filtering import FilterDialog
 from inspector.tools.tree.marking import Marking
 from inspector.tools.tree.naming import NamingDialog
 from inspector.tools.tree.panel import TreePanel
+from inspector.tools.tree.pruning import TreeFilter, pruned
 
 
 class TreeActions(ToolActions):
@@ -83,6 +85,8 @@ class TreeActions(ToolActions):
         """Go to the end of the branch under the cursor."""
         if (branch := self.panel.branch) is not None:
             self.host.answer(self._go(branch.last))
+        else:
+            self._answered(self.panel.toggle_fallen)
 
     def hear(self, message: ToolMessage) -> None:
         """Go to the branch that was clicked."""
@@ -97,6 +101,30 @@ class TreeActions(ToolActions):
             return "The path ends here already: space steps on"
         client.do(MoveTo(node))
         return ""
+
+    # ---- filter -----------------------------------------------------------------------------
+
+    def filter(self) -> None:
+        """Ask which branches to show, in the tree."""
+        if TREE.id not in self.host.shown:
+            self.host.toggle(TREE.id)
+        self.host.open(FilterDialog(self.panel.filter, self._count), self._filtered)
+
+    def _count(self, wanted: TreeFilter) -> int:
+        return pruned(self.timeline, wanted, show_fallen=True).fit
+
+    def _filtered(self, wanted: TreeFilter | None) -> None:
+        if wanted is not None:
+            self.panel.keep(wanted)
+            self.host.answer("" if wanted else "All branches are shown")
+
+    def stop(self) -> bool:
+        """Escape takes a filter off, before it closes the tree."""
+        if TREE.id not in self.host.shown or not self.panel.filter:
+            return False
+        self.panel.keep(TreeFilter())
+        self.host.answer("All branches are shown again")
+        return True
 
     # ---- marks ------------------------------------------------------------------------------
 
@@ -136,10 +164,6 @@ class TreeActions(ToolActions):
                 self.panel.step_aside()
             self.host.answer(self.marking.delete(node))
 
-    def undelete(self) -> None:
-        """Undo the last deletion."""
-        self.host.answer(self.marking.undo())
-
 
 TREE = Tool(
     "tree",
@@ -148,6 +172,9 @@ TREE = Tool(
     keys=(
         Key("tree", "t", "t", "Tree", LOOK, "Show the tree of branches. Again, or esc, to go back.",
             TreeActions.toggle, Needs.DISTRIBUTION),
+        Key("filter", "F", "F", "Filter tree", LOOK,
+            "Show only those branches of the tree that have a text or a bookmark in them; esc shows all again.",
+            TreeActions.filter, Needs.DISTRIBUTION),
         Key("bookmark", "asterisk", "*", "Bookmark", BRANCH,
             "Set a bookmark on the selected token, or in the tree on the branch; again to take it off.",
             TreeActions.bookmark, Needs.DISTRIBUTION),
@@ -157,9 +184,6 @@ TREE = Tool(
         Key("delete", "x,delete", "x", "Delete branch", BRANCH,
             "Delete the branch under the tree's cursor with all below it; u brings it back.",
             TreeActions.delete, Needs.DISTRIBUTION),
-        Key("undelete", "u", "u", "Undo deletion", BRANCH,
-            "Bring back what was deleted last; again for what was deleted before.",
-            TreeActions.undelete, Needs.DISTRIBUTION),
     ),
     panel=PanelSpec(TreePanel, Place.BELOW, "Tree", "Tree panel", "the tree"),
     hints=(
@@ -167,11 +191,12 @@ TREE = Tool(
         Hint(3, ("earlier", "later"), "fold", 7, When.PANEL),
         Hint(4, ("above", "below"), "branch", 12, When.PANEL),
         Hint(5, ("choose",), "go", 12, When.PANEL),
+        Hint(6, ("filter",), "filter", 5, When.PANEL),
         Hint(8, ("bookmark",), "bookmark", 6, When.PANEL),
         Hint(9, ("name",), "name", 9, When.PANEL),
         Hint(10, ("tree",), "back", 10, When.PANEL),
         Hint(12, ("delete",), "delete", 10, When.PANEL),
-        Hint(13, ("undelete",), "undo", 7, When.PANEL),
+        Hint(13, ("undo",), "undo", 7, When.PANEL),
     ),
     help=(
         HelpSection(
@@ -180,7 +205,8 @@ TREE = Tool(
                 ("`↑` `↓` `pgup` `pgdn`", "Go from branch to branch."),
                 ("`home` `end`", "Go to the first branch, to the one that the path ends in."),
                 ("`←` `→`", "Fold a branch, or go to the one above; unfold it, or go to the first below."),
-                ("`⏎`", "Go to the branch's end, as a second click on it does."),
+                ("`⏎`", "Go to the branch's end, as a second click on it does; show or fold the beams that fell out."),
+                ("`F` `esc`", "Show only branches with a text or a bookmark; show all again."),
             ),
         ),
     ),

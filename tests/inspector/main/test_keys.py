@@ -78,7 +78,7 @@ def test_the_palette_reads_the_texts_as_they_are():
 def test_the_line_of_keys_keeps_the_worthiest_that_fit():
     whole = fitting(TABLE, 200, STILL)
     assert [(written(TABLE, hint), hint.word) for hint in whole] == [
-        ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("/", "find"),
+        ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("/", "token"),
         ("a", "type"), ("⌫", "take back"), ("w", "why"), ("t", "tree"), ("B", "beams"), ("m", "colour"),
         ("s", "sampling"), ("p", "prompt"), ("f", "enlarge"), ("?", "help"), ("q", "quit"),
     ]  # fmt: skip

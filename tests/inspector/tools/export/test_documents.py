@@ -20,6 +20,7 @@ from engine.records import Deleted, Marked, Step
 from engine.settings import LoadSettings, Settings
 from inspector.cli.picture import picture
 from inspector.demo import DEMONSTRATION
+from inspector.display import GUARDED, guarded
 from inspector.scales import METRIC
 from inspector.state.timeline import Timeline
 from inspector.tools.export import FORMATS, Recording, line
@@ -27,7 +28,6 @@ from inspector.tools.export.html import embedded
 from inspector.tools.export.markdown import escaped
 from inspector.tools.export.paths import paths
 from inspector.tools.export.recording import read, snapshot
-from inspector.tools.export.table import GUARDED, guarded
 from tests.inspector.fakes import HOSTILE, Session, session
 
 BLOCKED = """

@@ -119,6 +119,7 @@ def test_the_same_session_looks_the_same_live_and_recorded(path):
 
     async def lived(rig: Rig) -> None:
         await rig.push(record for record in session.records if not isinstance(record, Settings | Marked))
+        await rig.until(lambda: "Once upon" in rig.screen_text())  # the text takes the place of the opening
         live.extend(panels(rig))
 
     async def shown(rig: Rig) -> None:

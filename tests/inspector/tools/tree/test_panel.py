@@ -164,7 +164,7 @@ async def test_what_is_deleted_is_counted_with_the_key_that_brings_it_back():
     async with shown(TreePanel(), (80, 16)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
-        assert "2 deleted: u brings back" in screen(pilot)
+        assert "2 deleted: u undoes" in screen(pilot)
         assert len(rows(pilot)) == 2, "the run on both sides of the fork is one again"
 
 
@@ -220,12 +220,26 @@ async def test_beams_tell_what_became_of_them():
         panel.move(1)
         panel.show(timeline)
         await pilot.pause()
+        assert "… 1 beam that fell out: → shows them" in screen(pilot)
+        panel.move(9)
+        panel.unfold()
+        panel.show(timeline)
+        await pilot.pause()
+        assert "▶ … 1 beam that fell out, shown above: ← folds them" in screen(pilot)
         assert "· rank 1, greedy" in rows(pilot)[-2]
         assert "· fell out at step 2" in rows(pilot)[-1]
         faint = panel._table.ink("faint").color
         assert style_at(pilot, "␣x x").color != faint
         assert style_at(pilot, "␣x · fell").color == style_at(pilot, "· fell").color == faint
+        panel.move(-2)
+        panel.show(timeline)
+        await pilot.pause()
         assert "beam score -0.5000" in screen(pilot)
+        panel.move(9)
+        panel.fold()
+        panel.show(timeline)
+        await pilot.pause()
+        assert "fell out at step 2" not in screen(pilot)
 
 
 # ---- cursor and folds -----------------------------------------------------------------------------

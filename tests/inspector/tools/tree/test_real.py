@@ -57,7 +57,7 @@ def test_branches_and_beams_are_gone_to_deleted_and_brought_back():
             assert end not in timeline().branches
             assert timeline().tip in timeline().branches
             await press("u")
-            assert main.status.answer.startswith("Brought back ")
+            assert main.status.answer.startswith("Undone: deleting ")
             assert (len(timeline().branches), [branch.nodes for branch in timeline().branches]) == (
                 count,
                 shown,

@@ -6,7 +6,7 @@ import pytest
 from textual.events import Key
 
 from engine import commands
-from engine.records import Deleted, Marked, Undeleted
+from engine.records import Deleted, Marked, Undeleted, Undone
 from inspector.main.arrangement import Arrangement, Layout
 from inspector.main.keyline import fitting
 from inspector.main.panels.candidates import CandidatesPanel
@@ -205,7 +205,7 @@ def test_marks_come_as_records_that_others_hear():
         told: list[object] = []
         rig.app.controller.client.listeners.append(told.append)
         await rig.press("asterisk", "up", "x", "u")
-        assert [type(record) for record in told] == [Marked, Deleted, Undeleted]
+        assert [type(record) for record in told] == [Marked, Deleted, Undone, Undeleted]
         assert rig.timeline.branches.of(ends[2]) is not None
 
     run(test)
@@ -223,10 +223,11 @@ def test_a_branch_beside_the_path_is_deleted_at_once_and_brought_back():
         assert ends[2] not in rig.timeline.branches
         assert rig.engine.sent == []
         await rig.press("u")
-        assert rig.status == "Brought back 2 tokens"
+        assert rig.status == "Undone: deleting 2 tokens. U does it again"
         assert [branch.nodes for branch in rig.timeline.branches] == before
-        await rig.press("u")
-        assert rig.status.startswith("Nothing is deleted.")
+        await rig.press("U")
+        assert rig.status == "Done again: deleting 2 tokens. u undoes it"
+        assert ends[2] not in rig.timeline.branches
 
     run(test)
 
@@ -241,9 +242,7 @@ def test_several_deletions_are_undone_one_after_another():
         count = len(rig.timeline.branches)
         await rig.press("end", "down", "down", "x", "delete")
         assert rig.timeline.marks.hidden >= 2
-        await rig.press("u")
-        assert "still deleted: u again" in rig.status
-        await rig.press("u")
+        await rig.press("u", "u")
         assert len(rig.timeline.branches) == count
 
     run(test)

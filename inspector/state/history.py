@@ -1,0 +1,110 @@
+"""What a person changed, in the order of time, so that it can be taken back and made again. Pure.
+
+The log follows from the records alone, so that a session which is gone on with has that of the one before. Taking a
+change back is told as an `Undone`, and after it as whatever the change was told as: a mark, a deletion, settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.records import Deleted, Marked, Undeleted
+from engine.settings import Settings
+
+Told = Marked | Deleted | Undeleted | Settings
+"""How a change is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkChange:
+    """The marks of a node were changed."""
+
+    before: Marked
+    after: Marked
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A node and all below it were deleted."""
+
+    node: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChange:
+    """The sampler has other settings."""
+
+    before: Settings
+    after: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenTokens:
+    """Tokens were chosen, typed or drawn again: the path went on with them."""
+
+    before: int
+    """Where the path ended before."""
+    first: int
+    last: int
+
+
+Change = MarkChange | Removal | SettingsChange | ChosenTokens
+
+
+class ChangeLog:
+    """The changes in force, and those that were taken back."""
+
+    def __init__(self) -> None:
+        self.done: list[Change] = []
+        """In force, oldest first."""
+        self.undone: list[Change] = []
+        """Taken back, the one to make again last."""
+        self._expected: Told | None = None
+        """How the change that was just taken back, or made again, will be told: that is no change of its own."""
+
+    def take(self, change: Change, told: Told | None = None) -> None:
+        """Take in a change, unless taking back another one brought it.
+
+        Args:
+            change: It.
+            told: How it was told.
+        """
+        expected, self._expected = self._expected, None
+        if told is None or told != expected:
+            self.done.append(change)
+            self.undone.clear()
+
+    def turn(self, again: bool) -> None:
+        """The last change was taken back, or the one that was taken back last was made again."""
+        source, target = (self.undone, self.done) if again else (self.done, self.undone)
+        if source:
+            target.append(change := source.pop())
+            self._expected = telling(change, again)
+
+    def returned(self, told: Undeleted) -> None:
+        """A deletion was taken back; in a trace from before there was an `Undone`, by that alone."""
+        expected, self._expected = self._expected, None
+        if told == expected:
+            return
+        removals = [each for each in self.done if isinstance(each, Removal) and each.node == told.node]
+        if removals:
+            self.done.remove(removals[-1])
+
+    def leave_tree(self) -> None:
+        """Another tree has the place of the one that was changed: only settings outlive it."""
+        self.done = [change for change in self.done if isinstance(change, SettingsChange)]
+        self.undone.clear()
+
+
+def telling(change: Change, again: bool) -> Told | None:
+    """How taking a change back is told, or making it again; None for a path that only goes elsewhere."""
+    match change:
+        case MarkChange():
+            return change.after if again else change.before
+        case Removal():
+            return Deleted(change.node) if again else Undeleted(change.node)
+        case SettingsChange():
+            return change.after if again else change.before
+        case ChosenTokens():
+            return None

@@ -1,0 +1,1 @@
+"""Putting a token, a text or a path on the terminal's clipboard."""

@@ -1,0 +1,85 @@
+"""The menu of what can be copied: a letter or enter takes a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual import events
+from textual.widget import Widget
+
+from inspector.display import pad
+from inspector.tools.copy.texts import Copyable
+from inspector.widgets.canvas import Row
+from inspector.widgets.dialog import Remark
+from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.pick_list import PickDialog, PickList
+
+WHERE = (
+    "To the clipboard of this terminal (OSC 52). Where that has no effect, as in macOS Terminal, or in tmux without "
+    "set-clipboard on, E writes files."
+)
+_KEY, _NAME = 3, 29
+"""Cells of the letter and of the name."""
+_ROOMY = 44
+"""Cells from which there is room for previews."""
+
+
+class CopyList(PickList):
+    """One row for each thing that can be copied."""
+
+    def __init__(self, copyables: Sequence[Copyable]) -> None:
+        super().__init__(id="copy-list")
+        self._copyables = copyables
+
+    def on_mount(self) -> None:
+        """All rows, from the start."""
+        self.lay(len(self._copyables))
+
+    def head(self, width: int) -> Row:
+        titles = pad("", _KEY + 1) + pad("what", _NAME)
+        return [Segment(titles + "preview" * (width >= _ROOMY), self.ink("muted"))]
+
+    def row(self, place: int, width: int) -> Row:
+        each = self._copyables[place]
+        preview = pad(each.preview, width - _KEY - _NAME) if width + 1 >= _ROOMY else ""
+        return [
+            Segment(pad(each.key, _KEY), self.ink("accent")),
+            Segment(pad(each.name, _NAME), self.rich_style),
+            Segment(preview, self.ink("muted")),
+        ]
+
+
+class CopyDialog(PickDialog[Copyable]):
+    """Asks what to copy.
+
+    Args:
+        copyables: What there is.
+    """
+
+    HEADING: ClassVar[str] = "Copy"
+    APPLY: ClassVar[str] = "Copy"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "choose", 5), ("⏎", "copy", 6))
+    AUTO_FOCUS = ""
+
+    def __init__(self, copyables: Sequence[Copyable]) -> None:
+        super().__init__()
+        self._copyables = copyables
+
+    def body(self) -> Iterable[Widget]:
+        yield CopyList(self._copyables)
+        yield Remark(WHERE)
+
+    def on_key(self, event: events.Key) -> None:
+        """A letter takes its row."""
+        if (
+            found := next((each for each in self._copyables if each.key == event.character), None)
+        ) is not None:
+            event.stop()
+            self.dismiss(found)
+
+    def action_apply(self) -> None:
+        """Take the highlighted row."""
+        if self._copyables:
+            self.dismiss(self._copyables[self.picks.highlighted])

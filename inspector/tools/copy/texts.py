@@ -1,0 +1,154 @@
+"""What can be copied of a session, as text: exact, since a clipboard obeys nothing, unlike a terminal.
+
+The tables for spreadsheets are the exception: their cells of text are printable and no formulas.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.records import Candidate, PromptToken, Step
+from engine.settings import Settings
+from inspector.display import guarded, token_label
+from inspector.scales import METRIC
+from inspector.state.branches import made
+from inspector.state.timeline import Item, Timeline
+
+Json = dict[str, Any]
+COLUMNS = ("position", "step", "id", "token", "prob", "logprob", "rank", "entropy_bits", "made")
+_PREVIEW = 200
+"""Characters of a text that its preview may need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copyable:
+    """One thing that can be copied."""
+
+    key: str
+    """The letter that takes it."""
+    name: str
+    """As a sentence calls it: `the token`."""
+    preview: str
+    """How it looks, printable."""
+    text: Callable[[], str]
+
+
+def copyables(timeline: Timeline, candidate: Candidate | None, settings: Settings) -> list[Copyable]:
+    """What can be copied now, in the menu's order.
+
+    Args:
+        timeline: Its current path, and the selected token of it.
+        candidate: The highlighted one: at the tip it is the token.
+        settings: Of the sampler, for the JSON.
+    """
+    items = list(timeline.items)
+    token = candidate if timeline.following else timeline.selected
+    answer, whole = completion(items, timeline.slot), _text(items)
+    before = _text(items[: timeline.boundary])
+    count = f"{len(items):,} token{'s' * (len(items) != 1)}"
+    listed: list[Copyable] = []
+    if token is not None:
+        raw, text = token.raw, token.text
+        listed += [
+            Copyable("t", "the token", token_label(text, raw), lambda: text),
+            Copyable("i", "the token's id", str(token.id), lambda: str(token.id)),
+            Copyable("b", "the token's bytes", raw.hex(" "), lambda: raw.hex(" ")),
+        ]
+    listed += [
+        Copyable("c", "the completion", token_label(answer[:_PREVIEW]), lambda: answer),
+        Copyable("p", "the prompt", token_label(before[:_PREVIEW]), lambda: before),
+        Copyable("a", "prompt and completion", token_label(whole[:_PREVIEW]), lambda: whole),
+        Copyable("n", "the ids of the path", f"{count} as [1, 2, …]", lambda: str([each.id for each in items])),
+        Copyable("r", "the path with probabilities", f"{count}, a row each, for a spreadsheet",
+                 lambda: table(items)),
+        Copyable("j", "the branch as JSON", f"{count} with model, settings and marks",
+                 lambda: branch_json(timeline, items, settings)),
+    ]  # fmt: skip
+    return [each for each in listed if each.preview]
+
+
+def completion(items: Sequence[Item], slot: int) -> str:
+    """What the model wrote, prompts left out: the run of steps at a slot, or else the last one before it.
+
+    Args:
+        items: The path; prompt tokens may follow steps, as a further turn of a conversation does.
+        slot: Where the person looks.
+    """
+    steps = [isinstance(item, Step) for item in items]
+    at = min(slot, len(items) - 1)
+    while at >= 0 and not steps[at]:
+        at -= 1
+    at = steps.index(True) if at < 0 and any(steps) else at
+    first = end = at + 1
+    while first > 0 and steps[first - 1]:
+        first -= 1
+    while end < len(items) and steps[end]:
+        end += 1
+    return _text(items[first:end])
+
+
+def _text(items: Sequence[Item]) -> str:
+    return "".join(item.text for item in items)
+
+
+def table(items: Sequence[Item]) -> str:
+    """A path as lines of cells with tabs between them, and a line of names."""
+    out = io.StringIO()
+    csv.writer(out, delimiter="\t", lineterminator="\n").writerows([COLUMNS, *(_row(item) for item in items)])
+    return out.getvalue()
+
+
+def _row(item: Item) -> tuple[str, ...]:
+    step = str(item.index + 1) if isinstance(item, Step) else ""
+    return (
+        str(item.position), step, str(item.id), guarded(token_label(item.text, item.raw)), _cell(item.prob),
+        _cell(item.logprob), "" if item.rank is None else str(item.rank),
+        _cell(METRIC["entropy"].value(item)), made(item),
+    )  # fmt: skip
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None or not math.isfinite(value) else f"{value:.6g}"
+
+
+def branch_json(timeline: Timeline, items: Sequence[Item], settings: Settings) -> str:
+    """A path as one JSON object; numbers that JSON lacks are null, bytes are hexadecimal."""
+    branch: Json = {
+        "model": timeline.facts.name if timeline.facts else None,
+        "fingerprint": timeline.facts.fingerprint if timeline.facts else None,
+        "settings": asdict(settings),
+        "text": _text(items),
+        "tokens": [_token(timeline, item) for item in items],
+    }
+    return json.dumps(branch, ensure_ascii=False, indent=1, allow_nan=False)
+
+
+def _token(timeline: Timeline, item: PromptToken | Step) -> Json:
+    shown: Json = {
+        "node": item.node,
+        "position": item.position,
+        "id": item.id,
+        "text": item.text,
+        "bytes": item.raw.hex(),
+        "special": item.special,
+        "made": made(item),
+        "logprob": _number(item.logprob),
+        "prob": _number(item.prob),
+        "rank": item.rank,
+        "entropy_bits": _number(METRIC["entropy"].value(item)),
+    }
+    if isinstance(item, Step):
+        shown |= {"step": item.index + 1, "sampler_prob": _number(item.sampler_prob)}
+    if (mark := timeline.marks.of.get(item.node)) is not None:
+        shown["marks"] = {name: value for name, value in asdict(mark).items() if value and name != "node"}
+    return shown
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,67 @@
+"""Copying as a tool: a menu of what there is, and what was selected with the mouse."""
+
+from __future__ import annotations
+
+from inspector.main.tool import LOOK, HelpSection, Key, Needs, Tool, ToolActions
+from inspector.scales import size
+from inspector.tools.copy.dialog import CopyDialog
+from inspector.tools.copy.texts import Copyable, copyables
+
+MOST_BYTES = 74_994
+"""Terminals that limit a clipboard's escape sequence take 100,000 bytes of it (hterm, and scripts that follow it): 8
+around the text, and 4 for every 3 of the text's own."""
+NOTHING_SELECTED = (
+    "Nothing is selected to copy: drag over the text, or press C for a menu. "
+    "q quits, ctrl+q from everywhere; esc or space pauses a run."
+)
+
+
+class CopyActions(ToolActions):
+    """Puts texts on the clipboard, and says how much that was."""
+
+    def open(self) -> None:
+        """Ask what to copy."""
+        listed = copyables(self.timeline, self.host.candidate, self.controller.setup.settings)
+        self.host.open(CopyDialog(listed), self._chosen)
+
+    def _chosen(self, chosen: Copyable | None) -> None:
+        if chosen is not None:
+            self._copy(chosen.text(), chosen.name)
+
+    def selection(self) -> None:
+        """Copy what is selected with the mouse."""
+        if text := self.host.clipboard.selected:
+            self._copy(text, "the selection")
+        else:
+            self.host.announce(NOTHING_SELECTED, "Still here")
+
+    def _copy(self, text: str, name: str) -> None:
+        sent = self.host.clipboard.copy(text)
+        told = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
+        if sent > MOST_BYTES:
+            told += f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: where it doesn't arrive, press E"
+        self.host.answer(told)
+
+
+COPY = Tool(
+    "copy",
+    "Copy",
+    CopyActions,
+    keys=(
+        Key("copy", "C", "C", "Copy", LOOK,
+            "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
+            CopyActions.open, Needs.DISTRIBUTION),
+        Key("copy_selection", "ctrl+c,super+c", "ctrl+c", "Copy selection", LOOK,
+            "Copy what was selected in the text by dragging with the mouse.", CopyActions.selection),
+    ),
+    help=(
+        HelpSection(
+            "While something is copied",
+            (
+                ("`↑` `↓` `pgup` `pgdn`", "Go through what can be copied."),
+                ("`⏎`, or the letter before it", "Copy it to the terminal's clipboard."),
+                ("`esc`", "Leave."),
+            ),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,197 @@
+"""The dialog that finds a text in what is there: the path shows each place as it is highlighted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import HorizontalGroup
+from textual.widget import Widget
+from textual.widgets import Input
+
+from inspector import scales
+from inspector.display import pad, truncate, visible
+from inspector.state.timeline import Timeline
+from inspector.tools.find.text_search import TextPlace, TextPlaces, excerpt, search
+from inspector.widgets.around import around
+from inspector.widgets.canvas import Row
+from inspector.widgets.choice import Choice
+from inspector.widgets.dialog import Remark
+from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.pick_list import PickDialog, PickList
+from inspector.widgets.safety import SafeInput
+
+SCOPES = ("this path", "all branches")
+WAYS = "What stands in the text: #339 finds an id, 0x e2 9c bytes. A capital letter makes case matter."
+_POSITION, _BRANCH = 9, 16
+"""Cells of the position, and of whether a place is on the path."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextSearch:
+    """What was looked for, where, and which place was chosen."""
+
+    query: str = ""
+    everywhere: bool = False
+    chosen: TextPlace | None = None
+    """None where the dialog was left."""
+
+
+class PlaceList(PickList):
+    """The places, each in its text."""
+
+    def __init__(self, timeline: Callable[[], Timeline]) -> None:
+        super().__init__(id="text-places")
+        self._now = timeline
+        self.places: tuple[TextPlace, ...] = ()
+
+    @property
+    def place(self) -> TextPlace | None:
+        """The highlighted one."""
+        return self.places[self.highlighted] if self.highlighted < len(self.places) else None
+
+    def put(self, places: tuple[TextPlace, ...], nearest: int) -> None:
+        """Show some places, one of them highlighted."""
+        self.places = places
+        self.lay(len(places), nearest)
+
+    def head(self, width: int) -> Row:
+        beside = pad("branch", _BRANCH) if self._beside(width - 1) else ""
+        return [
+            Segment(" " + pad("position", _POSITION, right=True) + "  " + beside + "text", self.ink("muted"))
+        ]
+
+    def _beside(self, width: int) -> bool:
+        return width >= 60 and not all(place.on_path for place in self.places)
+
+    def row(self, place: int, width: int) -> Row:
+        timeline, found, muted = self._now(), self.places[place], self.ink("muted")
+        if found.last not in timeline.branches:
+            return [Segment("this place is deleted", muted)]
+        shown, beside = excerpt(timeline, found), _BRANCH if self._beside(width) else 0
+        position = scales.count(timeline.branches.depth(found.first))
+        return [
+            Segment(pad(position, _POSITION, right=True) + "  ", muted),
+            Segment(pad("this path" if found.on_path else "another", beside), muted),
+            *around(
+                shown.before,
+                shown.found,
+                shown.after,
+                max(1, width - _POSITION - 2 - beside),
+                muted,
+                self.ink("accent"),
+            ),
+        ]
+
+
+class TextSearchDialog(PickDialog[TextSearch]):
+    """Finds a text.
+
+    Args:
+        search: What was looked for last.
+        timeline: Returns what is on show, now.
+        look: Has the text show a slot of the path.
+    """
+
+    HEADING: ClassVar[str] = "Find in the text"
+    APPLY: ClassVar[str] = "Go there"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (
+        ("↑↓", "place", 6),
+        ("⏎", "go there", 7),
+        ("ctrl+f", "path or all", 4),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+f", "scope", "All branches", show=False, priority=True),
+    ]
+
+    def __init__(
+        self, search: TextSearch, timeline: Callable[[], Timeline], look: Callable[[int | None], None]
+    ) -> None:
+        super().__init__()
+        self._search, self._now, self._look = search, timeline, look
+        self._from = None if timeline().following else timeline().slot
+        """The slot that the person came from."""
+        self._path = timeline().generation
+
+    def body(self) -> Iterable[Widget]:
+        with HorizontalGroup(id="text-row"):
+            yield SafeInput(self._search.query, "a text", id="text-query")
+            yield Choice(SCOPES, int(self._search.everywhere), id="text-scope")
+        yield Remark(WAYS, id="text-remark")
+        yield PlaceList(self._now)
+
+    def on_mount(self) -> None:
+        """Begin in the field, with what was looked for last selected: typing replaces it."""
+        field = self.query_one("#text-query", SafeInput)
+        field.focus()
+        field.select_all()
+        self._find()
+
+    @property
+    def _typed(self) -> TextSearch:
+        query = self.query_one("#text-query", SafeInput).value
+        return TextSearch(query, bool(self.query_one("#text-scope", Choice).chosen))
+
+    @on(Input.Changed, "#text-query")
+    @on(Choice.Changed, "#text-scope")
+    def _find(self) -> None:
+        typed, timeline = self._typed, self._now()
+        found = search(timeline, typed.query, typed.everywhere)
+        self.query_one(PlaceList).put(found.shown, self._nearest(found, timeline))
+        self.query_one("#text-remark", Remark).say(
+            answer_sentence(found, typed), wrong=bool(typed.query) and not found.total
+        )
+
+    def _nearest(self, found: TextPlaces, timeline: Timeline) -> int:
+        """The first place of the path from where the person was; the one after it for what was looked for before."""
+        start = (0 if self._from is None else self._from) + 1
+        start += self._from is not None and self._typed.query == self._search.query
+        depth = timeline.branches.depth
+        after = (n for n, place in enumerate(found.shown) if place.on_path and depth(place.first) >= start)
+        return next(after, 0)
+
+    @on(PickList.RowHighlighted)
+    def _show_place(self) -> None:
+        """Have the text show the highlighted place, where it is on the path; else what was shown before."""
+        place, timeline = self.query_one(PlaceList).place, self._now()
+        if timeline.generation != self._path or timeline.running:
+            return
+        on_path = place is not None and place.on_path and place.first in timeline.branches
+        self._look(timeline.branches.depth(place.first) - 1 if on_path and place else self._from)
+
+    def action_scope(self) -> None:
+        """Search the path, or all branches."""
+        self.query_one("#text-scope", Choice).action_turn(1)
+
+    def action_apply(self) -> None:
+        """Go to the highlighted place."""
+        typed, place = self._typed, self.query_one(PlaceList).place
+        if place is not None:
+            self.dismiss(TextSearch(typed.query, typed.everywhere, place))
+
+    def action_leave(self) -> None:
+        """Go back to where the person was; what was looked for is remembered."""
+        if self._now().generation == self._path:
+            self._look(self._from)
+        self.dismiss(self._typed)
+
+
+def answer_sentence(found: TextPlaces, typed: TextSearch) -> str:
+    """What a search found, as a sentence; printable."""
+    if not typed.query:
+        return WAYS
+    where = "in any branch" if typed.everywhere else "on this path"
+    part = f"‹{truncate(visible(typed.query), 24)}›"
+    if not found.total:
+        more = "" if typed.everywhere else " ctrl+f searches all branches."
+        return (
+            f"{part} stands nowhere {where}.{more} To look up what could stand at a token, leave and press /."
+        )
+    many = f"{found.total:,} places" if found.total > 1 else "1 place"
+    shown = len(found.shown)
+    more = f", of which the first {shown} are shown" if shown < found.total else ""
+    return f"{part} stands at {many} {'in all branches' if typed.everywhere else where}{more}."

@@ -1,0 +1,143 @@
+"""A list in a dialog with one row highlighted, and the dialog around it: arrows, pages, wheel, clicks and enter."""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Button, Input
+
+from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.dialog import Dialog
+
+Result = TypeVar("Result")
+
+
+class PickList(Canvas):
+    """Rows of which one is highlighted; subclasses draw a row, and one above them."""
+
+    class RowPicked(Message):
+        """The highlighted row was clicked: take it."""
+
+    class RowHighlighted(Message):
+        """Another row is highlighted, or there are others."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.count = 0
+        self.highlighted = 0
+        self._top = 0
+
+    def head(self, width: int) -> Row:
+        """The names of the columns."""
+        raise NotImplementedError
+
+    def row(self, place: int, width: int) -> Row:
+        """One row, counted from 0."""
+        raise NotImplementedError
+
+    def lay(self, count: int, highlighted: int = 0) -> None:
+        """Show so many rows.
+
+        Args:
+            count: How many there are.
+            highlighted: Place of the one that is highlighted.
+        """
+        self.count, self.highlighted, self._top = count, highlighted, 0
+        self.post_message(self.RowHighlighted())
+        self.redraw()
+
+    def move(self, by: int) -> None:
+        """Highlight the row that is so many below (above if negative), as far as there are any."""
+        place = max(0, min(self.count - 1, self.highlighted + by))
+        if place != self.highlighted:
+            self.highlighted = place
+            self.post_message(self.RowHighlighted())
+            self.redraw()
+
+    @property
+    def page(self) -> int:
+        """How many rows are visible at once."""
+        return max(1, self.size.height - 1)
+
+    # ---- events -----------------------------------------------------------------------------
+
+    def on_click(self, event: events.Click) -> None:
+        place = self._top + event.y - 1
+        if event.y < 1 or place >= self.count:
+            return
+        if place == self.highlighted:
+            self.post_message(self.RowPicked())
+        self.move(place - self.highlighted)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.move(1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.move(-1)
+
+    # ---- drawing ----------------------------------------------------------------------------
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        if not self.count:
+            return []
+        room = max(1, height - 1)
+        self._top = max(min(self._top, self.highlighted), self.highlighted - room + 1, 0)
+        shown = range(self._top, min(self.count, self._top + room))
+        return [self.head(width), *(self._marked_row(place, width) for place in shown)]
+
+    def _marked_row(self, place: int, width: int) -> Row:
+        here = place == self.highlighted
+        row = [Segment("▌" if here else " ", self.ink("primary")), *self.row(place, width - 1)]
+        return self._grounded(row, width) if here else row
+
+    def _grounded(self, row: Row, width: int) -> Row:
+        """The highlighted row on its own ground, up to the edge."""
+        ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
+        row = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
+        return [Segment(text, (style or Style()) + ground) for text, style, _ in row]
+
+
+class PickDialog(Dialog[Result]):
+    """A dialog whose answer is a row of its one `PickList`; arrows go through it wherever the focus is."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", "Above", show=False, priority=True),
+        Binding("down", "move(1)", "Below", show=False, priority=True),
+        Binding("pageup", "page(-1)", "Page up", show=False, priority=True),
+        Binding("pagedown", "page(1)", "Page down", show=False, priority=True),
+        Binding("enter", "apply", "Take it", show=False),
+    ]
+
+    @property
+    def picks(self) -> PickList:
+        """The list."""
+        return self.query_one(PickList)
+
+    def action_move(self, by: int) -> None:
+        """Highlight another row."""
+        self.picks.move(by)
+
+    def action_page(self, by: int) -> None:
+        """Highlight a row a page further."""
+        self.picks.move(by * self.picks.page)
+
+    @on(PickList.RowHighlighted)
+    def _count_rows(self) -> None:
+        """The frame says which of how many rows is highlighted; without any there is nothing to take."""
+        shown = self.picks
+        self.query_one("#apply", Button).disabled = not shown.count
+        where = f"{shown.highlighted + 1:,} of {shown.count:,} · ↑↓ ⏎" if shown.count else ""
+        self.query_one("#dialog").border_subtitle = Content(where)
+
+    @on(PickList.RowPicked)
+    @on(Input.Submitted)
+    def _take_row(self) -> None:
+        self.action_apply()

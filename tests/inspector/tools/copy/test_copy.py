@@ -1,0 +1,165 @@
+"""Copying: what each entry of the menu gives, what is said of it, and a selection by mouse that can be read."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from engine.records import Marked
+from engine.settings import Settings
+from inspector.main.panels.text import TextPanel
+from inspector.tools.copy.dialog import CopyDialog
+from inspector.tools.copy.texts import completion, copyables
+from tests.inspector.fakes import HOSTILE, PROMPT, STORY, Session
+from tests.inspector.rig import Rig, run
+
+
+def texts(session: Session, slot: int | None = None) -> dict[str, str]:
+    """All texts of the menu, by letter."""
+    timeline = session.timeline()
+    timeline.select(slot)
+    return {each.key: each.text() for each in copyables(timeline, None, Settings(temp=0.8))}
+
+
+def taken(steps: int = 3, story=STORY) -> Session:
+    session = Session(story=story)
+    session.load()
+    session.open()
+    session.steps(steps)
+    return session
+
+
+def test_each_entry_gives_its_text():
+    session = taken()
+    step = session.timeline().steps[0]
+    copied = texts(session, len(PROMPT))
+    assert copied["t"] == step.text == " there"
+    assert copied["i"] == str(step.id)
+    assert copied["b"] == "20 74 68 65 72 65"
+    assert copied["p"] == "".join(PROMPT)
+    assert copied["c"] == "".join(STORY[:3])
+    assert copied["a"] == "".join(PROMPT + STORY[:3])
+    assert json.loads(copied["n"]) == [item.id for item in session.timeline().items]
+
+
+def test_the_completion_is_the_run_of_steps_where_the_person_looks():
+    """A further turn of a conversation puts prompt tokens between steps."""
+    first = taken(2).timeline().items
+    items = [*first, *(replace(item, node=item.node + 90) for item in first)]
+    assert completion(items, 6) == " there was"
+    assert completion(items, 8) == " there was"
+    assert completion(items, len(items)) == " there was"
+    assert completion(items, 0) == " there was"
+    assert completion(items[:5], 5) == ""
+    assert completion([], 0) == ""
+
+
+def test_the_path_is_a_table_whose_texts_no_spreadsheet_runs():
+    session = taken(4, story=("=1+1", "\t", "\n", '"quoted"'))
+    rows = list(csv.DictReader(texts(session)["r"].splitlines(), delimiter="\t"))
+    items = session.timeline().items
+    assert [int(row["id"]) for row in rows] == [item.id for item in items]
+    assert [row["token"] for row in rows[5:]] == ["'=1+1", "⇥", "↵", '"quoted"']
+    assert float(rows[5]["prob"]) == pytest.approx(items[5].prob, rel=1e-5)
+    assert [row["step"] for row in rows] == ["", "", "", "", "", "1", "2", "3", "4"]
+
+
+def test_the_branch_is_strict_json_with_marks_and_settings():
+    session = taken(len(HOSTILE), story=HOSTILE)
+    timeline = session.timeline()
+    node = timeline.items[6].node
+    timeline.apply(Marked(node, caption="here", bookmarked=True))
+    timeline.items[7] = replace(timeline.items[7], logprob=-math.inf)
+    entry = next(each for each in copyables(timeline, None, Settings(temp=0.8)) if each.key == "j")
+    branch = json.loads(entry.text())
+    assert (branch["model"], branch["settings"]["temp"]) == ("pocket", 0.8)
+    assert [token["id"] for token in branch["tokens"]] == [item.id for item in timeline.items]
+    assert branch["tokens"][6]["marks"] == {"bookmarked": True, "caption": "here"}
+    assert branch["tokens"][7]["logprob"] is None
+    assert branch["text"] == "".join(item.text for item in timeline.items)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_a_letter_or_enter_copies_and_says_how_much(size: tuple[int, int]):
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=3)
+        await rig.press("left", "C")
+        assert isinstance(rig.app.screen, CopyDialog)
+        assert "the token" in rig.screen_text()
+        await rig.press("c")
+        assert rig.app.clipboard == "".join(STORY[:3])
+        assert rig.status == "Copied the completion: 12 characters"
+        await rig.press("C", "down", "enter")
+        assert rig.app.clipboard == str(rig.timeline.steps[-1].id)
+        await rig.press("C", "escape")
+        assert rig.app.screen is rig.app.main
+
+    run(test, size)
+
+
+def test_at_the_tip_the_token_is_the_highlighted_candidate():
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=3)
+        await rig.press("down", "C", "t")
+        assert rig.app.clipboard == rig.app.main.candidate.text
+
+    run(test)
+
+
+def test_half_a_pair_of_surrogates_and_a_large_text_are_copied_too():
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=3)
+        assert rig.app.main.clipboard.copy("a\ud83d") == 2
+        assert rig.app.clipboard == "a?"
+        rig.app.main.actions["copy"]._copy("x" * 80_000, "the completion")
+        assert rig.status.startswith(
+            "Copied the completion: 80,000 characters, 78.1 KiB. Some terminals take 74,994"
+        )
+
+    run(test)
+
+
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+def test_a_mouse_selection_can_be_read_and_copied(theme: str):
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=12)
+        rig.app.theme = theme
+        await rig.press("ctrl+c")
+        assert next(iter(rig.app._notifications)).message.startswith("Nothing is selected")
+        await rig.pilot.mouse_down(TextPanel, offset=(8, 1))
+        await rig.pilot.hover(TextPanel, offset=(30, 1))
+        await rig.pilot.mouse_up(TextPanel, offset=(30, 1))
+        selected = rig.app.screen.get_selected_text()
+        assert selected
+        assert selected in "".join(PROMPT + STORY[:12])
+        panel = rig.app.main.panel(TextPanel)
+        styles = [
+            segment.style for segment in panel.render_line(0) if segment.style and segment.style.bgcolor
+        ]
+        ground = panel.ink("marked").bgcolor
+        marked = [style for style in styles if style.bgcolor == ground]
+        assert marked
+        assert all(contrast(style) >= 4.5 for style in marked)
+        await rig.press("ctrl+c")
+        assert rig.app.clipboard == selected
+        assert rig.status == f"Copied the selection: {len(selected)} characters"
+
+    run(test)
+
+
+def contrast(style) -> float:
+    """The contrast of a style's colours as WCAG 2 defines it."""
+    one, other = sorted(_luminance(colour.get_truecolor()) for colour in (style.color, style.bgcolor))
+    return (other + 0.05) / (one + 0.05)
+
+
+def _luminance(colour) -> float:
+    parts = [part / 255 for part in colour]
+    red, green, blue = (
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
