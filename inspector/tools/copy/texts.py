@@ -50,7 +50,7 @@ def copyables(timeline: Timeline, candidate: Candidate | None, settings: Setting
     items = list(timeline.items)
     token = candidate if timeline.following else timeline.selected
     answer, whole = completion(items, timeline.slot), _text(items)
-    before = _text(items[: timeline.boundary])
+    before = _text(items[: timeline.step_slots[0] if timeline.step_slots else None])
     count = f"{len(items):,} token{'s' * (len(items) != 1)}"
     listed: list[Copyable] = []
     if token is not None:
