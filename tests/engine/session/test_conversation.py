@@ -1,0 +1,131 @@
+"""Turns: the path of a conversation has the ids that its template gives, or the difference is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from engine.commands import AddTurn, Prefill
+from engine.errors import PromptError
+from engine.model.forward import never
+from engine.model.load import Loaded
+from engine.records import Message, Prefilled, PromptOpened, TurnDiffers
+from engine.session.conversation import OTHER_CUT, add_turn, prompt
+from engine.session.session import Session
+from engine.settings import Settings
+from tests.engine.session.chat_templates import TEMPLATES, chatting
+
+USERS = ("Tell me a story.", "Why did the dog run? ", "And then?\n\nMore.", "Grüße 🙂", "The end?")
+ANSWERS = ("The dog ran.", "Because it saw a cat.", "It slept", "Hello!", "Yes.")
+
+
+@pytest.fixture(scope="module", params=TEMPLATES)
+def family(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Loaded, Any]:
+    path = tmp_path_factory.mktemp("chat")
+    return request.param, chatting(path, request.param), AutoTokenizer.from_pretrained(path)
+
+
+def say(session: Session, text: str, end: bool = True) -> None:
+    """Let the model have answered with a text."""
+    ids = session.tokens.encode(text, bare=True)
+    list(session.insert([*ids, *session.tokens.eos_ids[:1]] if end else ids))
+
+
+def opened(session: Session, first: str) -> PromptOpened:
+    record = next(iter(came := list(prompt(session, Prefill(first, True), never))))
+    assert isinstance(record, PromptOpened)
+    assert isinstance(came[-1], Prefilled)
+    return record
+
+
+def turn(session: Session, last: PromptOpened, text: str, differing: Any = "ask") -> Any:
+    history = last.messages
+    return list(add_turn(session, AddTurn(text, history, differing=differing), never))
+
+
+def test_five_turns_have_the_ids_of_the_whole_conversation(family: tuple[str, Loaded, Any]) -> None:
+    name, loaded, tokenizer = family
+    session = Session(loaded, Settings())
+    record = opened(session, USERS[0])
+    conversation = [{"role": "user", "content": USERS[0]}]
+    for place, (answer, user) in enumerate(zip(ANSWERS, USERS[1:], strict=False)):
+        said = f"I think.\n</think>\n\n{answer}" if name == "reasoning" else answer
+        # an answer that was stopped in the middle has no end yet: the template's own is added
+        say(session, said, end=place != 2)
+        before = session.tree.tokens(session.node)
+        conversation += [{"role": "assistant", "content": said}, {"role": "user", "content": user}]
+        expected = tokenizer.apply_chat_template(
+            conversation, tokenize=True, add_generation_prompt=True, return_dict=False
+        )
+        records = turn(session, record, user)
+        if name == "reasoning":
+            (differs,) = records
+            assert isinstance(differs, TurnDiffers)
+            assert "I think." in differs.path
+            assert "I think." not in differs.template
+            assert session.tree.tokens(session.node) == before, "nothing happened yet"
+            assert differs.tokens == len(expected)
+            assert expected[: differs.kept] == before[: differs.kept]
+            records = turn(session, record, user, "template")
+            assert session.tree.tokens(session.node) == expected
+        record, *_, prefilled = records
+        assert record.messages == tuple(Message(each["role"], each["content"]) for each in conversation)
+        assert session.tree.tokens(session.node) == expected
+        if name != "reasoning":
+            assert record.parent != 0
+            assert record.held == len(before) == prefilled.kept, "nothing runs again"
+            assert prefilled.kept + len(record.tokens) == len(expected)
+    fresh = Session(loaded, Settings())
+    *_, whole = fresh.prefill("", session.tree.tokens(session.node))
+    assert np.abs(fresh.logits - session.logits).max() < 1e-4
+    assert whole.next.candidates[0].id == session.next.candidates[0].id
+
+
+def test_a_turn_on_the_path_keeps_what_the_template_drops(family: tuple[str, Loaded, Any]) -> None:
+    name, loaded, _ = family
+    if name != "reasoning":
+        pytest.skip("its template drops nothing")
+    session = Session(loaded, Settings())
+    record = opened(session, USERS[0])
+    say(session, "I think.\n</think>\n\nThe dog ran.")
+    before = session.tree.tokens(session.node)
+    added, *_ = turn(session, record, "Why?", "path")
+    path = session.tree.tokens(session.node)
+    assert path[: len(before)] == before
+    assert (
+        session.tokens.join(path[len(before) :])
+        == "\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n<think>\n"
+    )
+    assert added.text == session.tokens.join(path[len(before) :])
+
+
+def test_tokens_of_the_model_that_encoding_would_cut_otherwise_stay(family: tuple[str, Loaded, Any]) -> None:
+    name, loaded, tokenizer = family
+    if name == "reasoning":
+        pytest.skip("its template is not additive")
+    session = Session(loaded, Settings())
+    record = opened(session, USERS[0])
+    letters = [session.tokens.encode(letter, bare=True)[0] for letter in "The dog"]
+    list(session.insert([*letters, *session.tokens.eos_ids[:1]]))
+    before = session.tree.tokens(session.node)
+    added, *_ = turn(session, record, "Why?")
+    path = session.tree.tokens(session.node)
+    assert path[: len(before)] == before
+    assert added.notes == (OTHER_CUT,)
+    conversation = [{"role": m.role, "content": m.content} for m in added.messages]
+    expected = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
+    assert session.tokens.join(path) == expected
+
+
+def test_raw_text_has_no_turns(family: tuple[str, Loaded, Any]) -> None:
+    session = Session(family[1], Settings())
+    list(prompt(session, Prefill("Once", False), never))
+    with pytest.raises(PromptError, match="raw text"):
+        list(add_turn(session, AddTurn("More", ()), never))
+    with pytest.raises(PromptError, match="Unicode"):
+        list(add_turn(session, AddTurn("\ud800", (Message("user", "x"),)), never))
