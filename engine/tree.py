@@ -29,6 +29,8 @@ class Node:
     """Tokens of the path up to the end of its last prompt: the completion begins after them."""
     prompt_begin: int = 0
     """Tokens of the path before that prompt: above 0 where it follows a completion, as a turn of a conversation."""
+    decoded: int = 0
+    """Tokens of the path that belong to no prompt."""
     children: dict[int, int] = field(default_factory=dict)
     """Child node by token id, in the order of their creation."""
     latest: int | None = None
@@ -72,12 +74,14 @@ class TokenTree:
         node = above.children.get(token)
         if node is None:
             node = len(self._nodes)
-            at = Node(token, parent, above.depth + 1, origin, above.start, above.prompt_begin)
+            decoded = above.decoded + (origin != "prompt")
+            at = Node(token, parent, above.depth + 1, origin, above.start, above.prompt_begin, decoded)
             self._nodes.append(at)
             above.children[token] = node
         at = self._nodes[node]
         if origin != "prompt" and at.origin == "prompt":
             at.origin, at.start, at.prompt_begin = origin, above.start, above.prompt_begin
+            at.decoded = above.decoded + 1
         above.latest = node
         at.drawn_reroll = above.reroll
         return node
@@ -99,6 +103,7 @@ class TokenTree:
             nodes.append(parent := self.add(parent, token, "prompt"))
             at = self._nodes[parent]
             at.origin, at.start, at.prompt_begin = "prompt", at.depth, begin
+            at.decoded = self._nodes[at.parent].decoded
         return nodes
 
     def add_gap(self) -> None:

@@ -184,7 +184,7 @@ class Step:
     """One token was taken and ran through the model."""
 
     index: int
-    """Place in the completion of its path, from 0."""
+    """Place among the decoded tokens of its path, from 0: prompts and the turns of a person don't count."""
     position: int
     """Place in the context, prompt included, from 0."""
     node: int

@@ -122,7 +122,7 @@ class NodeReader:
         text, pending = self._tokens.text(token, self._pending.get(parent.node, b""))
         logprob = float(parent.logprobs[token])
         return Step(
-            index=node.depth - node.start - 1,
+            index=node.decoded - 1,
             position=node.depth - 1,
             node=after.node_logits.node,
             parent=parent.node,

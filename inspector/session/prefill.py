@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from engine.commands import Command, GoOnPrefill, Prefill
+from engine.commands import AddTurn, Command, GoOnPrefill, Prefill
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Phase, Timeline
 
@@ -64,7 +64,7 @@ class PrefillControl:
         return f"Chunks of {self.size:,} tokens"
 
     def _under_way(self) -> list[Command]:
-        return self._client.under_way(Prefill, GoOnPrefill)
+        return self._client.under_way(Prefill, AddTurn, GoOnPrefill)
 
 
 def _last(timeline: Timeline) -> int:

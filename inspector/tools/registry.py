@@ -17,12 +17,14 @@ from inspector.tools.recordings.tool import RECORDINGS
 from inspector.tools.sampler.tool import SAMPLER
 from inspector.tools.sweeps.tool import SWEEP
 from inspector.tools.tree.tool import TREE
+from inspector.tools.turns.tool import TURNS
 from inspector.tools.typed_text.tool import TYPED_TEXT
 
 TOOLS: tuple[Tool, ...] = (
     BREAKPOINTS,
     FIND,
     TYPED_TEXT,
+    TURNS,
     COMPARE,
     BEAMS,
     LOOK_AHEAD,

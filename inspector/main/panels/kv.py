@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from engine.records import KVGroup, KVReading, Moved, Step
+from engine.records import KVGroup, KVReading, Prefilled, Step
 from inspector import scales
 from inspector.display import visible
 from inspector.main.panels.kv_facts import kv_facts, layers_of, machine_memory
@@ -98,7 +98,7 @@ how large the cache is when the context window is full, and what branches share.
         """Everything: a chart with what room is left, the groups, and the facts."""
         muted = self.ink("muted")
         groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
-        bill = self._bill(timeline.moved, width) if timeline.moved and timeline.following else []
+        bill = self._bill(timeline, width) if timeline.following else []
         facts = fact_rows(kv_facts(timeline, kv, self._machine), width, muted, self.rich_style)
         more = fact_rows(
             [("", "Q compares 16, 8 and 4 bits · z races against no cache")], width, muted, muted
@@ -164,8 +164,7 @@ how large the cache is when the context window is full, and what branches share.
 
     def _below(self, timeline: Timeline, kv: KVReading, width: int, height: int) -> list[Row]:
         """The lines under the chart, as many as leave it one line."""
-        bill = self._bill(timeline.moved, width) if timeline.moved and timeline.following else []
-        bill = [*self._kept(kv), *bill]
+        bill = [*self._kept(kv), *(self._bill(timeline, width) if timeline.following else [])]
         room = max(0, height - 2 - len(bill))
         groups = [self._group(group) for group in kv.groups]
         if len(groups) > room > 0:
@@ -188,18 +187,28 @@ how large the cache is when the context window is full, and what branches share.
         text = f"{scales.size(kv.kept_bytes)} of {scales.size(kv.kept_budget)}"
         return [[Segment("branches".ljust(wide)), Segment(f"{text} kept for going back", self.ink("muted"))]]
 
-    def _bill(self, moved: Moved, width: int) -> list[Row]:
-        """What the last move cost, and why."""
-        parts = [f"kept {scales.count(moved.kept)}"]
-        parts += [f"restored {scales.count(moved.restored)}"] if moved.restored else []
-        parts[-1] += f" ({scales.size(moved.restored_bytes)})" if moved.restored_bytes else ""
-        parts += [f"recomputed {scales.count(moved.recomputed)}"]
-        text = f"{' · '.join(parts)} · {scales.milliseconds(moved.ms)}"
-        ink = self.ink("warn" if moved.recomputed else "good")
-        row = [Segment("moved  ", ink), Segment(text)]
-        if not moved.note:
+    def _bill(self, timeline: Timeline, width: int) -> list[Row]:
+        """What the last move cost, or the prompt that was just read, and why."""
+        prefilled = timeline.prefilled
+        paid: Moved | Prefilled
+        if (moved := timeline.moved) is not None:
+            name, ran, ms, paid = "moved  ", moved.recomputed, moved.ms, moved
+        elif (
+            prefilled is not None and prefilled.next is timeline.next and prefilled.kept + prefilled.restored
+        ):
+            again = len(timeline.items) - prefilled.kept - prefilled.restored
+            name, ran, ms, paid = "prompt ", again, prefilled.ttft_ms, prefilled
+        else:
+            return []
+        parts = [f"kept {scales.count(paid.kept)}"]
+        parts += [f"restored {scales.count(paid.restored)}"] if paid.restored else []
+        parts[-1] += f" ({scales.size(paid.restored_bytes)})" if paid.restored_bytes else ""
+        parts += [f"{'recomputed' if paid is moved else 'read'} {scales.count(ran)}"]
+        text = f"{' · '.join(parts)} · {scales.milliseconds(ms)}"
+        row = [Segment(name, self.ink("warn" if ran and paid is moved else "good")), Segment(text)]
+        if not paid.note:
             return [row]
-        note = Segment(visible(moved.note), self.ink("muted"))
+        note = Segment(visible(paid.note), self.ink("muted"))
         together = Segment.get_line_length(row) + 3 + note.cell_length <= width
         return [[*row, Segment(" · "), note]] if together else [row, [Segment("       "), note]]
 

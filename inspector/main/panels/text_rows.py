@@ -13,6 +13,7 @@ from inspector.display import visible
 from inspector.main.panels.text_lines import TextLines
 from inspector.main.panels.token_views import OFF
 from inspector.state.mark_words import BRANCHES
+from inspector.state.roles import role_slots
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Row, centred, why_empty
 from inspector.widgets.token_styles import TokenStyles
@@ -35,6 +36,9 @@ class TextRows:
     def __init__(self, inks: Mapping[str, Style], metric: scales.Metric, dark: bool, colourful: bool) -> None:
         self._inks = inks
         self._styles = TokenStyles(inks, metric, dark, colourful)
+        self._roles_of: tuple[Timeline, int] | None = None
+        self._roles: dict[int, str] = {}
+        """Of the path that `_roles_of` has, by the slot at which a message begins."""
 
     def notice(self, timeline: Timeline | None, width: int, height: int) -> list[Row]:
         """All rows where there is no text: why, and what to do."""
@@ -66,8 +70,18 @@ class TextRows:
 
     def _gutter(self, line: WrappedLine, timeline: Timeline) -> Row:
         pieces, items = line.pieces, timeline.items
+        role = self._role(line, timeline)
+        if role:
+            return [Segment(role[:1].upper() + " ", self._inks["accent"])]
         prompt = pieces and pieces[0].slot < len(items) and isinstance(items[pieces[0].slot], PromptToken)
         return [Segment("▎ " if prompt else "  ", self._inks["faint"])]
+
+    def _role(self, line: WrappedLine, timeline: Timeline) -> str:
+        """The role of the message that begins in a line; of several the last."""
+        generation = self._roles_of[1] if self._roles_of and self._roles_of[0] is timeline else -1
+        if generation != timeline.generation:
+            self._roles_of, self._roles = (timeline, timeline.generation), role_slots(timeline)
+        return next((self._roles[p.slot] for p in reversed(line.pieces) if p.slot in self._roles), "")
 
     def _tokens(self, line: WrappedLine, timeline: Timeline, bordered: bool) -> Row:
         done = timeline.held

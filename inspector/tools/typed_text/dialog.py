@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import events, on
-from textual.binding import Binding, BindingType
-from textual.message import Message
+from textual import on
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
@@ -20,7 +18,7 @@ from inspector.state.timeline import Item, Timeline
 from inspector.tools.typed_text.pieces import PieceList
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint
-from inspector.widgets.safety import SafeTextArea
+from inspector.widgets.typed_area import TypedTextArea
 
 KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
 LABEL = 20
@@ -67,27 +65,6 @@ class OwnText:
 
     text: str
     submitted: bool
-
-
-class TypedTextArea(SafeTextArea):
-    """Several lines to type in; enter is done with it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+n,shift+enter,alt+enter", "newline", "New line", show=False),
-    ]
-
-    class TextSubmitted(Message):
-        """Enter was pressed."""
-
-    async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter":
-            event.stop()
-            event.prevent_default()  # the toolkit's editor would begin a new line
-            self.post_message(self.TextSubmitted())
-
-    def action_newline(self) -> None:
-        """Begin a new line."""
-        self.insert("\n")
 
 
 class OwnTextDialog(Dialog[OwnText]):

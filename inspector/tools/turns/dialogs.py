@@ -1,0 +1,129 @@
+"""The dialogs of a conversation: the next message, and the choice where the template would write the path otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from textual import on
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Button, Static, TextArea
+
+from engine.records import TurnDiffers
+from inspector.display import truncate, visible
+from inspector.state.timeline import Timeline
+from inspector.widgets.choice import Choice
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.typed_area import TypedTextArea
+
+Differing = Literal["path", "template"]
+EXCERPT = 160
+"""Cells of each text where they differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What was typed, and whether it is to be sent."""
+
+    text: str
+    submitted: bool
+
+
+class TurnDialog(Dialog[Typed]):
+    """Asks for the user's next message.
+
+    Args:
+        text: The initial value of the field.
+        timeline: The conversation so far.
+    """
+
+    HEADING: ClassVar[str] = "Next message"
+    APPLY: ClassVar[str] = "Send"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("⏎", "send", 6), ("ctrl+n", "new line", 5))
+
+    def __init__(self, text: str, timeline: Timeline) -> None:
+        super().__init__()
+        self.initial, self.timeline = text, timeline
+
+    def body(self) -> Iterable[Widget]:
+        prompt, held = self.timeline.prompt, len(self.timeline.items)
+        turns = sum(message.role == "user" for message in prompt.messages) if prompt else 0
+        window = self.timeline.facts.context_window if self.timeline.facts else None
+        room = f", room for {max(0, window - held):,} more" if window else ""
+        yield Remark(
+            f"Turn {turns + 1} of the conversation, after {held:,} tokens{room}. They stay as they are."
+        )
+        yield TypedTextArea(self.initial, id="turn-text", soft_wrap=True, tab_behavior="focus")
+        yield Remark("⏎ sends, ctrl+n begins a line. The template's own tokens are put around it.")
+
+    def on_mount(self) -> None:
+        """Begin in the text, at its end."""
+        area = self.query_one("#turn-text", TypedTextArea)
+        area.focus()
+        area.move_cursor(area.document.end)
+        self._typed()
+
+    @property
+    def typed(self) -> str:
+        """The text in the field."""
+        return self.query_one("#turn-text", TypedTextArea).text
+
+    @on(TextArea.Changed, "#turn-text")
+    def _typed(self) -> None:
+        self.query_one("#apply", Button).disabled = not self.typed
+
+    @on(TypedTextArea.TextSubmitted)
+    def action_apply(self) -> None:
+        """Send what was typed."""
+        if self.typed:
+            self.dismiss(Typed(self.typed, True))
+
+    def action_leave(self) -> None:
+        """Leave; what was typed is kept for the next time."""
+        self.dismiss(Typed(self.typed, False))
+
+
+class DiffersDialog(Dialog[Differing]):
+    """Shows where the template's text parts from the path, and asks which of both to go on with.
+
+    Args:
+        differs: Both texts.
+    """
+
+    HEADING: ClassVar[str] = "The template writes this conversation otherwise"
+    APPLY: ClassVar[str] = "Go on"
+
+    def __init__(self, differs: TurnDiffers) -> None:
+        super().__init__()
+        self.differs = differs
+
+    def body(self) -> Iterable[Widget]:
+        differs = self.differs
+        yield Remark("Both begin alike; then the path goes on with")
+        yield Static(Content(_excerpt(differs.path)), id="differs-path")
+        yield Remark("and the template, given the whole conversation, with")
+        yield Static(Content(_excerpt(differs.template)), id="differs-template")
+        again = differs.tokens - differs.kept
+        yield Choice(
+            (
+                "keep the path: all that the model wrote stays in its context",
+                f"as the template: {again:,} of {differs.tokens:,} tokens run, on a path of their own",
+            ),
+            id="differs-choice",
+        )
+        yield Remark("Servers and mlx_lm.chat do the second each turn where they fill the template anew.")
+
+    def on_mount(self) -> None:
+        """Begin in the choice."""
+        self.query_one(Choice).focus()
+
+    def action_apply(self) -> None:
+        """Go on with what is chosen."""
+        self.dismiss("template" if self.query_one(Choice).chosen else "path")
+
+
+def _excerpt(text: str) -> str:
+    return truncate(visible(text), EXCERPT) or "(nothing)"

@@ -1,0 +1,98 @@
+"""Turns as a tool: the key that goes on with a conversation behind the model's answer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from engine.commands import AddTurn
+from engine.records import Failure, PromptOpened, Record, Step, TurnDiffers
+from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
+from inspector.tools.turns.dialogs import Differing, DiffersDialog, TurnDialog, Typed
+
+
+class TurnActions(ToolActions):
+    """Asks for the user's next message, and for what is to be done where the template is not additive."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._text = ""
+        """What was typed and not sent yet."""
+        self._sent: AddTurn | None = None
+        host.controller.client.listeners.append(self._receive)
+
+    def open(self) -> None:
+        """Ask for the next message."""
+        if refusal := self._refusal():
+            self.host.answer(refusal)
+            return
+        self.controller.client.pause()
+        self.host.open(TurnDialog(self._text, self.timeline), self._left)
+
+    def _refusal(self) -> str:
+        """Why there is no next turn now, empty where there is one."""
+        prompt = self.timeline.prompt
+        if prompt is None or not prompt.chat:
+            return "Raw text has no turns. Press p for a prompt through the chat template, or a to type into the text"
+        if not prompt.messages:
+            return "This conversation was recorded without its messages: it has no turns. Press p for another prompt"
+        if not (self.timeline.items and isinstance(self.timeline.items[-1], Step)):
+            return "The model has not answered yet. Press r to run, or space for a step"
+        return ""
+
+    def _left(self, typed: Typed | None) -> None:
+        if typed is None:
+            return
+        self._text = typed.text
+        if typed.submitted:
+            self._send(typed.text, "ask")
+
+    def _send(self, text: str, differing: Literal["ask", "path", "template"]) -> None:
+        if (prompt := self.timeline.prompt) is None:
+            return
+        self._sent = AddTurn(text, prompt.messages, prompt.options, prompt.echo, differing)
+        self.controller.client.do(self._sent)
+        self.host.answer()
+
+    def _receive(self, record: Record) -> None:
+        if self._sent is None or self.controller.client.doing is not self._sent:
+            return
+        match record:
+            case PromptOpened():
+                self._text, self._sent = "", None
+            case Failure():
+                self._sent = None
+            case TurnDiffers():
+                text, self._sent = self._sent.text, None
+                self.host.open(DiffersDialog(record), lambda chosen: self._decided(text, chosen))
+            case _:
+                pass
+
+    def _decided(self, text: str, chosen: Differing | None) -> None:
+        if chosen is not None:
+            self._send(text, chosen)
+        else:
+            self.host.answer("Nothing was sent. R has your message still")
+
+
+TURNS = Tool(
+    "turns",
+    "Turns",
+    TurnActions,
+    keys=(
+        Key("reply", "R", "R", "Reply", SET_UP,
+            "Go on with the conversation: the user's next message behind the model's answer, on the same path. Nothing "
+            "runs again.",
+            TurnActions.open, Needs.DISTRIBUTION | Needs.ENGINE),
+    ),
+    hints=(Hint(15, ("reply",), "reply", 1, When.LIVE),),
+    help=(
+        HelpSection(
+            "While the next message is typed",
+            (
+                ("`⏎` or `ctrl+s`", "Send it."),
+                ("`ctrl+n`", "Begin a new line."),
+                ("`esc`", "Leave; what was typed is kept."),
+            ),
+        ),
+    ),
+)  # fmt: skip
