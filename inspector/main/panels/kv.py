@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from engine.records import KVGroup, KVReading, Prefilled, Step
+from engine.records import KVGroup, KVReading, Moved, Prefilled, Step
 from inspector import scales
 from inspector.display import visible
 from inspector.main.panels.kv_facts import kv_facts, layers_of, machine_memory

@@ -49,9 +49,14 @@ class TurnActions(ToolActions):
     def _send(self, text: str, differing: Literal["ask", "path", "template"]) -> None:
         if (prompt := self.timeline.prompt) is None:
             return
-        self._sent = AddTurn(text, prompt.messages, prompt.options, prompt.echo, differing)
+        self._sent = AddTurn(text, prompt.messages, prompt.options, self._echo, differing)
         self.controller.client.do(self._sent)
         self.host.answer()
+
+    @property
+    def _echo(self) -> bool | None:
+        """Prompt logprobs as the person asked for them with the last prompt."""
+        return self.controller.setup.prompt.echo
 
     def _receive(self, record: Record) -> None:
         if self._sent is None or self.controller.client.doing is not self._sent:

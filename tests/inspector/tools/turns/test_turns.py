@@ -1,0 +1,112 @@
+"""Replying in a conversation: what is sent, what is asked, and what is refused with a reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine import commands
+from engine.records import Ended, Failure, Message, PromptOpened, TurnDiffers
+from inspector.state.roles import role_slots
+from inspector.tools.turns.dialogs import DiffersDialog, TurnDialog
+from inspector.widgets.choice import Choice
+from inspector.widgets.typed_area import TypedTextArea
+from tests.inspector.fakes import PROMPT
+from tests.inspector.rig import Rig, run
+
+TEXT = "".join(piece if isinstance(piece, str) else piece.text for piece in PROMPT)
+MESSAGES = (Message("user", TEXT.strip()),)
+
+
+async def chatting(rig: Rig, steps: int = 4, messages: tuple[Message, ...] = MESSAGES) -> None:
+    """A conversation in which the model said something."""
+    await rig.push([*rig.session.load(), Ended("Configure")])
+    records = [
+        replace(each, chat=True, messages=messages) if isinstance(each, PromptOpened) else each
+        for each in rig.session.open()
+    ]
+    await rig.push([*records, *rig.session.steps(steps)])
+    rig.engine.sent.clear()
+
+
+async def replied(rig: Rig, text: str = "Why?") -> commands.AddTurn:
+    await rig.press("R")
+    assert isinstance(rig.app.screen, TurnDialog)
+    rig.app.screen.query_one(TypedTextArea).text = text
+    await rig.press("enter")
+    return rig.engine.last(commands.AddTurn)
+
+
+def test_a_reply_is_sent_with_the_conversation_before_it():
+    async def test(rig: Rig) -> None:
+        await chatting(rig)
+        sent = await replied(rig)
+        assert sent == commands.AddTurn("Why?", MESSAGES)
+        assert rig.app.screen is rig.app.main
+        await rig.press("escape")
+        assert rig.engine.cancelled(sent), "escape stops it on its way"
+
+    run(test)
+
+
+def test_what_is_typed_is_kept_and_empty_text_is_not_sent():
+    async def test(rig: Rig) -> None:
+        await chatting(rig)
+        await rig.press("R", "enter")
+        assert isinstance(rig.app.screen, TurnDialog)
+        await rig.press("W", "h", "y", "escape")
+        assert rig.engine.sent == []
+        await rig.press("R")
+        assert rig.app.screen.query_one(TypedTextArea).text == "Why"
+
+    run(test)
+
+
+def test_where_the_template_differs_the_person_decides():
+    async def test(rig: Rig) -> None:
+        await chatting(rig)
+        for keys, expected in (((), "path"), (("down",), "template")):
+            sent = await replied(rig, "Why [b]?[/b]")
+            await rig.push([TurnDiffers(5, "<think>\x1b[31m[red]", "", 7, 40), Ended("AddTurn", id=sent.id)])
+            dialog = rig.app.screen
+            assert isinstance(dialog, DiffersDialog)
+            assert "33 of 40 tokens" in dialog.query_one(Choice).labels[1]
+            assert "[red]" in rig.screen_text()
+            await rig.press(*keys, "ctrl+s")
+            assert rig.engine.last(commands.AddTurn) == replace(sent, differing=expected)
+            await rig.push([Failure("AddTurn", "It was refused.", "Try again."), Ended("AddTurn")])
+        sent = await replied(rig)
+        await rig.push([TurnDiffers(5, "a", "b", 7, 40), Ended("AddTurn", id=sent.id)])
+        count = len(rig.engine.sent)
+        await rig.press("escape")
+        assert len(rig.engine.sent) == count
+        assert rig.status == "Nothing was sent. R has your message still"
+
+    run(test)
+
+
+def test_without_a_conversation_or_an_answer_it_says_why():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("R")
+        assert rig.status.startswith("Raw text has no turns.")
+        await chatting(rig, messages=())
+        await rig.press("R")
+        assert rig.status.startswith("This conversation was recorded without its messages")
+        await chatting(rig, steps=0)
+        await rig.press("R")
+        assert rig.status.startswith("The model has not answered yet.")
+        assert rig.engine.sent == []
+
+    run(test)
+
+
+def test_roles_stand_where_messages_begin():
+    async def test(rig: Rig) -> None:
+        await chatting(rig)
+        assert role_slots(rig.timeline) == {0: "user", len(PROMPT): "assistant"}
+        lines = [line for line in rig.screen_text().splitlines() if "│" in line[:1]]
+        assert any(line[2:4] == "A " for line in lines)
+        await rig.ready()
+        assert role_slots(rig.timeline) == {}
+
+    run(test)
