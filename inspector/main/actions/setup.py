@@ -49,7 +49,8 @@ SETTING_UP = Tool(
     SetupActions,
     keys=(
         Key("prompt", "p", "p", "Prompt", SET_UP,
-            "Give another prompt, raw or through the chat template. What is there stays in the tree.", SetupActions.prompt, Needs.ENGINE),
+            "Give another prompt, raw or through the chat template. What is there stays in the tree.",
+            SetupActions.prompt, Needs.ENGINE),
         Key("open", "o", "o", "Open model", SET_UP,
             "Open another model: a directory, a hub id or pocket.", SetupActions.open, Needs.SESSION),
         Key("facts", "i", "i", "Model facts", SET_UP, "Show what is known of the model.",
