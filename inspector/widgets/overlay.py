@@ -6,11 +6,13 @@ below. Its widgets go one by one after that, while keys, messages and answers ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from textual import events
 from textual.await_complete import AwaitComplete
 from textual.css.query import NoMatches
+from textual.geometry import Size
 from textual.message import Message
 from textual.messages import Prune
 from textual.screen import Screen
@@ -22,8 +24,23 @@ class Overlay(Screen[Result]):
     """A screen or a dialog over the main screen."""
 
     _dismissed: bool = False
+    _whole: bool = False
+    """Whether it was laid out with its widgets at their sizes: what is painted before that is painted twice."""
+    _styled: str = ""
+    """The theme that its widgets were styled in."""
     _held: tuple[Result | None] | None = None
     """The result of a dismissal that waits until what lies over this one has gone."""
+
+    def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name, id, classes)
+        self.add_class(*self._size_classes(), update=False)
+
+    def _size_classes(self) -> Iterable[str]:
+        """The classes of the screen's size. The toolkit sets them after the first layout, and then styles and lays out
+        everything again."""
+        width, height = self.app.size
+        yield from self._get_breakpoint_classes(width, self.app.HORIZONTAL_BREAKPOINTS or [])
+        yield from self._get_breakpoint_classes(height, self.app.VERTICAL_BREAKPOINTS or [])
 
     @property
     def left(self) -> bool:
@@ -45,10 +62,28 @@ class Overlay(Screen[Result]):
         self.let_go()
         return super().dismiss(result)
 
-    def on_screen_resume(self) -> None:
-        """Leave, where that was asked for under another screen."""
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Leave, where that was asked for under another screen. The toolkit would style all widgets again, each time."""
+        event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
+        if not self._whole:
+            self.call_later(self.call_later, self._settle)
         if self._held is not None:
             self.dismiss(self._held[0])
+
+    def _settle(self) -> None:
+        """The widgets know their sizes: paint."""
+        self._whole = True
+        self.refresh()
+
+    def _compositor_refresh(self) -> None:
+        """Paint, once there is something whole to paint."""
+        if self._whole:
+            super()._compositor_refresh()
+
+    def _screen_resized(self, size: Size) -> None:
+        """Lay out for another size: after the first layout the toolkit sends the size that was laid out for."""
+        if size != self._compositor.size:
+            super()._screen_resized(size)
 
     def from_thread(self, callback: Callable[..., object], *args: object) -> None:
         """Have the screen's thread call something, unless this is left by then; called in another thread."""

@@ -38,6 +38,7 @@ OPENINGS = 3
 """In each round; all but the first count as later ones."""
 STILL = 0.3
 """Seconds without a paint after which a thing is whole: the palette's first commands come a quarter of one late."""
+LOOK = 0.005
 PATIENCE = 20.0
 PROMPT = "Once upon a time, there was a little girl named Lily."
 THINGS: tuple[tuple[str, str, str], ...] = (
@@ -85,7 +86,8 @@ class Watch:
 
         def timed(screen: Any, renderable: Any) -> None:
             display(screen, renderable)
-            self.painted.append((time.perf_counter(), time.thread_time(), self.app.screen))
+            if renderable is not None:
+                self.painted.append((time.perf_counter(), time.thread_time(), self.app.screen))
 
         self.app._display = timed  # type: ignore[method-assign]
 
@@ -99,7 +101,7 @@ class Watch:
         while not there():
             if time.perf_counter() - begun > PATIENCE:
                 raise TimeoutError(f"{self.app.screen} after {PATIENCE:g} s")
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(LOOK)
 
     async def press(self, key: str, first: bool = False) -> tuple[float, float]:
         """Milliseconds from a key to the last paint that follows from it, or to the first of another screen.
@@ -119,14 +121,18 @@ class Watch:
             await self.until(lambda: any(not isinstance(top, MainScreen) for *_, top in self.painted))
             ended = next(paint for paint in self.painted if not isinstance(paint[2], MainScreen))
         else:
-            await self.until(lambda: bool(self.painted) or time.perf_counter() - begun[0] > 2 * STILL)
-            await self.until(lambda: self._still(begun[0]))
+            await self._still()
             ended = self.painted[-1] if self.painted else (*begun, None)
         return (ended[0] - begun[0]) * 1000, (ended[1] - begun[1]) * 1000
 
-    def _still(self, begun: float) -> bool:
-        last = self.painted[-1][0] if self.painted else begun
-        return not self._busy and time.perf_counter() - last > STILL
+    async def _still(self) -> None:
+        """Wait until nothing was painted for a while, in which this thread had the time to."""
+        looks, paints, since = 0, 0, time.perf_counter()
+        while looks < STILL / LOOK / 2 or time.perf_counter() - since < STILL:
+            await asyncio.sleep(LOOK)
+            looks += 1
+            if self._busy or len(self.painted) != paints:
+                looks, paints, since = 0, len(self.painted), time.perf_counter()
 
     async def rounds(self, turn: int) -> None:
         """Open everything, beginning at another thing each turn."""
