@@ -24,7 +24,7 @@ class Overlay(Screen[Result]):
     """A screen or a dialog over the main screen."""
 
     _dismissed: bool = False
-    _whole: bool = False
+    _settled: bool = False
     """Whether it was laid out with its widgets at their sizes: what is painted before that is painted twice."""
     _styled: str = ""
     """The theme that its widgets were styled in."""
@@ -65,19 +65,19 @@ class Overlay(Screen[Result]):
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Leave, where that was asked for under another screen. The toolkit would style all widgets again, each time."""
         event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
-        if not self._whole:
+        if not self._settled:
             self.call_later(self.call_later, self._settle)
         if self._held is not None:
             self.dismiss(self._held[0])
 
     def _settle(self) -> None:
         """The widgets know their sizes: paint."""
-        self._whole = True
+        self._settled = True
         self.refresh()
 
     def _compositor_refresh(self) -> None:
         """Paint, once there is something whole to paint."""
-        if self._whole:
+        if self._settled:
             super()._compositor_refresh()
 
     def _screen_resized(self, size: Size) -> None:
