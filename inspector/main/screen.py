@@ -41,6 +41,7 @@ from inspector.main.status import StatusLine
 from inspector.main.tool import KeyTable, Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback, Severity
+from inspector.widgets.overlay import shown
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -272,10 +273,15 @@ class MainScreen(Screen[None]):
                 self.toggle(below)
         self.answer()
 
-    def open(self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None) -> None:
-        """Show a screen or a dialog over this one."""
-        if type(self.app.screen) is not type(screen):  # a key that was pressed twice opens one
-            self.app.push_screen(screen, then)
+    def open(
+        self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
+    ) -> Screen[Result]:
+        """Show a screen or a dialog over this one; returns the one that is shown, which may have been kept."""
+        if type(self.app.screen) is type(screen):  # a key that was pressed twice opens one
+            return self.app.screen
+        kept = shown(self.app, screen)
+        self.app.push_screen(kept, then)
+        return kept
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""

@@ -56,6 +56,10 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
         """Buttons between the one that applies and the one that leaves."""
         return ()
 
+    def begin(self) -> None:
+        """Begin at the top."""
+        self.query_one("#dialog-body").scroll_home(animate=False)
+
     def action_leave(self) -> None:
         """Leave without a change."""
         self.dismiss(None)

@@ -98,6 +98,9 @@ class SamplingDialog(Dialog[Settings]):
         at: Number of the older step from which they will be applied, None at the tip.
     """
 
+    KEPT: ClassVar[tuple[str, ...]] = (
+        "settings", "vocabulary", "presets", "_attempt", "_look", "_at", "_typed", "_doomed",
+    )  # fmt: skip
     HEADING: ClassVar[str] = "Sampling · shift+↑↓ walk · pgup pgdn next difference"
     APPLY: ClassVar[str] = "Apply"
     LEAVE: ClassVar[str] = "Discard"
@@ -135,7 +138,7 @@ class SamplingDialog(Dialog[Settings]):
     def body(self) -> Iterable[Widget]:
         with HorizontalGroup(classes="preset-row"):
             yield Label("preset", classes="field-label", markup=False)
-            yield PresetChoice(self._labels(), self._matching(self.settings), id="presets")
+            yield PresetChoice(self._labels(), id="presets")
         yield Remark("", id="preset-remark")
         for title, names in GROUPS:
             yield Label(title, classes="group-label", markup=False)
@@ -147,12 +150,14 @@ class SamplingDialog(Dialog[Settings]):
             yield Label("save as preset", classes="field-label", markup=False)
             yield SafeInput("", "a name, then ⏎", id="preset-name")
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin in the first field."""
+        super().begin()
         self.query_one(f"#field-{FIELDS[0].name}", SafeInput).focus()
-        if self.presets.problems:
-            self._say(" ".join(self.presets.problems), wrong=True)
-        self.read()
+        self.query_one("#preset-name", SafeInput).clear()
+        self._say(" ".join(self.presets.problems), wrong=True)
+        self._relabel()
+        self._fill(self.settings)
         self.entitle()
 
     def entitle(self) -> None:
