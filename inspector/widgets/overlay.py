@@ -134,8 +134,8 @@ class Overlay(Screen[Result]):
         self.refresh()
 
     def _compositor_refresh(self) -> None:
-        """Paint, once there is something whole to paint."""
-        if self._settled:
+        """Paint, once there is something whole to paint. Where all is to be painted after a layout, that is enough."""
+        if self._settled and not self._repaint_required:
             super()._compositor_refresh()
 
     def _screen_resized(self, size: Size) -> None:
