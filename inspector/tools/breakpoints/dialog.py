@@ -105,7 +105,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
     def begin(self) -> None:
         """Begin in the first field."""
         super().begin()
-        self.query_one(f"#break-{GROUPS[0][1][0]}", SafeInput).focus()
+        self.set_focus(self.query_one(f"#break-{GROUPS[0][1][0]}", SafeInput))
         self.query_one("#breaks-remark", Remark).say(
             visible(self._problems) or HELP, wrong=bool(self._problems)
         )

@@ -112,7 +112,7 @@ class FindDialog(Dialog[VocabularySearch]):
         super().begin()
         self.lookup.tell = self._answered
         field = self.query_one("#find-query", SafeInput)
-        field.focus()
+        self.set_focus(field)
         with self.prevent(Input.Changed):
             field.value = self.query_text
         self._say(WAYS)

@@ -153,7 +153,7 @@ class SamplingDialog(Dialog[Settings]):
     def begin(self) -> None:
         """Begin in the first field."""
         super().begin()
-        self.query_one(f"#field-{FIELDS[0].name}", SafeInput).focus()
+        self.set_focus(self.query_one(f"#field-{FIELDS[0].name}", SafeInput))
         self.query_one("#preset-name", SafeInput).clear()
         self._say(" ".join(self.presets.problems), wrong=True)
         self._relabel()

@@ -122,7 +122,7 @@ class OwnTextDialog(Dialog[OwnText]):
         self._say(KEYS)
         self.query_one("#own-pieces", PieceList).put(())
         area = self.query_one("#own-text", TypedTextArea)
-        area.focus()
+        self.set_focus(area)
         with self.prevent(TextArea.Changed):
             area.load_text(self.own_text)
         area.move_cursor(area.document.end)
