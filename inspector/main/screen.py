@@ -125,9 +125,14 @@ class MainScreen(Screen[None]):
     # ---- showing ----------------------------------------------------------------------------
 
     def _compositor_refresh(self) -> None:
-        """Paint what changed. The toolkit's own: steps record how long it took, since it holds them up."""
+        """Paint what changed. The toolkit's own: steps record how long it took, since it holds them up.
+
+        Under a dialog that has the dialog painted, and the toolkit would do so twice.
+        """
         with drawing:
             super()._compositor_refresh()
+        if not self.is_active:
+            self._repaint_required = False
 
     def changed(self) -> None:
         """Have everything shown again: once, however often this is called before."""

@@ -19,7 +19,7 @@ from inspector.widgets.safety import SafeInput
 from tests.inspector.main.test_overlays import OVERLAYS, branched, burst
 from tests.inspector.rig import Rig, run
 
-KEPT = ["s", "b", "slash", "a"]
+KEPT = ["s", "b", "slash", "a", "question_mark"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_a_dialog_that_is_shown_again_looks_as_at_first(key: str) -> None:
         looks, focused = rig.screen_text(), dialog.focused
         for field in [*dialog.query(SafeInput), *dialog.query(TextArea)]:
             (field.insert if isinstance(field, TextArea) else field.insert_text_at_cursor)("oops")
-        await rig.press("down", "down", "shift+tab", "pagedown")
+        await rig.press("down", "down", "shift+tab", "pagedown", "right")
         dialog.query_one("#dialog-body").scroll_end(animate=False)
         await rig.pilot.pause()
         assert rig.screen_text() != looks
