@@ -286,6 +286,7 @@ class MainScreen(Screen[None]):
             return self.app.screen
         kept = shown(self.app, screen)
         self.app.push_screen(kept, then)
+        self._repaint_required = False  # the toolkit asks for it, and what lies over this one paints it, too
         return kept
 
     def switch_theme(self) -> None:

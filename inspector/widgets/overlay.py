@@ -92,8 +92,8 @@ class Overlay(Screen[Result]):
         for name in self.KEPT:
             setattr(self, name, getattr(made, name))
         self._dismissed, self._held, self._since = False, None, Message().time
+        self._settled = False
         if self._compositor.size != self.app.size:
-            self._settled = False
             self.update_classes(self._size_classes(), animate=False)
         if self.is_mounted:
             self.begin()

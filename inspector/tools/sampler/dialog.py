@@ -52,9 +52,11 @@ class PresetChoice(Choice):
 
     def relabel(self, labels: Iterable[str], chosen: int) -> None:
         """Show other labels, without a message to the dialog."""
-        self.labels = tuple(labels)
+        if (shown := tuple(labels)) != self.labels:
+            self.labels = shown
+            self.refresh(layout=True)
         self.set_reactive(Choice.chosen, chosen)
-        self.refresh(layout=True)
+        self.refresh()
 
 
 class FieldBox(Container):
@@ -164,9 +166,10 @@ class SamplingDialog(Dialog[Settings]):
         """Show where the settings will be applied."""
         at = self._at()
         where = "Apply" if at is None else f"Apply from step {at}"
-        button = self.query_one("#apply", Button)
-        button.label = Content(f"{where}  ctrl+s")
-        button.refresh(layout=True)
+        button, label = self.query_one("#apply", Button), Content(f"{where}  ctrl+s")
+        if button.label != label:
+            button.label = label
+            button.refresh(layout=True)
 
     # ---- fields -----------------------------------------------------------------------------
 
