@@ -64,10 +64,10 @@ class LookAheadActions(ToolActions):
         """Records of a look ahead change the candidates and nothing else."""
         if not records or not all(map(tells_ahead, records)):
             return False
-        part = all(isinstance(record, LookedAhead) and not record.last for record in records)
-        if part and monotonic() < self._due:
-            return True
-        self._due = monotonic() + PART_SECONDS
+        if all(isinstance(record, LookedAhead) and not record.last for record in records):
+            if monotonic() < self._due:
+                return True
+            self._due = monotonic() + PART_SECONDS
         self.host.panel(CandidatesPanel).show(self.timeline)
         self.shown()
         return True
