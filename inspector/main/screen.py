@@ -42,6 +42,7 @@ from inspector.main.status import StatusLine
 from inspector.main.tool import KeyTable, Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback, Severity
+from inspector.widgets.overlay import shown
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -126,9 +127,14 @@ class MainScreen(Screen[None]):
     # ---- showing ----------------------------------------------------------------------------
 
     def _compositor_refresh(self) -> None:
-        """Paint what changed. The toolkit's own: steps record how long it took, since it holds them up."""
+        """Paint what changed. The toolkit's own: steps record how long it took, since it holds them up.
+
+        Under a dialog that has the dialog painted, and the toolkit would do so twice.
+        """
         with drawing:
             super()._compositor_refresh()
+        if not self.is_active:
+            self._repaint_required = False
 
     def changed(self) -> None:
         """Have everything shown again: once, however often this is called before."""
@@ -274,10 +280,16 @@ class MainScreen(Screen[None]):
                 self.toggle(below)
         self.answer()
 
-    def open(self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None) -> None:
-        """Show a screen or a dialog over this one."""
-        if type(self.app.screen) is not type(screen):  # a key that was pressed twice opens one
-            self.app.push_screen(screen, then)
+    def open(
+        self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
+    ) -> Screen[Result]:
+        """Show a screen or a dialog over this one; returns the one that is shown, which may have been kept."""
+        if type(self.app.screen) is type(screen):  # a key that was pressed twice opens one
+            return self.app.screen
+        kept = shown(self.app, screen)
+        self.app.push_screen(kept, then)
+        self._repaint_required = False  # the toolkit asks for it, and what lies over this one paints it, too
+        return kept
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""

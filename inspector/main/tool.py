@@ -89,12 +89,17 @@ class Host(Protocol):
     def changed(self) -> None:
         """Have everything shown again: once, however often this is called before."""
 
-    def open(self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None) -> None:
+    def open(
+        self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
+    ) -> Screen[Result]:
         """Show a screen or a dialog over this one.
 
         Args:
             screen: Dismissed with its result.
             then: Called with the result.
+
+        Returns:
+            The one that is shown: another of its class, where that was kept.
         """
 
     def panel(self, kind: type[Panel]) -> Panel:

@@ -55,7 +55,7 @@ class ToolScreen(Overlay[Result]):
         """The line of keys has those of what is on top."""
         self.changed()
 
-    def on_screen_resume(self) -> None:
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Catch up with what happened under another screen."""
         self.changed()
 

@@ -56,6 +56,10 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
         """Buttons between the one that applies and the one that leaves."""
         return ()
 
+    def begin(self) -> None:
+        """Begin at the top."""
+        self.query_one("#dialog-body").scroll_home(animate=False)
+
     def action_leave(self) -> None:
         """Leave without a change."""
         self.dismiss(None)
@@ -88,8 +92,11 @@ class Remark(Static):
 
     def __init__(self, text: str = "", id: str | None = None) -> None:
         super().__init__(Content(text), id=id, classes="remark")
+        self._text = text
 
     def say(self, text: str, wrong: bool = False) -> None:
         """Show a text that was made printable."""
-        self.update(Content(text))
         self.set_class(wrong, "-wrong")
+        if text != self._text:  # the same one again would have the whole form laid out
+            self._text = text
+            self.update(Content(text))

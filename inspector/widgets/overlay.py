@@ -1,16 +1,23 @@
-"""What every screen over the main one has in common: it is left once, and nothing reaches it after that.
+"""What every screen over the main one has in common: it is painted once it is whole, left once, and maybe kept.
 
 The toolkit's `dismiss` closes whatever is on top, so a second one, from a key that was pressed twice, closed the screen
 below. Its widgets go one by one after that, while keys, messages and answers are still on their way.
+
+Building the widgets of a form takes most of the time of opening it. A form that names in `KEPT` what an opening sets is
+built once: whoever opens it makes a new one, as of any other, but what is shown is the first one, with what the new one
+was made with. Its `begin` fills the widgets, the first time and each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from textual import events
+from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.css.query import NoMatches
+from textual.geometry import Size
 from textual.message import Message
 from textual.messages import Prune
 from textual.screen import Screen
@@ -18,12 +25,78 @@ from textual.screen import Screen
 Result = TypeVar("Result")
 
 
+def shown(app: App[Any], screen: Screen[Result]) -> Screen[Result]:
+    """The screen to show in the place of one that was made: the first of its class, where those are kept.
+
+    Args:
+        app: Keeps them, and removes them when it ends.
+        screen: What was made to be shown.
+    """
+    name = type(screen).__name__
+    if not isinstance(screen, Overlay) or not screen.KEPT:
+        return screen
+    if not app.is_screen_installed(name):
+        app.install_screen(screen, name)
+        return screen
+    kept = app.get_screen(name)
+    if kept in app.screen_stack or not isinstance(kept, Overlay):
+        return screen
+    kept.again(screen)
+    return kept
+
+
 class Overlay(Screen[Result]):
     """A screen or a dialog over the main screen."""
 
+    KEPT: ClassVar[tuple[str, ...]] = ()
+    """Names of the attributes that an opening sets; none where all is built anew each time."""
+    _since: float = 0
+    """When it was shown again: what its widgets sent before is of no concern any more."""
     _dismissed: bool = False
+    _settled: bool = False
+    """Whether it was laid out with its widgets at their sizes: what is painted before that is painted twice."""
+    _styled: str = ""
+    """The theme that its widgets were styled in."""
     _held: tuple[Result | None] | None = None
     """The result of a dismissal that waits until what lies over this one has gone."""
+
+    def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name, id, classes)
+        for size_class, holds in self._size_classes().items():
+            self.set_class(holds, size_class, update=False)
+
+    def _size_classes(self) -> dict[str, bool]:
+        """The classes of the screen's size. The toolkit sets them after the first layout, and then styles and lays out
+        everything again."""
+        held: set[str] = set()
+        sides = (self.app.HORIZONTAL_BREAKPOINTS or [], self.app.VERTICAL_BREAKPOINTS or [])
+        for cells, breakpoints in zip(self.app.size, sides, strict=True):
+            held |= self._get_breakpoint_classes(cells, breakpoints)
+        return {name: name in held for breakpoints in sides for _, name in breakpoints}
+
+    # ---- kept -------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        """Fill the widgets, once they are there."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Fill the widgets with what an opening set: called once they are there, and whenever this is shown again."""
+
+    def again(self, made: Overlay[Result]) -> None:
+        """Get ready to be shown again.
+
+        Args:
+            made: A new one of the same class, to be shown in its place.
+        """
+        for name in self.KEPT:
+            setattr(self, name, getattr(made, name))
+        self._dismissed, self._held, self._since = False, None, Message().time
+        self._settled = False
+        if self._compositor.size != self.app.size:
+            self.update_classes(self._size_classes(), animate=False)
+        if self.is_mounted:
+            self.begin()
 
     @property
     def left(self) -> bool:
@@ -43,12 +116,32 @@ class Overlay(Screen[Result]):
             return AwaitComplete()
         self._dismissed = True
         self.let_go()
+        if self.KEPT:
+            self.set_focus(None)  # the first field takes it anew, and no cursor blinks meanwhile
         return super().dismiss(result)
 
-    def on_screen_resume(self) -> None:
-        """Leave, where that was asked for under another screen."""
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Paint, and leave where that was asked for under another screen. The toolkit would style everything anew."""
+        event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
+        if not self._settled:
+            self.call_later(self.call_later, self._settle)
         if self._held is not None:
             self.dismiss(self._held[0])
+
+    def _settle(self) -> None:
+        """The widgets know their sizes: paint."""
+        self._settled = True
+        self.refresh()
+
+    def _compositor_refresh(self) -> None:
+        """Paint, once there is something whole to paint. Where all is to be painted after a layout, that is enough."""
+        if self._settled and not self._repaint_required:
+            super()._compositor_refresh()
+
+    def _screen_resized(self, size: Size) -> None:
+        """Lay out for another size: after the first layout the toolkit sends the size that was laid out for."""
+        if size != self._compositor.size:
+            super()._screen_resized(size)
 
     def from_thread(self, callback: Callable[..., object], *args: object) -> None:
         """Have the screen's thread call something, unless this is left by then; called in another thread."""
@@ -69,7 +162,7 @@ class Overlay(Screen[Result]):
 
     async def _dispatch_message(self, message: Message) -> None:
         """Dispatch a message, unless a widget or the terminal sent it to a screen that was left."""
-        if self.left and message.bubble:
+        if message.bubble and (self.left or message.time < self._since):
             return
         try:
             await super()._dispatch_message(message)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import errno
 import io
+import os
+import threading
+from collections.abc import Iterator
 from itertools import pairwise
+from queue import Queue
+from typing import Any
 
 import pytest
-from textual.events import Paste
+from textual import constants
+from textual.events import Key, Paste
 
-from inspector.driver import MOST_PASTED, PasteReader, TerminalOutput
+from inspector import driver
+from inspector.driver import MOST_PASTED, PasteReader, TerminalDriver, TerminalOutput, escape_seconds
 
 SENT = "ab\x1b[200~one \x1b[A\x00two\x1b[201~c\x1b[200~\x1b[201~\x1b[Bd"
 READ = ["ab", Paste("one \x1b[Atwo"), "c", Paste(""), "\x1b[Bd"]
@@ -66,3 +73,59 @@ def test_a_terminal_that_has_gone_is_written_to_once() -> None:
 def test_another_failure_is_no_end_of_the_terminal() -> None:
     with pytest.raises(OSError, match="failed"):
         TerminalOutput(Closed(errno.ENOSPC), list).write("x")
+
+
+class Keyboard:
+    """The thread that reads keys, on a pipe."""
+
+    def __init__(self) -> None:
+        self.keys: Queue[Any] = Queue()
+        read, self.end = os.pipe()
+        reader = TerminalDriver.__new__(TerminalDriver)
+        vars(reader).update(fileno=read, exit_event=threading.Event(), _debug=False)
+        vars(reader).update(process_message=self.keys.put, _lost=lambda: os.close(read))
+        self._thread = threading.Thread(target=reader.run_input_thread)
+        self._thread.start()
+
+    def key(self) -> str:
+        """The next key that was read."""
+        event = self.keys.get(timeout=60)
+        assert isinstance(event, Key)
+        return event.key
+
+    def close(self) -> None:
+        """End the input, and with it the thread."""
+        os.close(self.end)
+        self._thread.join()
+
+
+@pytest.fixture
+def keyboard(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Keyboard]:
+    monkeypatch.setattr(driver, "escape_seconds", lambda _: request.param)
+    monkeypatch.setattr(constants, "ESCAPE_DELAY", 60)  # what the toolkit would wait
+    keyboard = Keyboard()
+    yield keyboard
+    keyboard.close()
+
+
+@pytest.mark.parametrize("keyboard", [0.001], indirect=True)
+def test_an_escape_with_nothing_after_it_is_the_key(keyboard: Keyboard) -> None:
+    for _ in range(3):
+        os.write(keyboard.end, b"\x1b")
+        assert keyboard.key() == "escape"
+    os.write(keyboard.end, b"a")
+    assert keyboard.key() == "a"
+
+
+@pytest.mark.parametrize("keyboard", [30.0], indirect=True)
+def test_a_sequence_that_comes_in_parts_is_one_key(keyboard: Keyboard) -> None:
+    for part in (b"\x1b", b"[", b"A", b"b"):
+        os.write(keyboard.end, part)
+    assert [keyboard.key(), keyboard.key()] == ["up", "b"]
+
+
+def test_only_over_a_network_is_the_rest_of_a_sequence_waited_for_long() -> None:
+    far = {"SSH_CONNECTION": "10.0.0.1 50000 10.0.0.2 22"}
+    assert escape_seconds({}) == escape_seconds(far | {"TMUX": "/tmp/tmux"}) == driver.ESCAPE_SECONDS
+    assert escape_seconds(far) == 0.1 > driver.ESCAPE_SECONDS
+    assert escape_seconds({"ESCDELAY": "100"}) == 0.1

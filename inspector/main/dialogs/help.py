@@ -32,6 +32,7 @@ class HelpDialog(Dialog[None]):
         keys: The page of keys, in Markdown.
     """
 
+    KEPT: ClassVar[tuple[str, ...]] = ("_keys",)
     HEADING: ClassVar[str] = "Help"
     LEAVE: ClassVar[str] = "Close"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (("←→", "other page", 6), ("↑↓", "scroll", 5))
@@ -50,6 +51,15 @@ class HelpDialog(Dialog[None]):
             for name, title in PAGES:
                 with TabPane(title, id=f"help-{name}"):
                     yield VerticalScroll(id=f"page-{name}")
+
+    def begin(self) -> None:
+        """Begin at the top of the keys, which another screen may have opened with its own."""
+        super().begin()
+        self.query_one(TabbedContent).active = "help-keys"
+        for page in self.query(KeysPage):
+            page.tell(self._keys)
+        for place in self.query(VerticalScroll):
+            place.scroll_home(animate=False)
 
     @on(TabbedContent.TabActivated)
     def _fill(self, message: TabbedContent.TabActivated) -> None:

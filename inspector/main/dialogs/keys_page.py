@@ -24,7 +24,13 @@ class KeysPage(Static):
 
     def __init__(self, markdown: str) -> None:
         super().__init__()
-        self._markdown = [line for line in markdown.splitlines()[1:] if line and not line.startswith("|-")]
+        self._markdown = _lines_of(markdown)
+
+    def tell(self, markdown: str) -> None:
+        """Show other keys."""
+        if self._markdown != (lines := _lines_of(markdown)):
+            self._markdown = lines
+            self.refresh(layout=True)
 
     def render(self) -> Content:
         return Content("\n").join(self._lines(self.content_size.width))
@@ -43,6 +49,10 @@ class KeysPage(Static):
                 yield from _row(keys, does, width)
             else:
                 yield from _inline(line).wrap(width)
+
+
+def _lines_of(markdown: str) -> list[str]:
+    return [line for line in markdown.splitlines()[1:] if line and not line.startswith("|-")]
 
 
 def _row(keys: str, does: str, width: int) -> Iterator[Content]:

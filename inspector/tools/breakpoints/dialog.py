@@ -30,6 +30,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """The conditions in display order."""
 NARROW = 80
 """Columns below which there is no room next to a field."""
+HELP = "An empty field is off. What is set is remembered for the next start."
 ALL_HELP = "text and tokens then hold from when they came"
 TEXT_HELP = "; \\n is a line"
 
@@ -64,6 +65,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         problems: What is wrong with the file that keeps them, one sentence each.
     """
 
+    KEPT: ClassVar[tuple[str, ...]] = ("points", "_problems")
     HEADING: ClassVar[str] = "Breakpoints: where runs stop"
     APPLY: ClassVar[str] = "Apply"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "field", 6), ("ctrl+d", "clear all", 4))
@@ -79,22 +81,20 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         self.points, self._problems = points, " ".join(problems)
 
     def body(self) -> Iterable[Widget]:
-        yield Remark(
-            "An empty field is off. What is set is remembered for the next start.", id="breaks-remark"
-        )
+        yield Remark(id="breaks-remark")
         for title, names in GROUPS:
             yield Label(title, classes="group-label", markup=False)
             yield from (self._row(BY_NAME[name]) for name in names)
         yield Label("Several conditions", classes="group-label", markup=False)
-        choice = Choice(("any of them", "all at once"), int(self.points.all_of), id="break-all_of")
+        choice = Choice(("any of them", "all at once"), id="break-all_of")
         yield ConditionRow("all_of", "stop at", choice, ALL_HELP, long=True)
 
     def _row(self, condition: Condition) -> Widget:
-        name, value = condition.name, getattr(self.points, condition.name)
+        name = condition.name
         if condition.kind == "switch":
-            field: Widget = Choice(("off", "on"), int(value), id=f"break-{name}")
+            field: Widget = Choice(("off", "on"), id=f"break-{name}")
         else:
-            field = SafeInput(_typed(condition, value), "off", id=f"break-{name}")
+            field = SafeInput("", "off", id=f"break-{name}")
         return ConditionRow(
             name, condition.label, field, _help(condition), condition.kind in ("text", "regex")
         )
@@ -102,11 +102,25 @@ class BreakpointsDialog(Dialog[Breakpoints]):
     def extra(self) -> Iterable[Button]:
         yield Button(Content("Clear  ctrl+d"), id="clear", compact=True)
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin in the first field."""
-        self.query_one(f"#break-{GROUPS[0][1][0]}", SafeInput).focus()
-        if self._problems:
-            self.query_one("#breaks-remark", Remark).say(visible(self._problems), wrong=True)
+        super().begin()
+        self.set_focus(self.query_one(f"#break-{GROUPS[0][1][0]}", SafeInput))
+        self.query_one("#breaks-remark", Remark).say(
+            visible(self._problems) or HELP, wrong=bool(self._problems)
+        )
+        with self.prevent(Input.Changed, Choice.Changed):
+            self._fill(self.points)
+        self.read()
+
+    def _fill(self, points: Breakpoints) -> None:
+        self.query_one("#break-all_of", Choice).chosen = int(points.all_of)
+        for condition in CONDITIONS:
+            field, value = self.query_one(f"#break-{condition.name}"), getattr(points, condition.name)
+            if isinstance(field, Choice):
+                field.chosen = int(value)
+            elif isinstance(field, SafeInput):
+                field.value = _typed(condition, value)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Explain the field in the frame, where there is no room next to it."""
@@ -157,12 +171,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
 
     def action_clear(self) -> None:
         """Turn everything off, in the fields."""
-        for condition in CONDITIONS:
-            field = self.query_one(f"#break-{condition.name}")
-            if isinstance(field, Choice):
-                field.chosen = 0
-            elif isinstance(field, SafeInput):
-                field.value = ""
+        self._fill(replace(Breakpoints(), all_of=bool(self.query_one("#break-all_of", Choice).chosen)))
         self.query_one("#breaks-remark", Remark).say(
             "All are off now. Apply keeps it so, esc leaves them as they were."
         )

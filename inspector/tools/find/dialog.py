@@ -9,8 +9,9 @@ from typing import ClassVar
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Button, Input
+from textual.widgets import Input
 
 from engine.commands import FindTokens
 from engine.errors import COMPUTE_AGAIN
@@ -69,6 +70,10 @@ class FindDialog(PickDialog[VocabularySearch]):
         recall: Has logits that are not kept computed again; on a `Recalled`, the caller calls `recalled`.
     """
 
+    KEPT: ClassVar[tuple[str, ...]] = (
+        "query_text", "lookup", "vocabulary", "_place", "_recall",
+        "_pending", "_waiting", "_hasty", "_dropped", "_recalled",
+    )  # fmt: skip
     HEADING: ClassVar[str] = "Find a token"
     APPLY: ClassVar[str] = "Choose"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (
@@ -99,23 +104,31 @@ class FindDialog(PickDialog[VocabularySearch]):
         """Whether there is no answer since logits are not kept."""
         self._recalled: int | None = None
         """Node whose logits were computed again last."""
+        self._following: Timer | None = None
 
     def body(self) -> Iterable[Widget]:
-        yield SafeInput(self.query_text, "part of a token, #id or 0x bytes", id="find-query")
-        yield Remark(WAYS, id="find-remark")
+        yield SafeInput("", "part of a token, #id or 0x bytes", id="find-query")
+        yield Remark(id="find-remark")
         yield MatchList(id="find-matches")
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin in the field, and look up its text."""
+        super().begin()
         self.lookup.tell = self._answered
-        self.query_one("#find-query", SafeInput).focus()
-        self.query_one("#apply", Button).disabled = True
+        field = self.query_one("#find-query", SafeInput)
+        self.set_focus(field)
+        with self.prevent(Input.Changed):
+            field.value = self.query_text
+        self._say(WAYS)
+        self._list.put((), None)
         self._ask()
-        self.set_interval(FRAME, self._follow)
+        self._following = self.set_interval(FRAME, self._follow)
 
     def let_go(self) -> None:
         """Wait for no answer any more."""
         self.lookup.drop()
+        if self._following is not None:
+            self._following.stop()
 
     # ---- asking -----------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from engine.commands import FindTokens, Recall
 from engine.records import Recalled, Record, Step, TokensFound
@@ -30,8 +31,8 @@ class FindActions(ToolActions):
         self.controller.client.pause()
         facts = self.timeline.facts
         vocabulary = facts.vocabulary if facts else 0
-        self._dialog = FindDialog(self._query, self._lookup, self._place, vocabulary, self._recall)
-        self.host.open(self._dialog, self._left)
+        dialog = FindDialog(self._query, self._lookup, self._place, vocabulary, self._recall)
+        self._dialog = cast(FindDialog, self.host.open(dialog, self._left))
         self.host.answer()
 
     def _place(self) -> FindPlace:

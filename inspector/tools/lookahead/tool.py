@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic
 
 from engine.commands import LookAhead, Take
 from engine.records import Ended, LookedAhead, Record
@@ -11,6 +12,9 @@ from inspector.main.tool import BRANCH, Host, Key, Needs, Tool, ToolActions
 from inspector.state.lookahead import LookAheadLines
 from inspector.state.timeline import Phase
 
+PART_SECONDS = 0.1
+"""Between two drawings of lines that still grow: the engine shares the interpreter, and drawing each record as it came
+made a look of 180 ms one of 210."""
 ON = "Look-ahead on: L takes it, l hides it. Dim is what greedy decoding would bring"
 """Fits into 80 columns, and begins with what matters where there are fewer."""
 RECORDED = "Look-ahead on, as far as it was recorded. l hides it"
@@ -24,6 +28,7 @@ class LookAheadActions(ToolActions):
         self.lines = LookAheadLines()
         self._client = host.controller.client
         self._client.listeners.append(self.lines.receive)
+        self._due = 0.0
 
     # ---- asking -----------------------------------------------------------------------------
 
@@ -59,6 +64,10 @@ class LookAheadActions(ToolActions):
         """Records of a look ahead change the candidates and nothing else."""
         if not records or not all(map(tells_ahead, records)):
             return False
+        if all(isinstance(record, LookedAhead) and not record.last for record in records):
+            if monotonic() < self._due:
+                return True
+            self._due = monotonic() + PART_SECONDS
         self.host.panel(CandidatesPanel).show(self.timeline)
         self.shown()
         return True

@@ -53,9 +53,11 @@ class PresetChoice(Choice):
 
     def relabel(self, labels: Iterable[str], chosen: int) -> None:
         """Show other labels, without a message to the dialog."""
-        self.labels = tuple(labels)
+        if (shown := tuple(labels)) != self.labels:
+            self.labels = shown
+            self.refresh(layout=True)
         self.set_reactive(Choice.chosen, chosen)
-        self.refresh(layout=True)
+        self.refresh()
 
 
 class FieldBox(Container):
@@ -99,6 +101,9 @@ class SamplingDialog(Dialog[Settings]):
         at: Number of the older step from which they will be applied, None at the tip.
     """
 
+    KEPT: ClassVar[tuple[str, ...]] = (
+        "settings", "vocabulary", "presets", "_attempt", "_look", "_at", "_typed", "_doomed",
+    )  # fmt: skip
     HEADING: ClassVar[str] = "Sampling · shift+↑↓ walk · pgup pgdn next difference"
     APPLY: ClassVar[str] = "Apply"
     LEAVE: ClassVar[str] = "Discard"
@@ -136,7 +141,7 @@ class SamplingDialog(Dialog[Settings]):
     def body(self) -> Iterable[Widget]:
         with HorizontalGroup(classes="preset-row"):
             yield Label("preset", classes="field-label", markup=False)
-            yield PresetChoice(self._labels(), self._matching(self.settings), id="presets")
+            yield PresetChoice(self._labels(), id="presets")
         yield Remark("", id="preset-remark")
         for title, names in GROUPS:
             yield Label(title, classes="group-label", markup=False)
@@ -148,21 +153,24 @@ class SamplingDialog(Dialog[Settings]):
             yield Label("save as preset", classes="field-label", markup=False)
             yield SafeInput("", "a name, then ⏎", id="preset-name")
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin in the first field."""
-        self.query_one(f"#field-{FIELDS[0].name}", SafeInput).focus()
-        if self.presets.problems:
-            self._say(" ".join(self.presets.problems), wrong=True)
-        self.read()
+        super().begin()
+        self.set_focus(self.query_one(f"#field-{FIELDS[0].name}", SafeInput))
+        self.query_one("#preset-name", SafeInput).clear()
+        self._say(" ".join(self.presets.problems), wrong=True)
+        self._relabel()
+        self._fill(self.settings)
         self.entitle()
 
     def entitle(self) -> None:
         """Show where the settings will be applied."""
         at = self._at()
         where = "Apply" if at is None else f"Apply from step {at}"
-        button = self.query_one("#apply", Button)
-        button.label = Content(f"{where}  ctrl+s")
-        button.refresh(layout=True)
+        button, label = self.query_one("#apply", Button), Content(f"{where}  ctrl+s")
+        if button.label != label:
+            button.label = label
+            button.refresh(layout=True)
 
     # ---- fields -----------------------------------------------------------------------------
 

@@ -76,6 +76,7 @@ class OwnTextDialog(Dialog[OwnText]):
         spot: Where it goes.
     """
 
+    KEPT: ClassVar[tuple[str, ...]] = ("own_text", "lookup", "spot")
     HEADING: ClassVar[str] = "Type your own"
     APPLY: ClassVar[str] = "Insert"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (("⏎", "insert", 6), ("ctrl+n", "new line", 5))
@@ -85,16 +86,22 @@ class OwnTextDialog(Dialog[OwnText]):
         self.own_text, self.lookup, self.spot = text, lookup, spot
 
     def body(self) -> Iterable[Widget]:
-        yield Remark(self.spot.words, id="own-spot")
-        yield TypedTextArea(self.own_text, id="own-text", soft_wrap=True, tab_behavior="focus")
-        yield Remark(KEYS, id="own-remark")
+        yield Remark(id="own-spot")
+        yield TypedTextArea(id="own-text", soft_wrap=True, tab_behavior="focus")
+        yield Remark(id="own-remark")
         yield PieceList(id="own-pieces")
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin in the text, at its end."""
+        super().begin()
         self.lookup.tell = self._answered
+        self.query_one("#own-spot", Remark).say(self.spot.words)
+        self._say(KEYS)
+        self.query_one("#own-pieces", PieceList).put(())
         area = self.query_one("#own-text", TypedTextArea)
-        area.focus()
+        self.set_focus(area)
+        with self.prevent(TextArea.Changed):
+            area.load_text(self.own_text)
         area.move_cursor(area.document.end)
         self._ask()
 

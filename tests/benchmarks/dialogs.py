@@ -1,0 +1,284 @@
+"""Every dialog, panel and screen that a key opens: from the key to the thing painted whole, and from escape back.
+
+    python -m tests.benchmarks.dialogs [--rounds N] [CHECKOUT ...]
+
+The real screen on a terminal of 120 by 40 with the real engine thread and the pocket model. A round is a process: in it
+each thing is opened and left three times, where the first may build what the others show again. Keys are handed to the
+application as the terminal's driver does, so that escape comes without the parser's wait, which is measured by itself.
+The end is that of the last paint before nothing is painted for a while and the engine has nothing to do; what measures
+for seconds (P, Q) counts until the first paint of its screen. Beside milliseconds there are those that the screen's
+thread computed, and the ratio to a yardstick, a fixed piece of work in Python that is timed before each key: machines
+and their moods differ, these less. Other checkouts of the program are measured in turn with this one. The goal is
+100 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import statistics
+import struct
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROUNDS = 10
+OPENINGS = 3
+"""In each round; all but the first count as later ones."""
+STILL = 0.3
+"""Seconds without a paint after which a thing is whole: the palette's first commands come a quarter of one late."""
+LOOK = 0.005
+PATIENCE = 20.0
+PROMPT = "Once upon a time, there was a little girl named Lily."
+THINGS: tuple[tuple[str, str, str], ...] = (
+    ("s", "s", "sampling"), ("b", "b", "breakpoints"), ("a", "a", "type your own"), ("/", "slash", "find a token"),
+    ("p", "p", "prompt"), ("o", "o", "open model"), ("i", "i", "model facts"), ("g", "g", "jump"),
+    ("?", "question_mark", "help"), ("N", "N", "name and note"), ("E", "E", "export"), ("^s", "ctrl+s", "save as"),
+    ("^o", "ctrl+o", "recent sessions"), ("^p", "ctrl+p", "palette"), ("w", "w", "sampler"), ("t", "t", "tree"),
+    ("l", "l", "look ahead"), ("f", "f", "enlarge"), ("c", "c", "compare"), ("B", "B", "beams"), ("z", "z", "race"),
+    ("P", "P", "costs"), ("Q", "Q", "quantized KV"), ("y", "y", "sweeps"),
+)  # fmt: skip
+"""Name, key and what it opens."""
+MEASURING = ("P", "Q")
+CLOSED_BY = {"l": "l"}
+"""What escape doesn't take back."""
+
+
+Taken = dict[str, dict[str, list[Any]]]
+"""Times of a round: by thing, and by what was timed."""
+
+
+def yardstick() -> float:
+    """Milliseconds of a fixed piece of work."""
+    begun = time.perf_counter()
+    words = [f"{n * 7919 % 10007}" for n in range(20_000)]
+    sum(len(word) for word in sorted(words))
+    return (time.perf_counter() - begun) * 1000
+
+
+class Watch:
+    """An application whose paints are timed."""
+
+    def __init__(self) -> None:
+        from textual.widgets import Input, TextArea
+
+        from engine.settings import LoadSettings, Settings
+        from inspector.app import InspectorApp
+
+        for kind in (Input, TextArea):
+            kind.cursor_blink = False  # type: ignore[assignment]  # a blink is no part of opening
+        self.taken: Taken = {}
+        self.app = InspectorApp(LoadSettings(), Settings(temp=0.8, seed=7), PROMPT, chat=False)
+        self.painted: list[tuple[float, float, Any]] = []
+        """When each paint ended, by the clock and by the thread's own, and the screen that was on top."""
+        display = self.app._display
+
+        def timed(screen: Any, renderable: Any) -> None:
+            display(screen, renderable)
+            if renderable is not None:
+                self.painted.append((time.perf_counter(), time.thread_time(), self.app.screen))
+
+        self.app._display = timed  # type: ignore[method-assign]
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self.app.controller.client.outstanding or self.app.inbox)
+
+    async def until(self, there: Callable[[], bool]) -> None:
+        """Wait for something to become true."""
+        begun = time.perf_counter()
+        while not there():
+            if time.perf_counter() - begun > PATIENCE:
+                raise TimeoutError(f"{self.app.screen} after {PATIENCE:g} s")
+            await asyncio.sleep(LOOK)
+
+    async def press(self, key: str, first: bool = False) -> tuple[float, float]:
+        """Milliseconds from a key to the last paint that follows from it, or to the first of another screen.
+
+        Returns:
+            By the clock, and by the thread's own.
+        """
+        from textual.events import Key
+
+        from inspector.main.screen import MainScreen
+
+        self.painted.clear()
+        character = key if len(key) == 1 else {"slash": "/", "question_mark": "?"}.get(key)
+        begun = (time.perf_counter(), time.thread_time())
+        self.app.post_message(Key(key, character))
+        if first:
+            await self.until(lambda: any(not isinstance(top, MainScreen) for *_, top in self.painted))
+            ended = next(paint for paint in self.painted if not isinstance(paint[2], MainScreen))
+        else:
+            await self._still()
+            ended = self.painted[-1] if self.painted else (*begun, None)
+        return (ended[0] - begun[0]) * 1000, (ended[1] - begun[1]) * 1000
+
+    async def _still(self) -> None:
+        """Wait until nothing was painted for a while, in which this thread had the time to."""
+        looks, paints, since = 0, 0, time.perf_counter()
+        while looks < STILL / LOOK / 2 or time.perf_counter() - since < STILL:
+            await asyncio.sleep(LOOK)
+            looks += 1
+            if self._busy or len(self.painted) != paints:
+                looks, paints, since = 0, len(self.painted), time.perf_counter()
+
+    async def rounds(self, turn: int) -> None:
+        """Open everything, beginning at another thing each turn."""
+        client = self.app.controller.client
+        await self.until(
+            lambda: self.app.controller.timeline.prefilled is not None and not client.outstanding
+        )
+        for key in (
+            "space",
+            "space",
+            "space",
+            "left",
+            "d",
+            "space",
+            "space",
+        ):  # two branches, for what compares
+            await self.press(key)
+        for name, key, what in THINGS[turn % len(THINGS) :] + THINGS[: turn % len(THINGS)]:
+            times = self.taken.setdefault(f"{name:2} {what}", {"open": [], "back": [], "yard": []})
+            for _ in range(OPENINGS):
+                times["yard"].append(yardstick())
+                times["open"].append(await self.press(key, name in MEASURING))
+                times["back"].append(await self.press(CLOSED_BY.get(name, "escape")))
+                while len(self.app.screen_stack) > 1:
+                    await self.press("escape")
+        self.app.exit()
+
+
+def measure(turn: int, result: Path) -> None:
+    """One round, on the terminal of this process."""
+    watch = Watch()
+
+    async def drive(_: Any) -> None:
+        await watch.rounds(turn)
+
+    asyncio.run(watch.app.run_async(auto_pilot=drive))
+    result.write_text(json.dumps(watch.taken))
+
+
+@contextmanager
+def terminal(checkout: Path, home: str, command: list[str]) -> Iterator[int]:
+    """A process of a checkout on a terminal of its own, which is handed out."""
+    child, descriptor = pty.fork()
+    if child == 0:
+        os.chdir(checkout)
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        drop = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH")
+        values = {name: value for name, value in os.environ.items() if name not in drop}
+        values |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "TEXTUAL_ANIMATIONS": "none"}
+        values |= {"PYTHONPATH": str(checkout), "XDG_STATE_HOME": home, "XDG_CONFIG_HOME": home}
+        os.execve(sys.executable, [sys.executable, *command], values)
+    try:
+        yield descriptor
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(descriptor)
+
+
+def one_round(checkout: Path, turn: int, home: str) -> Taken:
+    """One round of a checkout, in a process of its own."""
+    result = Path(home) / "round.json"
+    result.unlink(missing_ok=True)
+    with terminal(
+        checkout, home, [str(Path(__file__).resolve()), "--child", str(turn), "--result", str(result)]
+    ) as it:
+        while _read(it, PATIENCE):
+            pass
+    taken: Taken = json.loads(result.read_text())
+    return taken
+
+
+def escape_wait(checkout: Path, home: str) -> float:
+    """Milliseconds from a lone escape, sent to a terminal, to the first byte drawn for it, which leaves a dialog."""
+    command = ["-m", "inspector", "-p", PROMPT, "--ignore-chat-template", "--no-save"]
+    with terminal(checkout, home, command) as it:
+        _until_still(it, 3.0)
+        os.write(it, b"p")
+        _until_still(it, 0.45)  # the cursor blinks every half second
+        begun = time.perf_counter()
+        os.write(it, b"\x1b")
+        if not _read(it, PATIENCE):
+            raise TimeoutError("nothing was drawn after escape")
+        return (time.perf_counter() - begun) * 1000
+
+
+def _until_still(descriptor: int, seconds: float) -> None:
+    _read(descriptor, PATIENCE)
+    while _read(descriptor, seconds):
+        pass
+
+
+def _read(descriptor: int, seconds: float) -> bytes:
+    """What was drawn; nothing where nothing was in time, or the process has ended."""
+    if not select.select([descriptor], [], [], seconds)[0]:
+        return b""
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:
+        return b""
+
+
+def told(times: list[tuple[float, float]], yards: list[float]) -> str:
+    """Medians: milliseconds by the clock, those computed, and the ratio."""
+    clock, computed = (statistics.median(each) for each in zip(*times, strict=True))
+    ratios = [ms / yard for (ms, _), yard in zip(times, yards, strict=True)]
+    return f"{clock:6.0f} {computed:5.0f} {statistics.median(ratios):6.1f}"
+
+
+def report(checkout: Path, rounds: list[Taken]) -> None:
+    """Print the medians of a checkout, in the order of the keys."""
+    print(f"\n{checkout}: medians of {len(rounds)} rounds: ms, of them computed, ratio to the yardstick")
+    print(f"{'':20}   {'first':>19}   {'later':>19}   {'back':>19}")
+    for name, _, what in THINGS:
+        each = [one[f"{name:2} {what}"] for one in rounds]
+        first = told([one["open"][0] for one in each], [one["yard"][0] for one in each])
+        yards = [yard for one in each for yard in one["yard"][1:]]
+        later = told([pair for one in each for pair in one["open"][1:]], yards)
+        back = told([pair for one in each for pair in one["back"][1:]], yards)
+        print(f"{name:2} {what:17}   {first}   {later}   {back}", flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("checkouts", nargs="*", type=Path)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child is not None:
+        measure(args.child, args.result)
+        return
+    checkouts = [Path.cwd(), *(checkout.resolve() for checkout in args.checkouts)]
+    rounds: dict[Path, list[Taken]] = {checkout: [] for checkout in checkouts}
+    waits: dict[Path, list[float]] = {checkout: [] for checkout in checkouts}
+    with tempfile.TemporaryDirectory() as home:
+        for turn in range(args.rounds):
+            for checkout in checkouts:
+                rounds[checkout].append(one_round(checkout, turn, home))
+                waits[checkout].append(escape_wait(checkout, home))
+    for checkout in checkouts:
+        report(checkout, rounds[checkout])
+        wait = statistics.median(waits[checkout])
+        print(f"a lone escape in a terminal, to the first byte drawn: {wait:.0f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()

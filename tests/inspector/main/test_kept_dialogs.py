@@ -1,0 +1,144 @@
+"""Dialogs that are built once are shown again as if they were new, and opening anything leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+from textual.color import Color
+from textual.containers import Vertical
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import TextArea
+
+from engine.breakpoints import Breakpoints
+from inspector.tools.breakpoints.dialog import BreakpointsDialog
+from inspector.widgets.overlay import Overlay
+from inspector.widgets.safety import SafeInput
+from tests.inspector.main.test_overlays import OVERLAYS, branched, burst
+from tests.inspector.rig import Rig, run
+
+KEPT = ["s", "b", "slash", "a", "question_mark"]
+
+
+@pytest.fixture(autouse=True)
+def own_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a dialog saves goes nowhere else."""
+    monkeypatch.chdir(tmp_path)
+
+
+async def opened(rig: Rig, key: str) -> Screen[object]:
+    """Press a key that opens a dialog."""
+    await rig.press(key)
+    dialog = rig.app.screen
+    await rig.until(lambda: isinstance(dialog, Overlay) and dialog is rig.app.screen and dialog.focused)
+    await rig.pilot.pause()
+    return dialog
+
+
+@pytest.mark.parametrize("key", KEPT)
+def test_a_dialog_that_is_shown_again_looks_as_at_first(key: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        dialog = await opened(rig, key)
+        looks, focused = rig.screen_text(), dialog.focused
+        for field in [*dialog.query(SafeInput), *dialog.query(TextArea)]:
+            (field.insert if isinstance(field, TextArea) else field.insert_text_at_cursor)("oops")
+        await rig.press("down", "down", "shift+tab", "pagedown", "right")
+        dialog.query_one("#dialog-body").scroll_end(animate=False)
+        await rig.pilot.pause()
+        assert rig.screen_text() != looks
+        dialog.dismiss(None)  # nothing is remembered, as it is when it is left with a key
+        await rig.pilot.pause()
+        assert rig.app.screen is rig.app.main
+        assert dialog.focused is None
+        assert await opened(rig, key) is dialog
+        assert rig.screen_text() == looks
+        assert dialog.focused is focused
+
+    run(test)
+
+
+def test_each_showing_has_one_result_of_its_own() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        breakpoints = rig.app.controller.runs.breakpoints
+        for value in ("3", "4", "5"):
+            dialog = await opened(rig, "b")
+            assert isinstance(dialog, BreakpointsDialog)
+            dialog.query_one("#break-entropy_above", SafeInput).value = value
+            burst(rig, "ctrl+s", "ctrl+s", "enter", "enter")
+            await rig.pilot.pause()
+            assert rig.app.screen is rig.app.main
+            assert breakpoints.points == Breakpoints(entropy_above=float(value))
+        await opened(rig, "b")
+        await rig.press("6", "escape")
+        assert breakpoints.points == Breakpoints(entropy_above=5)
+
+    run(test)
+
+
+def test_keys_right_after_the_one_that_shows_it_again_are_its_own() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        dialog = await opened(rig, "b")
+        await rig.press("escape")
+        burst(rig, "b", "7")
+        await rig.until(lambda: dialog.query_one("#break-entropy_above", SafeInput).value == "7")
+        await rig.press("escape")
+        burst(rig, "b", "8")
+        await rig.until(lambda: dialog.query_one("#break-entropy_above", SafeInput).value == "8")
+        assert rig.app.screen is dialog
+
+    run(test)
+
+
+@pytest.mark.parametrize("key", KEPT)
+def test_another_theme_and_size_hold_for_what_was_built_before(key: str) -> None:
+    looks: list[str] = []
+
+    async def at_once(rig: Rig) -> None:
+        await rig.ready()
+        await opened(rig, key)
+        looks.append(rig.screen_text())
+
+    async def later(rig: Rig) -> None:
+        await rig.ready()
+        dialog = await opened(rig, key)
+        await rig.press("escape")
+        rig.app.theme = "textual-light"
+        await rig.pilot.resize_terminal(70, 24)
+        await rig.pilot.pause()
+        assert await opened(rig, key) is dialog
+        await rig.until(lambda: rig.screen_text() == looks[0])
+        surface = Color.parse(rig.app.theme_variables["surface"])
+        assert dialog.query_one("#dialog", Vertical).styles.background == surface
+
+    run(at_once, size=(70, 24))
+    run(later)
+
+
+def widgets() -> int:
+    """Widgets that are alive."""
+    gc.collect()
+    return sum(isinstance(each, Widget) for each in gc.get_objects())
+
+
+@pytest.mark.slow
+def test_opening_things_often_leaves_no_widget_behind() -> None:
+    counts: list[int] = []
+
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        for _ in range(4):
+            for key in OVERLAYS:
+                await rig.press(key)
+                assert len(rig.app.screen_stack) == 2
+                rig.app.screen.dismiss(None)
+                await rig.until(lambda: len(rig.app.screen_stack) == 1)
+                await rig.press("left", "end")  # what was left last may be held until something happens
+            counts.append(widgets())
+
+    run(test)
+    assert counts[-1] - counts[1] < 2
