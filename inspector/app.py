@@ -261,7 +261,7 @@ class InspectorApp(App[int]):
 
     def say(self, answer: str) -> None:
         """Answer the person, once what is under way is done."""
-        self.call_later(self.main.answer, answer)
+        self.call_later(self.main.host.answer, answer)
 
     def redraw(self) -> None:
         """Show what changed, now."""

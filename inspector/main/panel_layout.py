@@ -22,7 +22,8 @@ class PanelLayout:
     def __init__(
         self, screen: Screen[None], arrangement: Arrangement, actions: Mapping[str, ToolActions]
     ) -> None:
-        self._screen, self._arrangement, self._actions = screen, arrangement, actions
+        self.arrangement = arrangement
+        self._screen, self._actions = screen, actions
         self._arranged: tuple[Layout, frozenset[str], bool, bool] | None = None
         self.waiting = True
         """Whether there is no text yet."""
@@ -30,7 +31,7 @@ class PanelLayout:
     @property
     def now(self) -> Layout:
         """How the panels are arranged now."""
-        return layout_for(*self._screen.app.size, self._arrangement.enlarged)
+        return layout_for(*self._screen.app.size, self.arrangement.enlarged)
 
     @property
     def _in_dialog(self) -> str | None:
@@ -40,10 +41,10 @@ class PanelLayout:
     def shown(self) -> frozenset[str]:
         """Ids of the panels that are, or are about to be, on screen."""
         dialog = self._in_dialog
-        side = None if self.waiting else dialog or self._arrangement.open_side
-        shown = self._arrangement.shown(self.now, side)
+        side = None if self.waiting else dialog or self.arrangement.open_side
+        shown = self.arrangement.shown(self.now, side)
         low = dialog is not None and self.now is Layout.STACK and self._screen.app.size.height < 32
-        return shown - {self._arrangement.text} if low else shown
+        return shown - {self.arrangement.text} if low else shown
 
     def apply(self) -> None:
         """Arrange the panels where anything about that changed, and focus the current one."""
@@ -54,7 +55,7 @@ class PanelLayout:
         self._focus_current()
 
     def _place(self, layout: Layout, shown: frozenset[str], waiting: bool, in_dialog: bool) -> None:
-        screen, arrangement = self._screen, self._arrangement
+        screen, arrangement = self._screen, self.arrangement
         places = {panel.place for panel in arrangement.panels if panel.id in shown}
         classes = {f"-{kind.value}": kind is layout for kind in Layout}
         below = Place.BELOW in places and Place.SIDE not in places
@@ -66,7 +67,7 @@ class PanelLayout:
         screen.query_one("#opening").display = waiting and arrangement.text in shown
 
     def _focus_current(self) -> None:
-        current, focused = self._arrangement.current, self._screen.focused
-        name = "opening" if self.waiting and current == self._arrangement.text else current
+        current, focused = self.arrangement.current, self._screen.focused
+        name = "opening" if self.waiting and current == self.arrangement.text else current
         if focused is None or focused.id != name:
             self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)

@@ -1,4 +1,4 @@
-"""The main screen: the panels of every session, those of the tools, and the host that the tools talk to."""
+"""The main screen: the panels of every session and those of the tools, their keys, and when they are shown again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from engine.records import Candidate, Record
+from engine.records import Record
 from engine.stalls import drawing
 from inspector.main.actions.branching import BRANCHING
 from inspector.main.actions.looking import LOOKING
@@ -24,7 +24,7 @@ from inspector.main.actions.setup import SETTING_UP
 from inspector.main.actions.transport import TRANSPORT
 from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place
 from inspector.main.caption import CaptionLine
-from inspector.main.key_help import keys_markdown, screen_markdown
+from inspector.main.host import ScreenHost
 from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
 from inspector.main.opening import OpeningPanel, no_text
@@ -40,9 +40,8 @@ from inspector.main.refusals import available, refusal
 from inspector.main.status import StatusLine
 from inspector.main.tool import KeyTable, Tool, ToolActions
 from inspector.session.controller import Controller
-from inspector.session.playback import Playback, Severity
+from inspector.session.playback import Playback
 
-Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
 
 PANELS = (
@@ -67,7 +66,7 @@ def panels_with(tools: Sequence[Tool]) -> tuple[PanelPlace, ...]:
 
 
 class MainScreen(Screen[None]):
-    """The panels around one timeline; the host of its tools.
+    """The panels around one timeline.
 
     Args:
         controller: The session on the screen.
@@ -83,14 +82,15 @@ class MainScreen(Screen[None]):
     ) -> None:
         super().__init__()
         self.controller = controller
-        self.playback = playback
         self.table = key_table(tools)
         self.arrangement = Arrangement(panels_with(tools))
-        self.actions: dict[str, ToolActions] = {tool.id: tool.make(self) for tool in self.table.tools}
+        self.actions: dict[str, ToolActions] = {}
         """State and actions of each tool, by its id."""
+        self._panel_layout = PanelLayout(self, self.arrangement, self.actions)
+        self.host = ScreenHost(self, self.table, playback, self._panel_layout)
+        self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
         self._bindings = BindingsMap(key.binding for key in self.table.keys)
         self._stale = False
-        self._panel_layout = PanelLayout(self, self.arrangement, self.actions)
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
@@ -163,20 +163,10 @@ class MainScreen(Screen[None]):
         """Whether one tool can show records by itself, since nothing else follows from them; it does so then."""
         return any(actions.takes_alone(records) for actions in self.actions.values())
 
-    def answer(self, answer: str = "") -> None:
-        """Answer the last key, or take the answer back, and have everything shown again."""
-        self.status.say(answer, self.controller.timeline.phase)
-        self.changed()
-
     @property
     def status(self) -> StatusLine:
         """The status line."""
         return self.query_one(StatusLine)
-
-    @property
-    def candidate(self) -> Candidate | None:
-        """The highlighted candidate."""
-        return self.panel(CandidatesPanel).candidate
 
     def panel(self, kind: type[Panel]) -> Panel:
         """The panel of a class."""
@@ -195,7 +185,7 @@ class MainScreen(Screen[None]):
         key = self.table[id]
         actions = self.actions[self.table.tool(id).id]
         if refused := refusal(key, self.controller, actions):
-            self.answer(refused)
+            self.host.answer(refused)
             return
         for each in self.actions.values():
             each.pressed(id)
@@ -216,30 +206,6 @@ class MainScreen(Screen[None]):
         """Another size may be another arrangement."""
         self.changed()
 
-    @property
-    def shown(self) -> frozenset[str]:
-        """Ids of the panels that are, or are about to be, on screen."""
-        return self._panel_layout.shown
-
-    def go_to(self, panel: str) -> None:
-        """Make a panel the current one."""
-        self.arrangement.go(panel, self._panel_layout.now)
-        self.answer()
-
-    def toggle(self, panel: str) -> None:
-        """Open a tool's panel, or close it."""
-        if self.arrangement.is_open(panel, self.shown):
-            self.arrangement.close(panel)
-            self.answer()
-        else:
-            self.go_to(panel)
-
-    def enlarge(self) -> None:
-        """Give the current panel the whole screen, or back."""
-        self.arrangement.enlarged = not self.arrangement.enlarged
-        enlarged = self.arrangement.enlarged
-        self.answer("Enlarged: f or esc goes back, tab to the next panel" if enlarged else "")
-
     def on_descendant_focus(self) -> None:
         """A click into a panel goes to it; under a dialog the toolkit moves the focus from a panel that was hidden."""
         if not self.is_active:
@@ -248,70 +214,14 @@ class MainScreen(Screen[None]):
         if focused != self.arrangement.current and any(
             panel.id == focused for panel in self.arrangement.panels
         ):
-            self.go_to(str(focused))
+            self.host.go_to(str(focused))
 
     @on(ToolMessage)
     def _tool_message(self, message: ToolMessage) -> None:
         self.actions[message.tool].hear(message)
-
-    # ---- the rest of the host ---------------------------------------------------------------
-
-    def stop(self) -> None:
-        """Stop what goes on, or else leave the enlarged panel, then the tools' panels; notices go too."""
-        self.app.clear_notifications()
-        arrangement = self.arrangement
-        if not self.controller.transport.stop():
-            if any(actions.stop() for actions in self.actions.values()):
-                return
-            below = arrangement.open_below
-            if arrangement.enlarged:
-                self.enlarge()
-            elif arrangement.open_side is not None:
-                self.toggle(arrangement.open_side)
-            elif below is not None and below in self.shown:
-                self.toggle(below)
-        self.answer()
-
-    def open(self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None) -> None:
-        """Show a screen or a dialog over this one."""
-        if type(self.app.screen) is not type(screen):  # a key that was pressed twice opens one
-            self.app.push_screen(screen, then)
-
-    def switch_theme(self) -> None:
-        """Switch between dark and light."""
-        self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
-
-    def help(self, tool: str = "") -> None:
-        """Show the help of the main screen, or of the screen that a tool opened."""
-        from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
-
-        opened = next((each for each in self.table.tools if each.id == tool), None)
-        keys = keys_markdown(self.table) if opened is None else screen_markdown(opened)
-        self.open(HelpDialog(keys))
 
     @on(events.ScreenSuspend)
     @on(events.ScreenResume)
     def _covered_or_not(self) -> None:
         """The line of keys has those of what is on top."""
         self.query(KeyLine).refresh()
-
-    def announce(self, text: str, title: str, severity: Severity = "information") -> None:
-        """Tell the person something that is no answer to a key; printable."""
-        self.app.notify(text, title=title, severity=severity, timeout=8, markup=False)
-
-    def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
-        """Do what takes long in a thread of its own; then give its result to the screen's thread."""
-
-        def work_then_tell() -> None:
-            done = work()
-            self.app.call_from_thread(lambda: then(done) if self.is_attached else None)
-
-        self.run_worker(work_then_tell, thread=True)
-
-    def screenshot(self, title: str, then: Callable[[str], None]) -> None:
-        """Take a picture of the screen without the dialog that is about to close."""
-        self.call_after_refresh(lambda: then(self.app.export_screenshot(title=title)))
-
-    async def quit(self) -> None:
-        """Leave."""
-        await self.app.action_quit()
