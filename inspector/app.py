@@ -16,7 +16,7 @@ from textual import constants, events, on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
 from textual.errors import NoWidget
-from textual.filter import LineFilter
+from textual.filter import DimFilter, LineFilter
 from textual.screen import Screen
 from textual.theme import ThemeProvider
 
@@ -41,12 +41,15 @@ from inspector.session.prefill import Prompt
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import version
+from inspector.widgets.readable import readable
 from inspector.widgets.safety import ControlFilter
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
 SHARE = 6
 """A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""
+DIM = 0.7
+"""How much of its colour dim text keeps: with the toolkit's half it can't be read."""
 CLOSE_SECONDS = 2.0
 NO_THREAD = (
     "The system gives the program no further thread. "
@@ -122,6 +125,9 @@ class InspectorApp(App[int]):
         self._engine_runs = False
         self._due = 0.0
         self._filter = ControlFilter()
+        for each in self._filters:
+            if isinstance(each, DimFilter):
+                each.dim_factor = DIM
 
     def _live_engine(self) -> Backend:
         if not self._engine_runs:
@@ -155,6 +161,11 @@ class InspectorApp(App[int]):
         """The main screen, from the first paint on."""
         self.main = MainScreen(self.controller, self._tools, self.playback)
         return self.main
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's colours, with text that can be read on each of its grounds."""
+        self.theme_variables = readable(super().get_css_variables())
+        return self.theme_variables
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """The toolkit's filters, and the one that keeps control characters from the terminal."""

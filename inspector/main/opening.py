@@ -73,11 +73,11 @@ def _empty(setup: Setup) -> list[Content]:
 
 def _prompt(setup: Setup, label: str) -> list[Content]:
     if not setup.prompt.text:
-        return [Content.styled("No prompt was given. Press p to give one.", "dim")]
+        return [Content.styled("No prompt was given. Press p to give one.", "$text-muted")]
     text = setup.prompt.text
-    lines = [Content.styled(label, "dim"), Content(visible_lines(text[:MOST_SHOWN]))]
+    lines = [Content.styled(label, "$text-muted"), Content(visible_lines(text[:MOST_SHOWN]))]
     if (more := len(text) - MOST_SHOWN) > 0:
-        lines.append(Content.styled(f"… and {more:,} characters more", "dim"))
+        lines.append(Content.styled(f"… and {more:,} characters more", "$text-muted"))
     return lines
 
 
@@ -89,7 +89,9 @@ def _failed(what: str, failure: Failure, keys: Sequence[tuple[str, str]]) -> Con
         Content(visible_lines(failure.message)),
         Content(visible_lines(failure.hint)),
         Content(),
-        Content("   ").join(Content.styled(key, "bold $primary") + Content(f" {does}") for key, does in keys),
+        Content("   ").join(
+            Content.styled(key, "bold $text-primary") + Content(f" {does}") for key, does in keys
+        ),
     ]
     return Content("\n").join(lines)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingsMap
 from textual.command import Provider
@@ -153,7 +153,8 @@ class MainScreen(Screen[None]):
         for actions in self.actions.values():
             actions.show()
         self.query_one(CaptionLine).show(self.controller.transport, timeline)
-        self.status.show(self.controller, self._whereabouts(), self._tool.situation if self._tool else "")
+        said = self._tool.situation if self._tool else ""
+        self.status.show(self.controller, self._whereabouts(), said, self.panel(CandidatesPanel).candidate)
         self.query_one(KeyLine).show(timeline, self._tool)
         self._panel_layout.apply()
         for actions in self.actions.values():
@@ -216,12 +217,11 @@ class MainScreen(Screen[None]):
         ):
             self.host.go_to(str(focused))
 
+    @on(CandidatesPanel.CandidateHighlighted)
+    def _candidate_highlighted(self) -> None:
+        """The status line says what enter takes."""
+        self.changed()
+
     @on(ToolMessage)
     def _tool_message(self, message: ToolMessage) -> None:
         self.actions[message.tool].hear(message)
-
-    @on(events.ScreenSuspend)
-    @on(events.ScreenResume)
-    def _covered_or_not(self) -> None:
-        """The line of keys has those of what is on top."""
-        self.query(KeyLine).refresh()
