@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -26,11 +27,13 @@ from engine.records import Ended, LookedAhead, Record
 from engine.settings import LoadSettings, Settings
 from engine.stalls import drawing
 from engine.thread import EngineThread
+from inspector.config.preferences import Preferences
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import TerminalDriver, TerminalGone
 from inspector.main.notices import notice
 from inspector.main.palette import Palette
+from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
 from inspector.recordings.recorder import Recorder
@@ -74,6 +77,11 @@ class InspectorApp(App[int]):
         save: Directory in which the session is saved as it goes; None keeps it in memory alone.
         trace: A recording to show instead of a session that begins; None for a session.
         tools: What a person can open beyond the panels of every session.
+        theme: Name of the theme, or dark or light; empty for the one that is remembered.
+        begins: How the screen begins, and then nothing is remembered; None for how it was left.
+
+    Raises:
+        EngineError: There is no such theme.
     """
 
     TITLE = "inspector"
@@ -104,8 +112,12 @@ class InspectorApp(App[int]):
         save: Path | None = None,
         trace: Opening | None = None,
         tools: Sequence[Tool] = TOOLS,
+        theme: str = "",
+        begins: Preferences | None = None,
     ) -> None:
         super().__init__()
+        self._remembered = Remembered(begins)
+        self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
         self.ended_by: int | None = None
         """The signal that ended the screen."""
         self.inbox: deque[Record] = deque()
@@ -159,7 +171,7 @@ class InspectorApp(App[int]):
 
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
-        self.main = MainScreen(self.controller, self._tools, self.playback)
+        self.main = MainScreen(self.controller, self._tools, self.playback, self._remembered.values)
         return self.main
 
     def get_css_variables(self) -> dict[str, str]:
@@ -216,6 +228,8 @@ class InspectorApp(App[int]):
     def _start(self) -> None:
         for problem in self._saved_breakpoints.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
+        for problem in self._remembered.problems:
+            self.notify(problem, title="Look of the screen", severity="warning", markup=False)
         if self._trace is not None:
             self.playback.open(self._trace)
         else:
@@ -287,6 +301,7 @@ class InspectorApp(App[int]):
         if self._engine_runs:
             self.closed_in_time = self.engine.close(CLOSE_SECONDS)
         self.recorder.close()
+        self._remembered.keep(self.theme, self.main.left)
 
     # ---- leaving ----------------------------------------------------------------------------
 

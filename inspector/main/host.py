@@ -98,6 +98,20 @@ class ScreenHost:
         enlarged = self.arrangement.enlarged
         self.answer("Enlarged: f or esc goes back, tab to the next panel" if enlarged else "")
 
+    def resize(self, across: int, down: int) -> None:
+        """Move the divider between the columns, or the line under the current panel, by so many steps."""
+        if self._layout.nudge(across, down):
+            self.answer()
+        else:
+            self.answer("No divider can be moved here. f, 0 or \\ bring back a layout that has one")
+
+    def usual_layout(self) -> None:
+        """Show all panels again, at their usual sizes."""
+        self.arrangement.set_alone(False)
+        self.arrangement.hidden = frozenset()
+        self._layout.sizes.clear()
+        self.answer("All panels, at their usual sizes")
+
     def stop(self) -> None:
         """Stop what goes on, or else leave the enlarged panel, then the tools' panels; notices go too."""
         self._screen.app.clear_notifications()

@@ -9,7 +9,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingsMap
 from textual.command import Provider
-from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
@@ -17,6 +16,7 @@ from textual.widgets import Static
 
 from engine.records import Record
 from engine.stalls import drawing
+from inspector.config.preferences import Preferences
 from inspector.main.actions.branching import BRANCHING
 from inspector.main.actions.looking import LOOKING
 from inspector.main.actions.screen import screen_tool
@@ -29,6 +29,7 @@ from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
 from inspector.main.opening import OpeningPanel, no_text
 from inspector.main.palette import KeyCommands
+from inspector.main.panel_area import PanelArea
 from inspector.main.panel_layout import PanelLayout
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine
@@ -41,6 +42,7 @@ from inspector.main.status import StatusLine
 from inspector.main.tool import KeyTable, Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
+from inspector.session.runs import PACES
 
 Panel = TypeVar("Panel", bound=Widget)
 
@@ -72,13 +74,18 @@ class MainScreen(Screen[None]):
         controller: The session on the screen.
         tools: What a person can open beyond the panels of every session.
         playback: Recordings in the place of the engine; None for an application without files.
+        begins: How the screen begins.
     """
 
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {KeyCommands}
     AUTO_FOCUS = "#opening"
 
     def __init__(
-        self, controller: Controller, tools: Sequence[Tool], playback: Playback | None = None
+        self,
+        controller: Controller,
+        tools: Sequence[Tool],
+        playback: Playback | None = None,
+        begins: Preferences = Preferences(),  # noqa: B008 (frozen)
     ) -> None:
         super().__init__()
         self.controller = controller
@@ -89,14 +96,16 @@ class MainScreen(Screen[None]):
         self._panel_layout = PanelLayout(self, self.arrangement, self.actions)
         self.host = ScreenHost(self, self.table, playback, self._panel_layout)
         self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
+        self._text = TextPanel(id="text", classes="panel")
+        self._begin(begins)
         self._bindings = BindingsMap(key.binding for key in self.table.keys)
         self._stale = False
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
-        with Container(id="panels"):
+        with PanelArea(self._panel_layout, self.changed, id="panels"):
             yield OpeningPanel(id="opening", classes="panel")
-            yield TextPanel(id="text", classes="panel")
+            yield self._text
             yield CandidatesPanel(id="candidates", classes="panel")
             yield from self._tool_panels(Place.SIDE)
             yield StepsPanel(id="steps", classes="panel")
@@ -119,7 +128,25 @@ class MainScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
+        self.panel(StepsPanel).metric = self._text.metric
         self.show()
+
+    def _begin(self, begins: Preferences) -> None:
+        """Have everything as it was left."""
+        arrangement = self.arrangement
+        arrangement.hidden = frozenset(panel for panel in begins.hidden if arrangement.can_hide(panel))
+        arrangement.set_alone(begins.alone)
+        self._panel_layout.sizes = dict(begins.sizes)
+        self.controller.runs.pace = begins.pace if begins.pace in PACES else None
+        self._text.set_reactive(TextPanel.metric, begins.metric)
+
+    @property
+    def left(self) -> Preferences:
+        """How everything is left, the theme apart; also when the panels have gone."""
+        arrangement = self.arrangement
+        hidden, sizes = tuple(sorted(arrangement.hidden)), dict(self._panel_layout.sizes)
+        pace = self.controller.runs.pace
+        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes)
 
     # ---- showing ----------------------------------------------------------------------------
 
