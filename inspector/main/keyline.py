@@ -82,12 +82,12 @@ class KeyLine(Widget):
     def _hint(self, hint: Hint) -> Content:
         enabled = all(self._available(self._table[id]) for id in hint.ids)
         return Content("").join(
-            (*self._keys(hint, enabled), Content.styled(f" {hint.word}", "" if enabled else "$text-disabled"))
+            (*self._keys(hint, enabled), Content.styled(f" {hint.word}", "" if enabled else "$ink-faint"))
         )
 
     def _keys(self, hint: Hint, enabled: bool) -> Iterator[Content]:
         for id in hint.ids:
-            style = "bold $footer-key-foreground" if enabled else "$text-disabled"
+            style = "bold $footer-key-foreground" if enabled else "$ink-faint"
             yield Content.styled(self._table[id].shown, style).stylize(Style.from_meta({"key": id}))
 
     def on_mouse_move(self, event: events.MouseMove) -> None:

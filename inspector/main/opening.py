@@ -73,11 +73,11 @@ def _empty(setup: Setup) -> list[Content]:
 
 def _prompt(setup: Setup, label: str) -> list[Content]:
     if not setup.prompt.text:
-        return [Content.styled("No prompt was given. Press p to give one.", "$text-muted")]
+        return [Content.styled("No prompt was given. Press p to give one.", "$ink-muted")]
     text = setup.prompt.text
-    lines = [Content.styled(label, "$text-muted"), Content(visible_lines(text[:MOST_SHOWN]))]
+    lines = [Content.styled(label, "$ink-muted"), Content(visible_lines(text[:MOST_SHOWN]))]
     if (more := len(text) - MOST_SHOWN) > 0:
-        lines.append(Content.styled(f"… and {more:,} characters more", "$text-muted"))
+        lines.append(Content.styled(f"… and {more:,} characters more", "$ink-muted"))
     return lines
 
 

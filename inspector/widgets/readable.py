@@ -10,6 +10,8 @@ from inspector import scales
 
 LEAST = 4.5
 """WCAG 2.2, 1.4.3 (AA), for text of any size."""
+INK_FAINT, INK_MUTED = "ink-faint", "ink-muted"
+"""The two greys as colours of their own, for `Content`: it takes `auto 60%` for all of black or white."""
 FIELD, ROW = 0.08, 0.1
 """Share of the foreground in the ground of a field, and in that of a selected row."""
 _TEXT = 0.87
@@ -35,7 +37,7 @@ def readable(variables: Mapping[str, str]) -> dict[str, str]:
     """
     given = {name: Color.parse(variables[name]) for name in ("foreground", *_GROUNDS)}
     if any(colour.ansi is not None for colour in given.values()):
-        return dict(variables)
+        return {**variables, INK_FAINT: variables[_FAINT], INK_MUTED: variables[_MUTED]}
     field, row = (given["foreground"].with_alpha(share) for share in (FIELD, ROW))
     grounds = [*(given[name] for name in _GROUNDS), given["surface"] + field]
     rows = [given[name] + row for name in ("background", "surface")]
@@ -44,6 +46,9 @@ def readable(variables: Mapping[str, str]) -> dict[str, str]:
     in_row = _least_share((given[name], given[name] + row) for name in ("background", "surface"))
     muted = max(_share(variables[_MUTED]), faint + _APART, in_row)
     made |= {_FAINT: f"auto {faint:.0%}", _MUTED: f"auto {muted:.0%}", **_block_cursor(variables)}
+    nearest = min(grounds, key=lambda ground: contrast(ground, ground.get_contrast_text(1.0)))
+    for name, share in ((INK_FAINT, faint), (INK_MUTED, muted)):
+        made[name] = (nearest + nearest.get_contrast_text(share)).hex
     return {**variables, **made}
 
 

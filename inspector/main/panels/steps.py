@@ -26,13 +26,24 @@ from inspector.main.messages import SlotSelected, StepClicked
 from inspector.main.panels.series import Series
 from inspector.main.panels.strip import StepStrip
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Row, centred, colourful, is_dark, looks_same, strip_of, why_empty
+from inspector.widgets.canvas import (
+    Row,
+    centred,
+    colourful,
+    is_dark,
+    looks_same,
+    rgb_style,
+    strip_of,
+    why_empty,
+)
+from inspector.widgets.charts import bar
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.line_count import set_line_count
 from inspector.widgets.token_styles import heat_style
 
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 2, 10, 24
 _LEAST_PAIR = 20
+_LEAST_BAR = 11
 """Cells of the token column while settings are tried: `␣cat ≠ ␣dog`."""
 _CACHED_ROWS = 256
 
@@ -186,7 +197,12 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     def _head(self, width: int) -> Row:
         text = " " * _MARK + pad("#", 5, right=True) + " " + pad("token", self._token_cells(width))
         text += "".join(pad(column.head, column.cells, right=True) for column in self._columns)
-        return [Segment(text, self.ink("muted"))]
+        return [Segment(text + ("  probability" if self._bar_cells(width) else ""), self.ink("muted"))]
+
+    def _bar_cells(self, width: int) -> int:
+        """Cells of the probability's bar: what a wide panel has to spare."""
+        used = 1 + _MARK + 6 + self._token_cells(width) + sum(column.cells for column in self._columns)
+        return width - used - 2 if width - used - 2 >= _LEAST_BAR else 0
 
     def _row(self, timeline: Timeline, row: int, width: int) -> Strip:
         step = timeline.items[timeline.boundary + row]
@@ -201,6 +217,9 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             *self._token(timeline, step, words, self._token_cells(width)),
             *(part for column in self._columns for part in self._number(column, step)),
         ]
+        if cells := self._bar_cells(width):
+            heat = rgb_style(scales.colour(0.5, is_dark(self.app))) if colourful(self.app) else Style()
+            segments += [Segment("  "), Segment(bar(step.prob, cells), heat)]
         return strip_of(segments, width, base)
 
     def _token(self, timeline: Timeline, step: Step, words: Style, cells: int) -> Row:
@@ -248,6 +267,7 @@ One row for each token that was generated, and what it cost.
 - **p** the model's probability of it · **bits** its surprisal, -log2 p · **entropy** of what it was taken from, in bits
 - **rank** its place among all tokens, 1 is the most probable · **ms** the whole step · **KV** bytes in use after it
 - `▶` is the step that all panels show; **click** a row or a column of the strip to look at it, **g** jumps to a number
+- a wide panel has the probability as a bar, too
 - `≠` the sampling settings that are being tried would have picked this one instead
 - the strip draws the metric that **m** chose, and its column in the table has the same heat
 """

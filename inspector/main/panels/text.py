@@ -6,6 +6,7 @@ short one. Every cell knows its slot: a click selects it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -24,7 +25,7 @@ from engine.records import Step
 from inspector import scales
 from inspector.display import token_text, visible
 from inspector.main.messages import SlotSelected
-from inspector.state.timeline import Item, Timeline
+from inspector.state.timeline import Item, Phase, Timeline
 from inspector.widgets.canvas import Row, centred, colourful, is_dark, looks_same, strip_of, why_empty
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.line_count import set_line_count
@@ -81,6 +82,8 @@ the block at the end is the token to come.
         self._shown: tuple[object, ...] = ()
         self._slot, self._following, self._generation = 0, True, -1
         self._tail = ""
+        self._reading = False
+        """Whether a prompt is going through the model, and what it is at is kept in sight."""
 
     def on_mount(self) -> None:
         self.border_title = "Text"
@@ -92,11 +95,15 @@ the block at the end is the token to come.
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
             return
-        at_end = self.is_vertical_scroll_end
+        at_end = self.is_vertical_scroll_end or self._reading
         self._place()
         self._repaint_readings(timeline)
         self._repaint_cursor(timeline)
-        if timeline.following and at_end:
+        self._reading = timeline.phase is Phase.PREFILL and timeline.following
+        if self._reading:
+            middle = _line_being_read(timeline, self._wrap.line_of) - self.size.height // 2
+            self.scroll_to(y=max(0, middle), animate=False, immediate=True, force=True)
+        elif timeline.following and at_end:
             self.scroll_end(animate=False, immediate=True, force=True)
 
     def watch_metric(self) -> None:
@@ -333,6 +340,12 @@ the block at the end is the token to come.
         inks = {name: self.ink(name) for name in ("muted", "faint", "special", "cursor", "accent", "warn")}
         inks["base"] = self.rich_style
         return TokenStyles(inks, scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))
+
+
+def _line_being_read(timeline: Timeline, line_of: Sequence[int]) -> int:
+    """The line of the token that goes through the model next, while a prompt does."""
+    done = timeline.chunks[-1].done if timeline.chunks else 0
+    return line_of[min(done, len(line_of) - 1)] if line_of else 0
 
 
 def _key(item: Item) -> Key:

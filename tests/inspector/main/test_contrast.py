@@ -66,7 +66,32 @@ def test_every_theme_is_made_readable(theme: str) -> None:
 
 def test_the_terminals_own_colours_are_left_alone() -> None:
     colours = BUILTIN_THEMES["ansi-dark"].to_color_system().generate()
-    assert readable(colours) == colours
+    made = readable(colours)
+    assert {name: made[name] for name in colours} == colours
+
+
+def test_a_key_that_means_nothing_is_grey() -> None:
+    """The toolkit takes a share of black or white for all of it, in what a widget renders as one content."""
+
+    async def test(rig: Rig) -> None:
+        rig.app.console._color_system = ColorSystem.TRUECOLOR
+        rig.app.refresh_css()
+        await rig.pilot.pause()
+        greys = ratios_of_the_last_line(rig)
+        await rig.ready()
+        assert max(greys.values()) < min(ratios_of_the_last_line(rig)[key] for key in ("space", "r"))
+
+    run(test)
+
+
+def ratios_of_the_last_line(rig: Rig) -> dict[str, float]:
+    """Contrast of the keys that mean nothing without a distribution."""
+    strip = rig.app.screen._compositor.render_strips()[-1]
+    return {
+        each.text: painted_contrast(each.style)
+        for each in strip
+        if each.style and each.text in ("space", "r", "w")
+    }
 
 
 @pytest.mark.parametrize("dark", [True, False])
