@@ -83,7 +83,7 @@ class PanelLayout:
             replaced = waiting and panel.id == arrangement.text
             screen.query_one(f"#{panel.id}").display = panel.id in shown and not replaced
         screen.query_one("#opening").display = waiting and arrangement.text in shown
-        sizes = {} if trying or waiting else self.sizes
+        sizes = {} if trying else self.sizes
         self._divide(self._division(shown, sizes) if layout is Layout.GRID else None)
         self._size(layout, shown, sizes)
 
@@ -186,8 +186,10 @@ class PanelLayout:
         return "lower", area.bottom - present["lower"]
 
     def _regions(self) -> dict[str, Region]:
-        """Where the panels on screen are."""
-        return {id: self._screen.query_one(f"#{id}").region for id in self._order() if id in self.shown}
+        """Where the panels on screen are; the text's place has something else in it while there is no text."""
+        text = "opening" if self.waiting else self.arrangement.text
+        widgets = {id: text if id == self.arrangement.text else id for id in self._order() if id in self.shown}
+        return {id: self._screen.query_one(f"#{widget}").region for id, widget in widgets.items()}
 
     def _present(self) -> dict[str, int]:
         """The lines that can be moved now, as they are on screen."""
