@@ -43,7 +43,7 @@ def _loading(timeline: Timeline, setup: Setup) -> list[Content]:
     loading = timeline.loading
     lines = [Content.styled(f"Loading {visible(setup.load.model)}", "bold"), Content()]
     lines += [Content(_stage(loading)), *_bar(loading), Content()]
-    return lines + _prompt(setup, "The prompt that waits for it:")
+    return [*lines, *_prompt(setup, "The prompt that waits for it:"), Content(), _offers()]
 
 
 def _stage(loading: Loading | None) -> str:
@@ -63,12 +63,25 @@ def _bar(loading: Loading | None) -> list[Content]:
 
 def _empty(setup: Setup) -> list[Content]:
     if setup.prompt.text:
-        return _prompt(setup, "The prompt:")
+        return [*_prompt(setup, "The prompt:"), Content(), _offers()]
     return [
         Content.styled("The model is there; a prompt isn't.", "bold"),
         Content(),
         Content("Press p to give one: the model reads it (prefill), and then every token is yours to step."),
+        Content(),
+        _offers(),
     ]
+
+
+def _offers() -> Content:
+    """What a stranger can look at meanwhile."""
+    return _keys((("W", "a tour of the panels"), ("?", "keys and concepts"), ("ctrl+o", "recent sessions")))
+
+
+def _keys(keys: Sequence[tuple[str, str]]) -> Content:
+    return Content("   ").join(
+        Content.styled(key, "bold $text-primary") + Content(f" {does}") for key, does in keys
+    )
 
 
 def _prompt(setup: Setup, label: str) -> list[Content]:

@@ -188,7 +188,9 @@ class PanelLayout:
     def _regions(self) -> dict[str, Region]:
         """Where the panels on screen are; the text's place has something else in it while there is no text."""
         text = "opening" if self.waiting else self.arrangement.text
-        widgets = {id: text if id == self.arrangement.text else id for id in self._order() if id in self.shown}
+        widgets = {
+            id: text if id == self.arrangement.text else id for id in self._order() if id in self.shown
+        }
         return {id: self._screen.query_one(f"#{widget}").region for id, widget in widgets.items()}
 
     def _present(self) -> dict[str, int]:

@@ -41,7 +41,9 @@ def test_what_is_not_known_stays(saved: SavedPreferences) -> None:
     [("metric", "beauty"), ("pace", "fast"), ("pace", True), ("alone", 1), ("hidden", "kv"), ("hidden", [3]),
      ("sizes", {"left": "wide"}), ("sizes", {"up": 3}), ("sizes", 7), ("theme", 4)],
 )  # fmt: skip
-def test_a_value_that_is_none_is_named_and_left_out(saved: SavedPreferences, name: str, value: object) -> None:
+def test_a_value_that_is_none_is_named_and_left_out(
+    saved: SavedPreferences, name: str, value: object
+) -> None:
     saved.path.parent.mkdir()
     saved.path.write_text(json.dumps({"screen": {name: value, "theme": "nord"} | {name: value}}))
     stored = saved.read()
