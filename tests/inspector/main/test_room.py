@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from textual.geometry import Region
 
+from engine.errors import EngineError
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.config.preferences import Preferences, SavedPreferences
 from inspector.main.arrangement import Layout, layout_for
 from inspector.main.division import LEAST_LINES, across, divided, divider_at, moved
 from tests.inspector.rig import Rig, run
@@ -233,3 +237,21 @@ def test_nothing_is_written_where_nothing_was_changed(config: Path) -> None:
 
     run(test)
     assert not (config / "screen.json").exists()
+
+
+def test_the_theme_is_one_that_there_is(config: Path) -> None:
+    with pytest.raises(EngineError, match="There is no theme 'sepia'") as caught:
+        InspectorApp(LoadSettings(), Settings(), theme="sepia")
+    assert "There are dark, light, " in caught.value.hint
+    SavedPreferences().save(Preferences(theme="nord"))
+    assert InspectorApp(LoadSettings(), Settings()).theme == "nord"
+    assert InspectorApp(LoadSettings(), Settings(), theme="light").theme == "textual-light"
+    assert InspectorApp(LoadSettings(), Settings(), begins=Preferences()).theme != "nord"
+    SavedPreferences().save(Preferences(theme="one that is gone"))
+    assert InspectorApp(LoadSettings(), Settings()).theme == "textual-dark"
+
+
+def test_the_environment_names_the_theme(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SavedPreferences().save(Preferences(theme="nord"))
+    monkeypatch.setenv("TEXTUAL_THEME", "dracula")
+    assert InspectorApp(LoadSettings(), Settings()).theme != "nord"

@@ -19,7 +19,7 @@ async def test_a_row_tells_what_a_step_was_and_cost() -> None:
     async with shown(StepsPanel(), (100, 20)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
-        assert lines(pilot)[1].split()[1:-1] == ["#", "token", "p", "bits", "entropy", "rank", "ms", "KV"]
+        assert lines(pilot)[1].split()[1:-1] == ["#", "token", "p", "bits", "entropy", "rank", "ms", "KV", "probability"]
         words = lines(pilot)[4].replace("│", " ").split()
         assert words[:2] == ["3", "␣a"]
         assert f"{step.surprisal_bits:.2f}" in words
