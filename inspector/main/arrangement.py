@@ -141,8 +141,17 @@ class Arrangement:
         return panel == self.open_side if self._places[panel] is Place.SIDE else panel in shown
 
     def neighbour(self, by: int) -> str:
-        """The panel so many places further."""
-        return self.panels[(self.number + by) % len(self.panels)].id
+        """The panel so many places further, of those that are not hidden, or not shown beside the two alone."""
+        left = [
+            panel.id
+            for panel in self.panels
+            if panel.id == self.current or self._seen(panel.id) or self._is_top(panel)
+        ]
+        return left[(left.index(self.current) + by) % len(left)]
+
+    def _is_top(self, panel: PanelPlace) -> bool:
+        """Whether a panel is not one of those under the upper ones."""
+        return panel.place not in (Place.LOWER, Place.BELOW)
 
     def close(self, panel: str) -> None:
         """Close a tool's panel and go back to the text."""

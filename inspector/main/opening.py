@@ -75,7 +75,8 @@ def _empty(setup: Setup) -> list[Content]:
 
 def _offers() -> Content:
     """What a stranger can look at meanwhile."""
-    return _keys((("W", "a tour of the panels"), ("?", "keys and concepts"), ("ctrl+o", "recent sessions")))
+    offers = (("W", "a tour of the panels"), ("?", "keys and concepts"), ("ctrl+o", "recent sessions"))
+    return Content("\n").join(_keys([offer]) for offer in offers)
 
 
 def _keys(keys: Sequence[tuple[str, str]]) -> Content:

@@ -127,6 +127,20 @@ def test_a_hidden_panel_makes_room_for_the_next_one_where_one_is_shown_at_a_time
     run(test, STACKED)
 
 
+def test_tab_passes_over_what_is_hidden() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("3", "H", "2", "tab")
+        assert rig.app.main.arrangement.current == "kv"
+        await rig.press("shift+tab", "0", "tab")
+        assert rig.app.main.arrangement.current == "sampler"
+        await rig.press("tab")
+        assert rig.app.main.arrangement.current == "text"
+        assert rig.app.main.arrangement.alone
+
+    run(test, GRID)
+
+
 def test_keys_move_the_dividers_of_the_grid() -> None:
     async def test(rig: Rig) -> None:
         await rig.ready()
