@@ -171,7 +171,7 @@ class InspectorApp(App[int]):
 
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
-        self.main = MainScreen(self.controller, self._tools, self.playback, self._remembered.values)
+        self.main = MainScreen(self.controller, self._tools, self.playback, self._remembered)
         return self.main
 
     def get_css_variables(self) -> dict[str, str]:
@@ -301,7 +301,6 @@ class InspectorApp(App[int]):
         if self._engine_runs:
             self.closed_in_time = self.engine.close(CLOSE_SECONDS)
         self.recorder.close()
-        self._remembered.keep(self.theme, self.main.left)
 
     # ---- leaving ----------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.refusals import available, refusal
+from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
 from inspector.main.tool import KeyTable, Tool, ToolActions
 from inspector.session.controller import Controller
@@ -74,7 +75,7 @@ class MainScreen(Screen[None]):
         controller: The session on the screen.
         tools: What a person can open beyond the panels of every session.
         playback: Recordings in the place of the engine; None for an application without files.
-        begins: How the screen begins.
+        remembered: How the screen begins, and where it is kept how it is left; None for neither.
     """
 
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {KeyCommands}
@@ -85,7 +86,7 @@ class MainScreen(Screen[None]):
         controller: Controller,
         tools: Sequence[Tool],
         playback: Playback | None = None,
-        begins: Preferences = Preferences(),  # noqa: B008 (frozen)
+        remembered: Remembered | None = None,
     ) -> None:
         super().__init__()
         self.controller = controller
@@ -97,7 +98,8 @@ class MainScreen(Screen[None]):
         self.host = ScreenHost(self, self.table, playback, self._panel_layout)
         self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
         self._text = TextPanel(id="text", classes="panel")
-        self._begin(begins)
+        self._remembered = remembered or Remembered(Preferences())
+        self._begin(self._remembered.values)
         self._bindings = BindingsMap(key.binding for key in self.table.keys)
         self._stale = False
 
@@ -139,6 +141,10 @@ class MainScreen(Screen[None]):
         self._panel_layout.sizes = dict(begins.sizes)
         self.controller.runs.pace = begins.pace if begins.pace in PACES else None
         self._text.set_reactive(TextPanel.metric, begins.metric)
+
+    def on_unmount(self) -> None:
+        """Keep how everything is left."""
+        self._remembered.keep(self.app.theme, self.left)
 
     @property
     def left(self) -> Preferences:

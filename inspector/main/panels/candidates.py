@@ -358,7 +358,11 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         )
         left = note or f"{scales.bits(distribution.sampler_entropy_bits)} bits after the sampler"
         under = left + self._hidden()
-        short = under if cell_len(under) <= self.size.width else self._hidden().removeprefix(" · ") or left
+        short = (
+            under
+            if cell_len(under) <= self.size.width
+            else note or self._hidden().removeprefix(" · ") or left
+        )
         self.title(
             Content(f"{name} · {scales.bits(distribution.entropy_bits)} bits of choice"), Content(short)
         )
