@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ from textual import constants, events, on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
 from textual.errors import NoWidget
-from textual.filter import LineFilter
+from textual.filter import DimFilter, LineFilter
 from textual.screen import Screen
 from textual.theme import ThemeProvider
 
@@ -26,11 +27,13 @@ from engine.records import Ended, LookedAhead, Record
 from engine.settings import LoadSettings, Settings
 from engine.stalls import drawing
 from engine.thread import EngineThread
+from inspector.config.preferences import Preferences
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import TerminalDriver, TerminalGone
 from inspector.main.notices import notice
 from inspector.main.palette import Palette
+from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
 from inspector.recordings.recorder import Recorder
@@ -41,12 +44,15 @@ from inspector.session.prefill import Prompt
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import version
+from inspector.widgets.readable import readable
 from inspector.widgets.safety import ControlFilter
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
 SHARE = 6
 """A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""
+DIM = 0.7
+"""How much of its colour dim text keeps: with the toolkit's half it can't be read."""
 CLOSE_SECONDS = 2.0
 NO_THREAD = (
     "The system gives the program no further thread. "
@@ -71,6 +77,11 @@ class InspectorApp(App[int]):
         save: Directory in which the session is saved as it goes; None keeps it in memory alone.
         trace: A recording to show instead of a session that begins; None for a session.
         tools: What a person can open beyond the panels of every session.
+        theme: Name of the theme, or dark or light; empty for the one that is remembered.
+        begins: How the screen begins, and then nothing is remembered; None for how it was left.
+
+    Raises:
+        EngineError: There is no such theme.
     """
 
     TITLE = "inspector"
@@ -101,8 +112,12 @@ class InspectorApp(App[int]):
         save: Path | None = None,
         trace: Opening | None = None,
         tools: Sequence[Tool] = TOOLS,
+        theme: str = "",
+        begins: Preferences | None = None,
     ) -> None:
         super().__init__()
+        self._remembered = Remembered(begins)
+        self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
         self.ended_by: int | None = None
         """The signal that ended the screen."""
         self.inbox: deque[Record] = deque()
@@ -122,6 +137,9 @@ class InspectorApp(App[int]):
         self._engine_runs = False
         self._due = 0.0
         self._filter = ControlFilter()
+        for each in self._filters:
+            if isinstance(each, DimFilter):
+                each.dim_factor = DIM
 
     def _live_engine(self) -> Backend:
         if not self._engine_runs:
@@ -153,8 +171,13 @@ class InspectorApp(App[int]):
 
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
-        self.main = MainScreen(self.controller, self._tools, self.playback)
+        self.main = MainScreen(self.controller, self._tools, self.playback, self._remembered)
         return self.main
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's colours, with text that can be read on each of its grounds."""
+        self.theme_variables = readable(super().get_css_variables())
+        return self.theme_variables
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """The toolkit's filters, and the one that keeps control characters from the terminal."""
@@ -205,6 +228,8 @@ class InspectorApp(App[int]):
     def _start(self) -> None:
         for problem in self._saved_breakpoints.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
+        for problem in self._remembered.problems:
+            self.notify(problem, title="Look of the screen", severity="warning", markup=False)
         if self._trace is not None:
             self.playback.open(self._trace)
         else:
@@ -261,7 +286,7 @@ class InspectorApp(App[int]):
 
     def say(self, answer: str) -> None:
         """Answer the person, once what is under way is done."""
-        self.call_later(self.main.answer, answer)
+        self.call_later(self.main.host.answer, answer)
 
     def redraw(self) -> None:
         """Show what changed, now."""

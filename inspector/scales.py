@@ -221,6 +221,12 @@ def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
     return ((16, 16, 20) if _luminance(ground) > 0.18 else (248, 248, 250)), ground
 
 
+def contrast(one: Rgb, other: Rgb) -> float:
+    """Contrast of two colours as WCAG defines it: 1 for equal ones, 21 for black on white, 4.5 to read small text."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
 def _mix(one: Rgb, other: Rgb, share: float) -> Rgb:
     red, green, blue = (round(a + (b - a) * share) for a, b in zip(one, other, strict=True))
     return red, green, blue

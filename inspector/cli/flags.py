@@ -62,6 +62,13 @@ def add_jsonl(to: argparse._ActionsContainer, instead_of: str) -> None:
     )
 
 
+def add_theme(to: argparse._ActionsContainer) -> None:
+    """The flag of the screen's colours."""
+    to.add_argument(
+        "--theme", metavar="NAME", help="dark, light or a theme that ctrl+p lists (default: the last one)"
+    )
+
+
 def add_prompt(group: argparse._ArgumentGroup) -> None:
     """The flags of the prompt."""
     group.add_argument(

@@ -12,6 +12,7 @@ from engine.commands import Command
 from engine.records import Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.config.preferences import Preferences
 from inspector.state.timeline import Timeline
 from inspector.tools.export import Recording, figures
 from inspector.tools.export.svg import alone
@@ -62,11 +63,15 @@ def _full_colour() -> Iterator[None]:
 async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> str:
     settings = recording.settings or Settings()
     app = InspectorApp(
-        recording.load or LoadSettings(), settings, engine=IdleBackend(), breakpoints=Breakpoints()
+        recording.load or LoadSettings(),
+        settings,
+        engine=IdleBackend(),
+        breakpoints=Breakpoints(),
+        theme="light" if light else "dark",
+        begins=Preferences(),
     )
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
-        app.theme = "textual-light" if light else "textual-dark"
         client = app.controller.client
         client.outstanding.clear()
         client.timeline = _timeline(recording)

@@ -6,7 +6,7 @@ from argparse import ArgumentTypeError, Namespace
 
 from engine.settings import LoadSettings, Settings
 from inspector.cli import terminal
-from inspector.cli.flags import EXIT_STATUS, Parser, command_parser
+from inspector.cli.flags import EXIT_STATUS, Parser, add_theme, command_parser
 from inspector.cli.subcommand import Subcommand
 
 _SPEEDS = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "max": float("inf")}
@@ -27,6 +27,7 @@ def parser() -> Parser:
     add("--play", action="store_true", help="play it from its start at once, rather than stand at its end")
     add("--speed", type=speed, default=1.0, metavar="X", help=f"times the recorded pace: {_NAMES}")
     add("--no-save", action="store_true", help="save nothing when it is gone on with live")
+    add_theme(made)
     return made
 
 
@@ -57,7 +58,9 @@ def run(args: Namespace) -> int:
 
     opening = Opening(path, play=args.play or args.trace is None, speed=args.speed)
     save = None if args.no_save else sessions.folder()
-    return terminal.run(InspectorApp(LoadSettings(), Settings(), save=save, trace=opening))
+    return terminal.run(
+        InspectorApp(LoadSettings(), Settings(), save=save, trace=opening, theme=args.theme or "")
+    )
 
 
 SUBCOMMAND = Subcommand(parser, run, "a recorded session on the screen, without a model")

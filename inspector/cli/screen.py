@@ -12,7 +12,7 @@ from engine.errors import EngineError, SettingsError
 from engine.settings import Settings
 from inspector.cli import terminal
 from inspector.cli.arguments import given, known, load_values, request_from
-from inspector.cli.flags import Parser, add_generation, command_parser
+from inspector.cli.flags import Parser, add_generation, add_theme, command_parser
 from inspector.cli.inputs import unescaped
 from inspector.cli.subcommand import Subcommand
 
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 PURPOSE = "Step through a language model's generation, token by token."
 
+FIRST_PRESET = "creative"
+"""What the screen begins with; `--temp 0` is greedy decoding."""
+_BEGINS = f"Without a sampling flag it begins with --preset {FIRST_PRESET}; --temp 0 is greedy decoding."
+
 
 def parser() -> Parser:
     """The parser of `inspector`."""
-    made = command_parser("", PURPOSE, None)
+    made = command_parser("", f"{PURPOSE}\n{_BEGINS}", None)
     made.formatter_class = argparse.RawDescriptionHelpFormatter
     add_generation(made)
     instead = "where runs stop, in the place of those that are remembered"
@@ -34,6 +38,7 @@ def parser() -> Parser:
     session.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
     no_save = "don't save the session as it goes (by default the last 50 are kept; `inspector sessions`)"
     session.add_argument("--no-save", action="store_true", help=no_save)
+    add_theme(session)
     made.add_argument("--version", action=Version, nargs=0, help="print the version and leave")
     return made
 
@@ -61,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
     """
     terminal.check(args.prompt == "-")
     trace = _resumed(args)
+    if trace is None:
+        begin_with_draws(args)
     request = request_from(args, default_prompt=True)
     from inspector.app import InspectorApp
     from inspector.recordings import sessions
@@ -76,8 +83,21 @@ def run(args: argparse.Namespace) -> int:
         breakpoints=breakpoints(args),
         save=None if args.no_save else sessions.folder(),
         trace=trace,
+        theme=args.theme or "",
     )
     return terminal.run(app)
+
+
+def begin_with_draws(args: argparse.Namespace) -> None:
+    """Where no flag shapes a choice, begin with the preset in which there is one to see.
+
+    Greedy decoding, the default of mlx_lm and `inspector generate`, leaves the screen little to show: nothing is drawn,
+    the sampler's column says one word nineteen times, and the text is what the model is sure of.
+    """
+    from inspector.config.presets import OUTSIDE  # of what reads files: only where the screen is opened
+
+    if args.preset is None and known(Settings, given(args)).keys() <= OUTSIDE:
+        args.preset = FIRST_PRESET
 
 
 SUBCOMMAND = Subcommand(parser, run, PURPOSE)

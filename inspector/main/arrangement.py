@@ -25,11 +25,18 @@ class Layout(Enum):
     """All."""
 
 
-def layout_for(width: int, height: int, enlarged: bool = False) -> Layout:
-    """The arrangement for a terminal of so many columns and rows."""
+def layout_for(width: int, height: int, enlarged: bool = False, alone: bool = False) -> Layout:
+    """The arrangement for a terminal of so many columns and rows.
+
+    Args:
+        width: Columns.
+        height: Rows.
+        enlarged: Whether one panel has the whole screen.
+        alone: Whether the text and the candidates are shown alone: a narrow terminal has room for them.
+    """
     if width < MINIMUM[0] or height < MINIMUM[1]:
         return Layout.TINY
-    if enlarged or width < 80:
+    if enlarged or (width < 80 and not (alone and height >= 20)):
         return Layout.SINGLE
     if height < 20:
         return Layout.BESIDE
@@ -85,6 +92,10 @@ class Arrangement:
         self.open_below: str | None = None
         """The tools' panels that are open."""
         self.enlarged = False
+        self.alone = False
+        """Whether the text and the candidates are shown alone."""
+        self.hidden: frozenset[str] = frozenset()
+        """Those that share a place with others, and were hidden: they come back when they are gone to."""
 
     def _first(self, place: Place) -> str:
         return next(panel.id for panel in self.panels if panel.place is place)
@@ -108,6 +119,8 @@ class Arrangement:
         ))  # fmt: skip
         leaves = panel in first_lower if wide else place is Place.LOWER
         self.open_below = self._kept(self.open_below, panel, Place.BELOW, not leaves)
+        self.hidden -= {panel}
+        self.alone = self.alone and place in (Place.TEXT, Place.UPPER, Place.SIDE)
         self.current = panel
         self.other = panel if place is not Place.TEXT else self.other
         self.lower = panel if place is Place.LOWER else self.lower
@@ -128,8 +141,17 @@ class Arrangement:
         return panel == self.open_side if self._places[panel] is Place.SIDE else panel in shown
 
     def neighbour(self, by: int) -> str:
-        """The panel so many places further."""
-        return self.panels[(self.number + by) % len(self.panels)].id
+        """The panel so many places further, of those that are not hidden, or not shown beside the two alone."""
+        left = [
+            panel.id
+            for panel in self.panels
+            if panel.id == self.current or self._seen(panel.id) or self._is_top(panel)
+        ]
+        return left[(left.index(self.current) + by) % len(left)]
+
+    def _is_top(self, panel: PanelPlace) -> bool:
+        """Whether a panel is not one of those under the upper ones."""
+        return panel.place not in (Place.LOWER, Place.BELOW)
 
     def close(self, panel: str) -> None:
         """Close a tool's panel and go back to the text."""
@@ -140,6 +162,28 @@ class Arrangement:
             self.other = self._upper if self.other == panel else self.other
         self.current = self.text
 
+    def is_tool(self, panel: str) -> bool:
+        """Whether a panel is a tool's, which is closed rather than hidden."""
+        return self._places[panel] in (Place.SIDE, Place.BELOW)
+
+    def can_hide(self, panel: str) -> bool:
+        """Whether a panel can be hidden: the text and the candidates stay."""
+        return self._places.get(panel) is Place.LOWER
+
+    def hide(self, panel: str) -> None:
+        """Hide a panel, and go back to the text."""
+        self.hidden |= {panel}
+        self.current = self.text
+        self.other = self._upper if self.other == panel else self.other
+        left = [each.id for each in self.panels if each.place is Place.LOWER and each.id not in self.hidden]
+        self.lower = left[0] if left and self.lower in self.hidden else self.lower
+
+    def set_alone(self, alone: bool) -> None:
+        """Show the text and the candidates alone, or all panels again."""
+        self.alone = alone
+        if alone and self._places[self.current] in (Place.LOWER, Place.BELOW):
+            self.current, self.other = self.text, self._upper
+
     def shown(self, layout: Layout, side: str | None) -> frozenset[str]:
         """The panels on screen.
 
@@ -147,7 +191,6 @@ class Arrangement:
             layout: The arrangement.
             side: The tool's panel at the side that is open, or is wanted for as long as a dialog is.
         """
-        first_lower = self._first(Place.LOWER)
         match layout:
             case Layout.TINY:
                 return frozenset()
@@ -155,12 +198,17 @@ class Arrangement:
                 return frozenset({self.current})
             case Layout.BESIDE:
                 return frozenset({self.text, self.other})
+            case Layout.STACK if side:
+                return frozenset({self.text, side})
             case Layout.STACK:
-                return frozenset(
-                    {self.text, side} if side else {self.text, self._upper, self.open_below or self.lower}
-                )
-        below = self.open_below or first_lower
+                return frozenset({self.text, self._upper, *self._seen(self.open_below or self.lower)})
+        below = self.open_below or self._first(Place.LOWER)
         if side:
-            return frozenset({self.text, below, side})
-        rest = {panel.id for panel in self.panels if panel.place is Place.LOWER and panel.id != first_lower}
-        return frozenset({self.text, self._upper, below, *rest})
+            return frozenset({self.text, side, *self._seen(below)})
+        first = self._first(Place.LOWER)
+        rest = [panel.id for panel in self.panels if panel.place is Place.LOWER and panel.id != first]
+        return frozenset({self.text, self._upper, *self._seen(below, *rest)})
+
+    def _seen(self, *panels: str) -> frozenset[str]:
+        """Those of the panels under the upper ones that are not hidden."""
+        return frozenset() if self.alone else frozenset(panels) - self.hidden

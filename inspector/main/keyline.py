@@ -1,4 +1,4 @@
-"""The last line: the keys that matter most, as many as fit; those of a dialog while one is on top."""
+"""The last line: the keys that matter most, as many as fit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from textual.widget import Widget
 
 from inspector.main.tool import Hint, Key, KeyTable, Tool, When
 from inspector.state.timeline import Phase, Timeline
-from inspector.widgets.dialog import hints_of
-from inspector.widgets.key_hints import key_hints
 
 GAP = 2
 """Cells between two keys."""
@@ -75,8 +73,6 @@ class KeyLine(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        if on_top := hints_of(self.app.screen):
-            return key_hints(self.content_size.width, on_top)
         phase, panel, recorded = self._seen
         when = {When.ALWAYS, When.REPLAY if recorded else When.LIVE}
         when |= {When.RUNNING} if phase is Phase.RUNNING else set()
@@ -86,12 +82,12 @@ class KeyLine(Widget):
     def _hint(self, hint: Hint) -> Content:
         enabled = all(self._available(self._table[id]) for id in hint.ids)
         return Content("").join(
-            (*self._keys(hint, enabled), Content.styled(f" {hint.word}", "" if enabled else "dim"))
+            (*self._keys(hint, enabled), Content.styled(f" {hint.word}", "" if enabled else "$ink-faint"))
         )
 
     def _keys(self, hint: Hint, enabled: bool) -> Iterator[Content]:
         for id in hint.ids:
-            style = "bold $footer-key-foreground" if enabled else "dim"
+            style = "bold $footer-key-foreground" if enabled else "$ink-faint"
             yield Content.styled(self._table[id].shown, style).stylize(Style.from_meta({"key": id}))
 
     def on_mouse_move(self, event: events.MouseMove) -> None:

@@ -43,7 +43,7 @@ def _loading(timeline: Timeline, setup: Setup) -> list[Content]:
     loading = timeline.loading
     lines = [Content.styled(f"Loading {visible(setup.load.model)}", "bold"), Content()]
     lines += [Content(_stage(loading)), *_bar(loading), Content()]
-    return lines + _prompt(setup, "The prompt that waits for it:")
+    return [*lines, *_prompt(setup, "The prompt that waits for it:"), Content(), _offers()]
 
 
 def _stage(loading: Loading | None) -> str:
@@ -63,21 +63,35 @@ def _bar(loading: Loading | None) -> list[Content]:
 
 def _empty(setup: Setup) -> list[Content]:
     if setup.prompt.text:
-        return _prompt(setup, "The prompt:")
+        return [*_prompt(setup, "The prompt:"), Content(), _offers()]
     return [
         Content.styled("The model is there; a prompt isn't.", "bold"),
         Content(),
         Content("Press p to give one: the model reads it (prefill), and then every token is yours to step."),
+        Content(),
+        _offers(),
     ]
+
+
+def _offers() -> Content:
+    """What a stranger can look at meanwhile."""
+    offers = (("W", "a tour of the panels"), ("?", "keys and concepts"), ("ctrl+o", "recent sessions"))
+    return Content("\n").join(_keys([offer]) for offer in offers)
+
+
+def _keys(keys: Sequence[tuple[str, str]]) -> Content:
+    return Content("   ").join(
+        Content.styled(key, "bold $text-primary") + Content(f" {does}") for key, does in keys
+    )
 
 
 def _prompt(setup: Setup, label: str) -> list[Content]:
     if not setup.prompt.text:
-        return [Content.styled("No prompt was given. Press p to give one.", "dim")]
+        return [Content.styled("No prompt was given. Press p to give one.", "$ink-muted")]
     text = setup.prompt.text
-    lines = [Content.styled(label, "dim"), Content(visible_lines(text[:MOST_SHOWN]))]
+    lines = [Content.styled(label, "$ink-muted"), Content(visible_lines(text[:MOST_SHOWN]))]
     if (more := len(text) - MOST_SHOWN) > 0:
-        lines.append(Content.styled(f"… and {more:,} characters more", "dim"))
+        lines.append(Content.styled(f"… and {more:,} characters more", "$ink-muted"))
     return lines
 
 
@@ -89,7 +103,9 @@ def _failed(what: str, failure: Failure, keys: Sequence[tuple[str, str]]) -> Con
         Content(visible_lines(failure.message)),
         Content(visible_lines(failure.hint)),
         Content(),
-        Content("   ").join(Content.styled(key, "bold $primary") + Content(f" {does}") for key, does in keys),
+        Content("   ").join(
+            Content.styled(key, "bold $text-primary") + Content(f" {does}") for key, does in keys
+        ),
     ]
     return Content("\n").join(lines)
 

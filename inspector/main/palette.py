@@ -21,6 +21,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import LoadingIndicator
 
 from inspector.main.tool import Key, KeyTable
+from inspector.widgets.dialog import HintLine
 from inspector.widgets.option_list import SafeOptionList
 from inspector.widgets.overlay import Overlay
 
@@ -41,6 +42,7 @@ class Palette(CommandPalette, Overlay[None]):
             with Vertical(id="--results"):
                 yield SafeCommandList()
                 yield LoadingIndicator()
+        yield HintLine()
 
     def let_go(self) -> None:
         """End the clocks: the toolkit's would ask for the list when it has gone."""

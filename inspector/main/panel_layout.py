@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from textual.geometry import Region
 from textual.screen import Screen
+from textual.widget import Widget
 
 from inspector.main.arrangement import Arrangement, Layout, Place, layout_for
+from inspector.main.division import HALF, LEAST_LINES, WHOLE, Division, across, divided, divider_at, moved
 from inspector.main.tool import ToolActions
+
+BELOW, BELOW_LOW, LAST, LAST_LOW = 16, 12, 8, 5
+"""Lines of the panels below, and of those below one that has the whole width; the latter of each on a low terminal."""
+TALL = 32
+"""Rows from which a terminal is not low."""
 
 
 class PanelLayout:
-    """Shows, hides and focuses panels.
+    """Shows, hides, sizes and focuses panels.
 
     Args:
         screen: Its panels have the ids of the arrangement; `opening` takes the place of the text while there is none.
@@ -22,15 +30,18 @@ class PanelLayout:
     def __init__(
         self, screen: Screen[None], arrangement: Arrangement, actions: Mapping[str, ToolActions]
     ) -> None:
-        self._screen, self._arrangement, self._actions = screen, arrangement, actions
-        self._arranged: tuple[Layout, frozenset[str], bool, bool] | None = None
+        self.arrangement = arrangement
+        self.sizes: dict[str, int] = {}
+        """Of the dividers that were moved: `config.preferences.SIZES`."""
+        self._screen, self._actions = screen, actions
+        self._arranged: tuple[object, ...] | None = None
         self.waiting = True
         """Whether there is no text yet."""
 
     @property
     def now(self) -> Layout:
         """How the panels are arranged now."""
-        return layout_for(*self._screen.app.size, self._arrangement.enlarged)
+        return layout_for(*self._screen.app.size, self.arrangement.enlarged, self.arrangement.alone)
 
     @property
     def _in_dialog(self) -> str | None:
@@ -39,34 +50,162 @@ class PanelLayout:
     @property
     def shown(self) -> frozenset[str]:
         """Ids of the panels that are, or are about to be, on screen."""
-        dialog = self._in_dialog
-        side = None if self.waiting else dialog or self._arrangement.open_side
-        shown = self._arrangement.shown(self.now, side)
-        low = dialog is not None and self.now is Layout.STACK and self._screen.app.size.height < 32
-        return shown - {self._arrangement.text} if low else shown
+        side = None if self.waiting else self._in_dialog or self.arrangement.open_side
+        return self.arrangement.shown(self.now, side)
 
     def apply(self) -> None:
         """Arrange the panels where anything about that changed, and focus the current one."""
-        arranged = (self.now, self.shown, self.waiting, self._in_dialog is not None)
+        sizes, trying = frozenset(self.sizes.items()), self._in_dialog is not None
+        arranged = (
+            self.now,
+            self.shown,
+            self.waiting,
+            trying,
+            self._area.size,
+            sizes,
+            self.arrangement.alone,
+        )
         if arranged != self._arranged:
             self._arranged = arranged
-            self._place(*arranged)
+            self._place(self.now, self.shown, trying)
         self._focus_current()
 
-    def _place(self, layout: Layout, shown: frozenset[str], waiting: bool, in_dialog: bool) -> None:
-        screen, arrangement = self._screen, self._arrangement
-        places = {panel.place for panel in arrangement.panels if panel.id in shown}
+    def _place(self, layout: Layout, shown: frozenset[str], trying: bool) -> None:
+        screen, arrangement, waiting = self._screen, self.arrangement, self.waiting
         classes = {f"-{kind.value}": kind is layout for kind in Layout}
-        below = Place.BELOW in places and Place.SIDE not in places
+        below = self._across(shown)
+        alone = layout is Layout.STACK and len(shown) == 2
         # together: each change by itself has the styles of all widgets computed again
-        screen.update_classes({**classes, "-waiting": waiting, "-trying": in_dialog, "-wide-below": below})
+        screen.update_classes(
+            {**classes, "-waiting": waiting, "-trying": trying, "-wide-below": below, "-alone": alone}
+        )
         for panel in arrangement.panels:
             replaced = waiting and panel.id == arrangement.text
             screen.query_one(f"#{panel.id}").display = panel.id in shown and not replaced
         screen.query_one("#opening").display = waiting and arrangement.text in shown
+        sizes = {} if trying else self.sizes
+        self._divide(self._division(shown, sizes) if layout is Layout.GRID else None)
+        self._size(layout, shown, sizes)
+
+    # ---- the room of each -------------------------------------------------------------------
+
+    @property
+    def _area(self) -> Region:
+        """Of all panels."""
+        return self._screen.query_one("#panels").region
+
+    def _across(self, shown: frozenset[str]) -> bool:
+        """Whether a tool's panel below has the whole width."""
+        places = {panel.place for panel in self.arrangement.panels if panel.id in shown}
+        return Place.BELOW in places and Place.SIDE not in places
+
+    def _division(self, shown: frozenset[str], sizes: Mapping[str, int]) -> Division:
+        """The grid of the panels on screen."""
+        low = self._screen.app.size.height < TALL
+        seen = [panel for panel in self.arrangement.panels if panel.id in shown]
+        first = next(panel.id for panel in self.arrangement.panels if panel.place is Place.LOWER)
+        under = [panel.id for panel in seen if panel.place is Place.BELOW or panel.id == first]
+        top = [panel.id for panel in seen if panel.place in (Place.UPPER, Place.SIDE)]
+        rest = [panel.id for panel in seen if panel.place is Place.LOWER and panel.id != first]
+        share = sizes.get("left", HALF)
+        if self._across(shown):
+            last = LAST_LOW if low else LAST
+            return across([self.arrangement.text, *top], under[0], rest, last, share)
+        lines = sizes.get("below", BELOW_LOW if low else BELOW)
+        most = max(2, self._screen.app.size.height - 3 - LEAST_LINES)
+        return divided([self.arrangement.text, *under], [*top, *rest], min(lines, most), share)
+
+    def _divide(self, division: Division | None) -> None:
+        """Divide the grid; without one its rows and columns are nobody's."""
+        styles, spans = self._screen.query_one("#panels").styles, division.spans if division else {}
+        styles.grid_columns = division.columns if division else None
+        styles.grid_rows = division.rows if division else None
+        # the toolkit by itself counts no row that is spanned only
+        styles.grid_size_rows = len(division.rows.split()) if division else 0
+        for id, widget in self._widgets().items():
+            rows, columns = spans.get(self.arrangement.text if id == "opening" else id, (1, 1))
+            widget.styles.row_span, widget.styles.column_span = rows, columns
+
+    def _size(self, layout: Layout, shown: frozenset[str], sizes: Mapping[str, int]) -> None:
+        """Give panels the sizes that a person gave them, where they stand side by side or on each other."""
+        lines, share = {}, sizes.get("left") if layout is Layout.BESIDE else None
+        if layout is Layout.STACK and len(shown) == 3 and "candidates" in sizes:
+            upper, lower = (id for id in self._order() if id in shown - {self.arrangement.text})
+            most = self._screen.app.size.height - 3 - LEAST_LINES
+            lines[lower] = min(sizes.get("lower", LEAST_LINES), most - LEAST_LINES)
+            lines[upper] = min(sizes["candidates"], most - lines[lower])
+        for id, widget in self._widgets().items():
+            widget.styles.height = lines.get(id)
+            text = id in ("opening", self.arrangement.text)
+            own = (share if text else WHOLE - share) if share else WHOLE
+            widget.styles.width = f"{100 * own / WHOLE}%" if share else None
+
+    def _widgets(self) -> dict[str, Widget]:
+        return {id: self._screen.query_one(f"#{id}") for id in ("opening", *self._order())}
+
+    def _order(self) -> list[str]:
+        return [panel.id for panel in self.arrangement.panels]
+
+    # ---- dividers ---------------------------------------------------------------------------
+
+    def divider_at(self, x: int, y: int) -> str:
+        """The divider under a cell of the screen, empty for none."""
+        if self.now not in (Layout.GRID, Layout.STACK, Layout.BESIDE) or self._in_dialog is not None:
+            return ""
+        found = divider_at(x, y, self._regions(), self._area, self.now is Layout.STACK)
+        return found if found == "left" or found in self._present() else ""
+
+    def drag(self, divider: str, x: int, y: int) -> None:
+        """Move a divider to a cell of the screen."""
+        changed = moved(divider, x, y, {**self.sizes, **self._present()}, self._area)
+        names = ("candidates", "lower") if divider in ("candidates", "lower") else (divider,)
+        self.sizes |= {name: changed[name] for name in names if name in changed}
+
+    def nudge(self, across: int, down: int) -> bool:
+        """Move the divider at the current panel by so many steps; returns whether there is one."""
+        area, text = self._area, self._regions().get(self.arrangement.text)
+        if text is None or self._in_dialog is not None:
+            return False
+        if across:
+            divider = "left" if text.right < area.right else ""
+            self.drag(divider, text.right + across * max(1, round(area.width / 50)), text.y)
+        else:
+            divider, edge = self._line()
+            self.drag(divider, text.x, edge + down)
+        return bool(divider)
+
+    def _line(self) -> tuple[str, int]:
+        """The line between panels that is at the current one, and its row; no name where there is none."""
+        present, area = self._present(), self._area
+        if "below" in present:
+            return "below", area.bottom - present["below"]
+        if "lower" not in present:
+            return "", 0
+        if self.arrangement.current == self.arrangement.text:
+            return "candidates", area.bottom - present["lower"] - present["candidates"]
+        return "lower", area.bottom - present["lower"]
+
+    def _regions(self) -> dict[str, Region]:
+        """Where the panels on screen are; the text's place has something else in it while there is no text."""
+        text = "opening" if self.waiting else self.arrangement.text
+        widgets = {
+            id: text if id == self.arrangement.text else id for id in self._order() if id in self.shown
+        }
+        return {id: self._screen.query_one(f"#{widget}").region for id, widget in widgets.items()}
+
+    def _present(self) -> dict[str, int]:
+        """The lines that can be moved now, as they are on screen."""
+        regions, area = self._regions(), self._area
+        if self.now is Layout.GRID and not self._across(self.shown):
+            under = area.bottom - min(region.bottom for region in regions.values() if region.y == area.y)
+            return {"below": under} if under else {}
+        if self.now is Layout.STACK and len(regions) == 3:
+            upper, lower = (id for id in self._order() if id in regions and id != self.arrangement.text)
+            return {"candidates": regions[upper].height, "lower": regions[lower].height}
+        return {}
 
     def _focus_current(self) -> None:
-        current, focused = self._arrangement.current, self._screen.focused
-        name = "opening" if self.waiting and current == self._arrangement.text else current
+        current, focused = self.arrangement.current, self._screen.focused
+        name = "opening" if self.waiting and current == self.arrangement.text else current
         if focused is None or focused.id != name:
             self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)

@@ -1,22 +1,22 @@
-"""The main screen: the panels of every session, those of the tools, and the host that the tools talk to."""
+"""The main screen: the panels of every session and those of the tools, their keys, and when they are shown again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingsMap
 from textual.command import Provider
-from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from engine.records import Candidate, Record
+from engine.records import Record
 from engine.stalls import drawing
+from inspector.config.preferences import Preferences
 from inspector.main.actions.branching import BRANCHING
 from inspector.main.actions.looking import LOOKING
 from inspector.main.actions.screen import screen_tool
@@ -24,12 +24,12 @@ from inspector.main.actions.setup import SETTING_UP
 from inspector.main.actions.transport import TRANSPORT
 from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place
 from inspector.main.caption import CaptionLine
-from inspector.main.clipboard import Clipboard
-from inspector.main.key_help import keys_markdown, screen_markdown
+from inspector.main.host import ScreenHost
 from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
 from inspector.main.opening import OpeningPanel, no_text
 from inspector.main.palette import KeyCommands
+from inspector.main.panel_area import PanelArea
 from inspector.main.panel_layout import PanelLayout
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine
@@ -38,13 +38,13 @@ from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.refusals import available, refusal
+from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
 from inspector.main.tool import KeyTable, Tool, ToolActions
 from inspector.session.controller import Controller
-from inspector.session.playback import Playback, Severity
-from inspector.widgets.overlay import shown
+from inspector.session.playback import Playback
+from inspector.session.runs import PACES
 
-Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
 
 PANELS = (
@@ -69,37 +69,45 @@ def panels_with(tools: Sequence[Tool]) -> tuple[PanelPlace, ...]:
 
 
 class MainScreen(Screen[None]):
-    """The panels around one timeline; the host of its tools.
+    """The panels around one timeline.
 
     Args:
         controller: The session on the screen.
         tools: What a person can open beyond the panels of every session.
         playback: Recordings in the place of the engine; None for an application without files.
+        remembered: How the screen begins, and where it is kept how it is left; None for neither.
     """
 
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {KeyCommands}
     AUTO_FOCUS = "#opening"
 
     def __init__(
-        self, controller: Controller, tools: Sequence[Tool], playback: Playback | None = None
+        self,
+        controller: Controller,
+        tools: Sequence[Tool],
+        playback: Playback | None = None,
+        remembered: Remembered | None = None,
     ) -> None:
         super().__init__()
         self.controller = controller
-        self.playback = playback
         self.table = key_table(tools)
-        self.clipboard = Clipboard(self)
         self.arrangement = Arrangement(panels_with(tools))
-        self.actions: dict[str, ToolActions] = {tool.id: tool.make(self) for tool in self.table.tools}
+        self.actions: dict[str, ToolActions] = {}
         """State and actions of each tool, by its id."""
+        self._panel_layout = PanelLayout(self, self.arrangement, self.actions)
+        self.host = ScreenHost(self, self.table, playback, self._panel_layout)
+        self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
+        self._text = TextPanel(id="text", classes="panel")
+        self._remembered = remembered or Remembered(Preferences())
+        self._begin(self._remembered.values)
         self._bindings = BindingsMap(key.binding for key in self.table.keys)
         self._stale = False
-        self._panel_layout = PanelLayout(self, self.arrangement, self.actions)
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
-        with Container(id="panels"):
+        with PanelArea(self._panel_layout, self.changed, id="panels"):
             yield OpeningPanel(id="opening", classes="panel")
-            yield TextPanel(id="text", classes="panel")
+            yield self._text
             yield CandidatesPanel(id="candidates", classes="panel")
             yield from self._tool_panels(Place.SIDE)
             yield StepsPanel(id="steps", classes="panel")
@@ -122,7 +130,29 @@ class MainScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
+        self.panel(StepsPanel).metric = self._text.metric
         self.show()
+
+    def _begin(self, begins: Preferences) -> None:
+        """Have everything as it was left."""
+        arrangement = self.arrangement
+        arrangement.hidden = frozenset(panel for panel in begins.hidden if arrangement.can_hide(panel))
+        arrangement.set_alone(begins.alone)
+        self._panel_layout.sizes = dict(begins.sizes)
+        self.controller.runs.pace = begins.pace if begins.pace in PACES else None
+        self._text.set_reactive(TextPanel.metric, begins.metric)
+
+    def on_unmount(self) -> None:
+        """Keep how everything is left."""
+        self._remembered.keep(self.app.theme, self.left)
+
+    @property
+    def left(self) -> Preferences:
+        """How everything is left, the theme apart; also when the panels have gone."""
+        arrangement = self.arrangement
+        hidden, sizes = tuple(sorted(arrangement.hidden)), dict(self._panel_layout.sizes)
+        pace = self.controller.runs.pace
+        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes)
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -161,7 +191,8 @@ class MainScreen(Screen[None]):
         for actions in self.actions.values():
             actions.show()
         self.query_one(CaptionLine).show(self.controller.transport, timeline)
-        self.status.show(self.controller, self._whereabouts(), self._tool.situation if self._tool else "")
+        said = self._tool.situation if self._tool else ""
+        self.status.show(self.controller, self._whereabouts(), said, self.panel(CandidatesPanel).candidate)
         self.query_one(KeyLine).show(timeline, self._tool)
         self._panel_layout.apply()
         for actions in self.actions.values():
@@ -171,20 +202,10 @@ class MainScreen(Screen[None]):
         """Whether one tool can show records by itself, since nothing else follows from them; it does so then."""
         return any(actions.takes_alone(records) for actions in self.actions.values())
 
-    def answer(self, answer: str = "") -> None:
-        """Answer the last key, or take the answer back, and have everything shown again."""
-        self.status.say(answer, self.controller.timeline.phase)
-        self.changed()
-
     @property
     def status(self) -> StatusLine:
         """The status line."""
         return self.query_one(StatusLine)
-
-    @property
-    def candidate(self) -> Candidate | None:
-        """The highlighted candidate."""
-        return self.panel(CandidatesPanel).candidate
 
     def panel(self, kind: type[Panel]) -> Panel:
         """The panel of a class."""
@@ -203,7 +224,7 @@ class MainScreen(Screen[None]):
         key = self.table[id]
         actions = self.actions[self.table.tool(id).id]
         if refused := refusal(key, self.controller, actions):
-            self.answer(refused)
+            self.host.answer(refused)
             return
         for each in self.actions.values():
             each.pressed(id)
@@ -224,29 +245,9 @@ class MainScreen(Screen[None]):
         """Another size may be another arrangement."""
         self.changed()
 
-    @property
-    def shown(self) -> frozenset[str]:
-        """Ids of the panels that are, or are about to be, on screen."""
-        return self._panel_layout.shown
-
-    def go_to(self, panel: str) -> None:
-        """Make a panel the current one."""
-        self.arrangement.go(panel, self._panel_layout.now)
-        self.answer()
-
-    def toggle(self, panel: str) -> None:
-        """Open a tool's panel, or close it."""
-        if self.arrangement.is_open(panel, self.shown):
-            self.arrangement.close(panel)
-            self.answer()
-        else:
-            self.go_to(panel)
-
-    def enlarge(self) -> None:
-        """Give the current panel the whole screen, or back."""
-        self.arrangement.enlarged = not self.arrangement.enlarged
-        enlarged = self.arrangement.enlarged
-        self.answer("Enlarged: f or esc goes back, tab to the next panel" if enlarged else "")
+    def covered(self) -> None:
+        """A screen was put over this one."""
+        self._repaint_required = False  # the toolkit asks for it, and what lies over this one paints it, too
 
     def on_descendant_focus(self) -> None:
         """A click into a panel goes to it; under a dialog the toolkit moves the focus from a panel that was hidden."""
@@ -256,76 +257,13 @@ class MainScreen(Screen[None]):
         if focused != self.arrangement.current and any(
             panel.id == focused for panel in self.arrangement.panels
         ):
-            self.go_to(str(focused))
+            self.host.go_to(str(focused))
+
+    @on(CandidatesPanel.CandidateHighlighted)
+    def _candidate_highlighted(self) -> None:
+        """The status line says what enter takes."""
+        self.changed()
 
     @on(ToolMessage)
     def _tool_message(self, message: ToolMessage) -> None:
         self.actions[message.tool].hear(message)
-
-    # ---- the rest of the host ---------------------------------------------------------------
-
-    def stop(self) -> None:
-        """Stop what goes on, or else leave the enlarged panel, then the tools' panels; notices go too."""
-        self.app.clear_notifications()
-        arrangement = self.arrangement
-        if not self.controller.transport.stop():
-            if any(actions.stop() for actions in self.actions.values()):
-                return
-            below = arrangement.open_below
-            if arrangement.enlarged:
-                self.enlarge()
-            elif arrangement.open_side is not None:
-                self.toggle(arrangement.open_side)
-            elif below is not None and below in self.shown:
-                self.toggle(below)
-        self.answer()
-
-    def open(
-        self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
-    ) -> Screen[Result]:
-        """Show a screen or a dialog over this one; returns the one that is shown, which may have been kept."""
-        if type(self.app.screen) is type(screen):  # a key that was pressed twice opens one
-            return self.app.screen
-        kept = shown(self.app, screen)
-        self.app.push_screen(kept, then)
-        self._repaint_required = False  # the toolkit asks for it, and what lies over this one paints it, too
-        return kept
-
-    def switch_theme(self) -> None:
-        """Switch between dark and light."""
-        self.app.theme = "textual-light" if self.app.current_theme.dark else "textual-dark"
-
-    def help(self, tool: str = "") -> None:
-        """Show the help of the main screen, or of the screen that a tool opened."""
-        from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
-
-        opened = next((each for each in self.table.tools if each.id == tool), None)
-        keys = keys_markdown(self.table) if opened is None else screen_markdown(opened)
-        self.open(HelpDialog(keys))
-
-    @on(events.ScreenSuspend)
-    @on(events.ScreenResume)
-    def _covered_or_not(self) -> None:
-        """The line of keys has those of what is on top."""
-        self.query(KeyLine).refresh()
-
-    def announce(self, text: str, title: str, severity: Severity = "information") -> None:
-        """Tell the person something that is no answer to a key; printable."""
-        self.app.notify(text, title=title, severity=severity, timeout=8, markup=False)
-
-    def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
-        """Do what takes long in a thread of its own; then give its result to the screen's thread."""
-
-        def work_then_tell() -> None:
-            done = work()
-            self.app.call_from_thread(lambda: then(done) if self.is_attached else None)
-
-        self.run_worker(work_then_tell, thread=True)
-
-    def screenshot(self, title: str, then: Callable[[str], None]) -> None:
-        """Take a picture of the screen without the dialog that is about to close."""
-        self.call_after_refresh(lambda: then(self.app.export_screenshot(title=title)))
-
-    async def quit(self) -> None:
-        """Leave."""
-        await self.app.action_quit()

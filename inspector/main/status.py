@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
 from engine.commands import Choose, Insert, MoveTo, Recall, Verify
-from engine.records import Step
+from engine.records import Candidate, Step
 from inspector.display import quoted, token_label, visible
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
@@ -18,12 +18,13 @@ from inspector.state.mark_words import STAR, written
 from inspector.state.timeline import Phase, Timeline
 
 
-def situation(controller: Controller, panel: str = "") -> str:
+def situation(controller: Controller, panel: str = "", candidate: Candidate | None = None) -> str:
     """What is going on, and the keys that matter now; printable.
 
     Args:
         controller: Knows it.
         panel: What the tool whose panel is the current one has to say.
+        candidate: The highlighted one.
     """
     timeline = controller.timeline
     if timeline.returning:
@@ -42,7 +43,7 @@ def situation(controller: Controller, panel: str = "") -> str:
         case Phase.EMPTY:
             return "No prompt. Press p to give one"
         case _:
-            return _ready(controller, panel)
+            return _ready(controller, panel, candidate)
 
 
 def picture_words(timeline: Timeline) -> str:
@@ -51,7 +52,7 @@ def picture_words(timeline: Timeline) -> str:
     return f"A picture of a recording{steps}; `inspector replay` shows it token by token"
 
 
-def _ready(controller: Controller, panel: str) -> str:
+def _ready(controller: Controller, panel: str, candidate: Candidate | None) -> str:
     timeline = controller.timeline
     match controller.client.doing:
         case Verify():
@@ -67,15 +68,15 @@ def _ready(controller: Controller, panel: str) -> str:
     if panel:
         return panel
     if not timeline.following:
-        return _looking_back(timeline)
+        return _looking_back(timeline, candidate)
     if (finished := timeline.finished.get(timeline.tip)) is not None:
-        return f"Finished: {finished.reason} ({visible(finished.detail)}). Space or r goes on past it"
+        return f"Finished: {finished.reason} ({visible(finished.detail)}). {_past(timeline)}"
     if stopped := controller.runs.breakpoints.stop_sentence(timeline.next):
         return stopped
-    return _tip(timeline)
+    return _tip(timeline, candidate)
 
 
-def _looking_back(timeline: Timeline) -> str:
+def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
     item = timeline.selected
     place = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
     branches = len(timeline.siblings(timeline.slot))
@@ -84,8 +85,11 @@ def _looking_back(timeline: Timeline) -> str:
     if told and told != STAR:
         return f"Looking at {place}: {told}"
     place += f" {told}" if told else ""
-    here = "" if timeline.recorded else ", ⏎ to branch here"
-    return f"Looking at {place}{more}. Press end for the tip{here}"
+    if timeline.recorded or candidate is None:
+        return f"Looking at {place}{more}. Press end for the tip"
+    if item is not None and candidate.id == item.id:
+        return f"Looking at {place}{more}. Press end for the tip, ↑↓ and ⏎ to take another here"
+    return f"Looking at {place}{more}. ⏎ takes {_name(candidate)} here, a branch; end goes to the tip"
 
 
 def _mark(timeline: Timeline, node: int) -> str:
@@ -96,11 +100,28 @@ def _mark(timeline: Timeline, node: int) -> str:
     return written(replace(mark, caption="") if timeline.recorded else mark)
 
 
-def _tip(timeline: Timeline) -> str:
-    picked = next((c for c in timeline.candidates if c.id == timeline.taken), None)
+def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
+    picked = _picked(timeline)
     if picked is None:
         return "Press space to step, r to run"
-    return f"Press space to take {quoted(token_label(picked.text, picked.raw))}, ↑ ↓ and ⏎ to take another, r to run"
+    if candidate is None or candidate.id == picked.id:
+        return f"Space or ⏎ takes {_name(picked)}; ↑↓ highlights another for ⏎, r runs"
+    return f"Space takes {_name(picked)}, ⏎ takes {_name(candidate)} in its place; r runs"
+
+
+def _past(timeline: Timeline) -> str:
+    """What goes on past the end."""
+    picked = _picked(timeline)
+    return f"Space takes {_name(picked)} past it, r runs on" if picked else "Space or r goes on past it"
+
+
+def _picked(timeline: Timeline) -> Candidate | None:
+    """The token that space takes, where it is among the candidates."""
+    return next((c for c in timeline.candidates if c.id == timeline.taken), None)
+
+
+def _name(candidate: Candidate) -> str:
+    return quoted(token_label(candidate.text, candidate.raw))
 
 
 def _stage(phase: Phase) -> Phase:
@@ -130,17 +151,20 @@ class StatusLine(Widget):
             self.set_class(bool(answer), "-answer")
             self.refresh()
 
-    def show(self, controller: Controller, right: str, panel: str = "") -> None:
+    def show(
+        self, controller: Controller, right: str, panel: str = "", candidate: Candidate | None = None
+    ) -> None:
         """Show the situation.
 
         Args:
             controller: Knows it.
             right: What stands at the right end: the panel, where one is shown at a time.
             panel: What the tool whose panel is the current one has to say.
+            candidate: The highlighted one.
         """
         if _stage(controller.timeline.phase) is not _stage(self._answered_in):
             self.say("", controller.timeline.phase)
-        shown = (situation(controller, panel), right, controller.runs.breakpoints.points)
+        shown = (situation(controller, panel, candidate), right, controller.runs.breakpoints.points)
         if shown != (self.left, self.right, self.points):
             self.left, self.right, self.points = shown
             self.refresh()

@@ -11,7 +11,6 @@ from textual.widgets import Static
 
 from engine.records import Record
 from inspector.main.tool import Host
-from inspector.widgets.dialog import hints_of
 from inspector.widgets.key_hints import KeyHint, key_hints
 from inspector.widgets.overlay import Overlay
 
@@ -82,9 +81,8 @@ class ToolScreen(Overlay[Result]):
         """Show everything, now."""
 
     def show_keys(self, hints: Sequence[KeyHint]) -> None:
-        """Show these keys in the line of keys, or those of the dialog that is on top; as many as fit."""
-        foot = hints_of(self.app.screen) or hints
-        self.query_one(self.KEYS, Static).update(key_hints(self.size.width - 2, foot))
+        """Show these keys in the line of keys, as many as fit."""
+        self.query_one(self.KEYS, Static).update(key_hints(self.size.width - 2, hints))
 
     def action_theme(self) -> None:
         """Switch between dark and light."""

@@ -16,6 +16,7 @@ from inspector.tools.race.tool import RACE
 from inspector.tools.recordings.tool import RECORDINGS
 from inspector.tools.sampler.tool import SAMPLER
 from inspector.tools.sweeps.tool import SWEEP
+from inspector.tools.tour.tool import TOUR
 from inspector.tools.tree.tool import TREE
 from inspector.tools.turns.tool import TURNS
 from inspector.tools.typed_text.tool import TYPED_TEXT
@@ -37,4 +38,5 @@ TOOLS: tuple[Tool, ...] = (
     COPY,
     EXPORT,
     RECORDINGS,
+    TOUR,
 )

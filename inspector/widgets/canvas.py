@@ -65,7 +65,7 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
         case _ if recorded:
             return "Up to here nothing was generated.", "Space shows what came next, G goes on live."
         case _:
-            return "Nothing was generated yet.", "Press space for one step, r to run."
+            return "Nothing was generated yet.", "Press space for one step, r to run, W for a tour."
 
 
 def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list[Row]:

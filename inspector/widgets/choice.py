@@ -63,6 +63,6 @@ class Choice(Widget, can_focus=True):
 
     def _label(self, place: int) -> Content:
         chosen = place == self.chosen
-        style = "bold $text-primary" if chosen else "$foreground 70%"
+        style = "bold $text-primary" if chosen else "$ink-muted"
         content = Content.styled(f"{'◉' if chosen else '○'} {self.labels[place]}", style)
         return content.stylize(Style.from_meta({"choice": place}))

@@ -15,7 +15,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Button, Static
 
-from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.key_hints import KeyHint, key_hints
 from inspector.widgets.overlay import Overlay
 
 Result = TypeVar("Result")
@@ -47,6 +47,7 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
                     )
                 yield from self.extra()
                 yield Button(Content(f"{self.LEAVE}  esc"), id="leave", compact=True)
+        yield HintLine()
 
     def body(self) -> Iterable[Widget]:
         """The widgets between the title and the buttons."""
@@ -78,13 +79,24 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
 
 
 def hints_of(screen: Screen[Any]) -> tuple[KeyHint, ...]:
-    """What the line of keys says while a dialog is on top; nothing for a screen that has a line of its own."""
+    """What the line of keys says while a dialog is on top."""
     if isinstance(screen, CommandPalette):
         return (("↑↓", "choose", 5), ("⏎", "do it", 6), ("esc", "leave", 8))
     if not isinstance(screen, Dialog):
         return ()
     apply = (("ctrl+s", screen.APPLY.lower(), 7),) if screen.APPLY else ()
     return (*screen.HINTS, *apply, ("esc", screen.LEAVE.lower(), 8))
+
+
+class HintLine(Widget):
+    """The line of keys of what is on top: over the last line of the screen below, which is dimmed."""
+
+    DEFAULT_CSS = """
+    HintLine { dock: bottom; layer: below; height: 1; padding: 0 1; background: $panel; color: $text-muted; }
+    """
+
+    def render(self) -> Content:
+        return key_hints(self.content_size.width, hints_of(self.screen))
 
 
 class Remark(Static):

@@ -12,7 +12,7 @@ from textual.widgets import Static
 COLUMN = 17
 """Cells for the keys, with a blank before and after them."""
 _PIECES = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|([^`*]+)")
-_KEY, _LABEL, _HEADING, _FAINT = "$text-accent", "bold", "bold $text-primary", "$foreground 50%"
+_KEY, _LABEL, _HEADING, _FAINT = "$text-accent", "bold", "bold $text-primary", "$ink-muted"
 
 
 class KeysPage(Static):

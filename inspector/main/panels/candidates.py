@@ -24,6 +24,7 @@ from inspector.main.panels.candidate_columns import (
     columns,
     columns_behind,
 )
+from inspector.main.panels.candidate_rows import fitting_rows, rows_of
 from inspector.main.panels.draw_line import draw_line
 from inspector.main.panels.lookahead_lines import (
     LEAST,
@@ -60,7 +61,9 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 - *others* is the rest of the vocabulary; the last line shows where the draw fell on the sampler's distribution
 - **l** looks ahead: dim behind a token stands what greedy decoding would bring after it, and *joint*, the probability
   of all of it together; **L** takes it
-- *bits of choice* is the entropy of what is drawn from: 1 bit is a coin toss, 0 is no choice
+- *bits of choice* is the entropy of what the model expected: 1 bit is a coin toss, 0 is no choice; the frame's last
+  line has what the sampler left of it
+- the first row and `▶` stay in sight; `⋮` marks a row before which some are left out
 """
 
     highlighted: int = 0
@@ -153,7 +156,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             reason, advice = _why_empty(timeline)
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         kind = placement(self.ahead is not None and self.ahead.on, height)
-        self._lay_out(kind, max(1, height - 3))
+        self._lay_out(kind, height, timeline.taken)
         self._entitle(timeline)
         distribution, item = timeline.distribution, timeline.selected
         fit = self._columns(kind, width, distribution is not None)
@@ -173,16 +176,22 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         longest = max(cell_len(token_label(each.text, each.raw)) for each in self._rows)
         return columns(width, sampler, longest)
 
-    def _lay_out(self, kind: Placement, room: int) -> None:
-        """Find which candidates are in the rows between the head and the two lines below."""
+    def _lay_out(self, kind: Placement, height: int, taken: int | None) -> None:
+        """Find which candidates are in the rows between the head and the two lines below.
+
+        They go on around the highlighted one; it, the one that stands there and the first are always among them.
+        """
         tall = self._tall() if kind is Placement.UNDER else frozenset()
+        cells = [1 + (index in tall) for index in range(len(self._rows))]
+        standing = (index for index, candidate in enumerate(self._rows) if candidate.id == taken)
+        pinned = tuple(dict.fromkeys((self.highlighted, *standing, 0)))
+        room = min(max(height - 3, sum(cells[index] for index in pinned)), max(1, height - 1))
         self._top = min(self._top, self.highlighted)
-        upto = [index for index in range(self._top, self.highlighted + 1) for _ in range(1 + (index in tall))]
-        while len(upto) > room and upto[0] < self.highlighted:
-            upto = [index for index in upto if index != upto[0]]
-        self._top = upto[0]
-        below = range(self._top, len(self._rows))
-        self._places = [index for index in below for _ in range(1 + (index in tall))][:room]
+        while not (shown := fitting_rows(self._top, pinned, cells, room)).issuperset(
+            range(self._top, self.highlighted)
+        ):
+            self._top += 1
+        self._places = [index for index in sorted(shown) for _ in range(cells[index])][:room]
 
     def _tall(self) -> frozenset[int]:
         """Candidates with a second row: those that have a line, or are about to have one."""
@@ -234,13 +243,20 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         candidate, ink = self._rows[index], self._ink(index, taken)
         cut = candidate.cut_by is not None
         return [
-            Segment("▌" if index == self.highlighted else " ", self.ink("primary")),
+            self._lead(index),
             Segment("▶ " if candidate.id == taken else "  ", self.ink("accent")),
             *self._words(candidate, fit.token, ink, line.text),
             Segment(bar(candidate.prob, fit.bar), ink if cut else ink + self.data()),
             Segment(pad(scales.percent(candidate.prob), PERCENT, right=True), ink),
             *self._numbers(candidate, fit, ink, line.joint),
         ]
+
+    def _lead(self, index: int) -> Segment:
+        """Whether a row is highlighted, or others before it are left out."""
+        if index == self.highlighted:
+            return Segment("▌", self.ink("primary"))
+        after_gap = index > 0 and index - 1 not in self._places
+        return Segment("⋮" if after_gap else " ", self.ink("muted"))
 
     def _words(self, candidate: Candidate, cells: int, ink: Style, line: str) -> Row:
         """A candidate's text, and dim behind it what might come, in `cells` cells and one blank."""
@@ -340,29 +356,20 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             if isinstance(item, Step)
             else "Next token"
         )
-        before = note or f"{scales.bits(distribution.entropy_bits)} bits before the sampler"
+        left = note or f"{scales.bits(distribution.sampler_entropy_bits)} bits after the sampler"
+        under = left + self._hidden()
+        short = (
+            under
+            if cell_len(under) <= self.size.width
+            else note or self._hidden().removeprefix(" · ") or left
+        )
         self.title(
-            Content(f"{name} · {scales.bits(distribution.sampler_entropy_bits)} bits of choice"),
-            Content(before + self._hidden()),
+            Content(f"{name} · {scales.bits(distribution.entropy_bits)} bits of choice"), Content(short)
         )
 
     def _hidden(self) -> str:
         more = len(self._rows) - len(set(self._places))
         return f" · {more} more rows ↑↓" if more > 0 else ""
-
-
-def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
-    """The candidates of the selected slot, and its own token where that is not among them."""
-    candidates, item = timeline.candidates, timeline.selected
-    if not candidates or item is None or any(candidate.id == item.id for candidate in candidates):
-        return candidates
-    if item.prob is None or item.logprob is None or item.rank is None:
-        return candidates
-    sampler = item.sampler_prob if isinstance(item, Step) else item.prob
-    own = Candidate(
-        item.id, item.text, item.raw, item.special, item.logprob, item.prob, item.rank, sampler, None
-    )
-    return (*candidates, own)
 
 
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:

@@ -42,7 +42,8 @@ class KVPanel(Canvas, can_focus=True):
 The keys and values that the model keeps for every token, so that a step computes one token and not the whole text.
 
 - **used** bytes hold tokens; **allocated** ones are reserved: caches grow in strides, drawn as stairs of `░`
-- the chart runs from the first token to the last one; the other shade is the prompt
+- the chart runs from the first token to the last one; the other shade is the prompt; its axis tells how steep it is:
+  the bytes that a token adds
 - one line for each kind of cache: how many layers, and of each layer the tokens held (of how many at
   most) and the bytes used / allocated
 - **branches**: the KV of branches that were left, kept within a budget (`--kept-kv-mib`) so that going back costs no
@@ -71,7 +72,10 @@ how large the cache is when the context window is full, and what branches share.
             return self._deep(timeline, kv, width, height)
         below = self._below(timeline, kv, width, height)
         chart = max(0, min(_MOST_CHART, height - 1 - len(below)))
-        return [self._summary(timeline, kv), *self._chart(timeline, width, chart), *below]
+        told = chart > _LEAST_CHART  # then an axis has room, and tells what a token takes
+        drawn = self._chart(timeline, width, chart - told, _WIDEST)
+        axis = [self._axis(timeline, drawn, slope(timeline))] if told else []
+        return [self._summary(timeline, kv, not told), *drawn, *axis, *below]
 
     def _entitle(self, timeline: Timeline | None, kv: KVReading | None) -> None:
         if timeline is None or kv is None or not kv.offset:
@@ -81,16 +85,16 @@ how large the cache is when the context window is full, and what branches share.
         of = f"{scales.percent(kv.offset / window)} of the window of {scales.count(window)}" if window else ""
         self.title(Content(f"KV cache · {scales.count(kv.offset)} tokens"), Content(of))
 
-    def _summary(self, timeline: Timeline, kv: KVReading) -> Row:
-        """Used and allocated, each in the colour it has in the chart."""
+    def _summary(self, timeline: Timeline, kv: KVReading, per_token: bool = True) -> Row:
+        """Used and allocated, each in the colour it has in the chart; and what a token takes by the model's shape."""
         muted = self.ink("muted")
         row = [
             Segment("█ ", self.data()), Segment(scales.size(kv.used_bytes), self.ink("strong")),
             Segment(" used  ", muted), Segment(f"{FREE} ", muted),
             Segment(scales.size(kv.allocated_bytes), self.ink("strong")), Segment(" allocated", muted),
         ]  # fmt: skip
-        per_token = timeline.facts.kv_bytes_per_token if timeline.facts else None
-        return [*row, Segment(f"  {scales.size(per_token)} a token", muted)] if per_token else row
+        of_model = timeline.facts.kv_bytes_per_token if timeline.facts and per_token else None
+        return [*row, Segment(f"  {scales.size(of_model)} a token", muted)] if of_model else row
 
     # ---- with room --------------------------------------------------------------------------
 
@@ -106,13 +110,17 @@ how large the cache is when the context window is full, and what branches share.
         below: list[Row] = [[], *groups, *self._kept(kv, NAME), *bill, [], *facts, *more]
         chart = max(_LEAST_CHART, min(_TALLEST, height - 2 - len(below)))
         drawn = self._chart(timeline, width, chart, _WIDEST)
-        return [self._summary(timeline, kv), *drawn, self._axis(timeline, drawn), *below][:height]
+        axis = self._axis(timeline, drawn, slope(timeline))
+        return [self._summary(timeline, kv), *drawn, axis, *below][:height]
 
-    def _axis(self, timeline: Timeline, drawn: Sequence[Row]) -> Row:
-        """The tokens that the chart goes over."""
+    def _axis(self, timeline: Timeline, drawn: Sequence[Row], slope: float | None) -> Row:
+        """The tokens that the chart goes over, and how steep it is at the token that is looked at."""
         held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
         cells = Segment.get_line_length(drawn[0]) if drawn else 0
-        return [Segment(axis("1", scales.count(held), cells, "tokens"), self.ink("faint"))]
+        steep = f"+{scales.size(round(slope))} a token" if slope is not None else "tokens"
+        line = axis("1", scales.count(held), cells, steep)
+        after = "" if steep in line else f"  {steep}"  # a short chart has no room for it between its ends
+        return [Segment(line + after, self.ink("muted"))]
 
     def _group_in_depth(self, group: KVGroup, width: int) -> list[Row]:
         """A kind with its layers, how full each of them is, and all of them together."""
@@ -219,6 +227,27 @@ def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
     if isinstance(item, Step):
         return item.kv
     return timeline.prompt_kv.get(item.node)
+
+
+def slope(timeline: Timeline) -> float | None:
+    """Bytes that a token added to what is used, as read off the cache: those of the token that is looked at, in the
+    prompt the mean of its chunk. None where they became fewer, as when a cache is quantized."""
+    slot = len(timeline.items) - 1 if timeline.following else timeline.slot
+    now = reading_of(timeline, slot) if 0 <= slot < len(timeline.items) else None
+    if now is None:
+        return None
+    before = _reading_before(timeline, slot)
+    tokens = now.offset - (before.offset if before else 0)
+    added = now.used_bytes - (before.used_bytes if before else 0)
+    return added / tokens if tokens > 0 and added >= 0 else None
+
+
+def _reading_before(timeline: Timeline, slot: int) -> KVReading | None:
+    """The cache before the token of a slot, or before its chunk."""
+    if isinstance(timeline.items[slot], Step):
+        return reading_of(timeline, slot - 1) if slot else None
+    chunk = bisect_left(timeline.chunks, slot + 1, key=lambda chunk: chunk.done)
+    return timeline.chunks[chunk - 1].kv if 0 < chunk <= len(timeline.chunks) else None
 
 
 def reading_at(timeline: Timeline) -> KVReading | None:

@@ -27,13 +27,24 @@ from inspector.main.panels.series import Series, step_shown
 from inspector.main.panels.strip import StepStrip
 from inspector.state.mark_words import explained, signs
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Row, centred, colourful, is_dark, looks_same, strip_of, why_empty
+from inspector.widgets.canvas import (
+    Row,
+    centred,
+    colourful,
+    is_dark,
+    looks_same,
+    rgb_style,
+    strip_of,
+    why_empty,
+)
+from inspector.widgets.charts import bar
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.line_count import set_line_count
 from inspector.widgets.token_styles import heat_style
 
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 2, 10, 24
 _LEAST_PAIR = 20
+_LEAST_BAR = 11
 """Cells of the token column while settings are tried: `␣cat ≠ ␣dog`."""
 _CACHED_ROWS = 256
 
@@ -195,7 +206,12 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     def _head(self, width: int) -> Row:
         text = " " * _MARK + pad("#", 5, right=True) + " " + pad("token", self._token_cells(width))
         text += "".join(pad(column.head, column.cells, right=True) for column in self._columns)
-        return [Segment(text, self.ink("muted"))]
+        return [Segment(text + ("  probability" if self._bar_cells(width) else ""), self.ink("muted"))]
+
+    def _bar_cells(self, width: int) -> int:
+        """Cells of the probability's bar: what a wide panel has to spare."""
+        used = 1 + _MARK + 6 + self._token_cells(width) + sum(column.cells for column in self._columns)
+        return width - used - 2 if width - used - 2 >= _LEAST_BAR else 0
 
     def _row(self, timeline: Timeline, row: int, width: int) -> Strip:
         step = timeline.items[timeline.step_slots[row]]
@@ -210,6 +226,9 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             *self._marked(timeline, step, words, self._token_cells(width), timeline.step_slots[row]),
             *(part for column in self._columns for part in self._number(column, step)),
         ]
+        if cells := self._bar_cells(width):
+            heat = rgb_style(scales.colour(0.5, is_dark(self.app))) if colourful(self.app) else Style()
+            segments += [Segment("  "), Segment(bar(step.prob, cells), heat)]
         return strip_of(segments, width, base)
 
     def _marked(self, timeline: Timeline, step: Step, words: Style, cells: int, slot: int) -> Row:
@@ -266,6 +285,7 @@ One row for each token that was generated, and what it cost.
 - **p** the model's probability of it · **bits** its surprisal, -log2 p · **entropy** of what it was taken from, in bits
 - **rank** its place among all tokens, 1 is the most probable · **ms** the whole step · **KV** bytes in use after it
 - `▶` is the step that all panels show; **click** a row or a column of the strip to look at it, **g** jumps to a number
+- a wide panel has the probability as a bar, too
 - `≠` the sampling settings that are being tried would have picked this one instead
 - at the end of the token's column: `├` other branches leave here · `★` bookmark · `✎` name or note · `❝` caption; the
   mouse on the row tells which

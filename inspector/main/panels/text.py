@@ -23,7 +23,7 @@ from inspector.main.panels.text_lines import TextLines
 from inspector.main.panels.text_rows import INKS, TextRows, marked
 from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF, facts
 from inspector.state.mark_words import explained
-from inspector.state.timeline import Timeline
+from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import colourful, is_dark, looks_same, strip_of
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.line_count import set_line_count
@@ -83,6 +83,8 @@ the block at the end is the token to come.
         self._legend: Content | None = None
         self._shown: tuple[object, ...] = ()
         self._slot, self._following = 0, True
+        self._reading = False
+        """Whether a prompt is going through the model, and what it is at is kept in sight."""
 
     def on_mount(self) -> None:
         self.border_title = _TITLES[self.view]
@@ -94,13 +96,17 @@ the block at the end is the token to come.
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
             return
-        at_end = self.is_vertical_scroll_end
+        at_end = self.is_vertical_scroll_end or self._reading
         if (changed := self._lines.update(timeline)) is not None:
             self._repaint(*changed)
             self._measure()
         self._repaint_readings(timeline)
         self._repaint_cursor(timeline)
-        if timeline.following and at_end:
+        self._reading = timeline.phase is Phase.PREFILL and timeline.following
+        if self._reading:
+            middle = self._lines.span(timeline.held)[0] - self.size.height // 2
+            self.scroll_to(y=max(0, middle), animate=False, immediate=True, force=True)
+        elif timeline.following and at_end:
             self.scroll_end(animate=False, immediate=True, force=True)
 
     def watch_metric(self) -> None:

@@ -63,10 +63,10 @@ def line(saved: SavedSession, width: int) -> Content:
     """One session on one line of `width` cells."""
     when = datetime.fromtimestamp(saved.changed).strftime("%Y-%m-%d %H:%M")
     if saved.peek is None:
-        return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "dim")
+        return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "$ink-muted")
     tokens = f"{saved.tokens:,} tokens" + (" · runs" if saved.peek.in_use else "")
     model, bytes = pad(visible(saved.peek.model), 14), pad(size(saved.size), 8, True)
     columns = (when, model, pad(tokens, 15, True), bytes)
     left = "  ".join((*columns, ""))
     prompt = truncate(visible(saved.peek.user_message), max(0, width - len(left)))
-    return Content(truncate(left, width)) + Content.styled(prompt, "dim")
+    return Content(truncate(left, width)) + Content.styled(prompt, "$ink-muted")

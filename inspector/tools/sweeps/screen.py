@@ -102,7 +102,7 @@ class SweepScreen(ToolScreen[None]):
         parts = [
             Content.styled(
                 f"{place + 1} {'◉' if name in control.chosen else '○'} {name if short else NAMES[name]}",
-                "bold" if name in control.chosen else "dim",
+                "bold" if name in control.chosen else "$ink-muted",
             )
             for place, name in enumerate(SWEEPS)
         ]

@@ -260,6 +260,19 @@ def test_the_screen_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert noted["load"].kv_bits == 8
 
 
+def test_the_screen_begins_with_draws_where_no_flag_shapes_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = open_screen(monkeypatch, "-p", "hello", "--seed", "7", "--max-tokens", "9")["settings"]
+    assert (begun.temp, begun.min_p, begun.seed, begun.max_tokens) == (1.0, 0.05, 7, 9)
+    assert open_screen(monkeypatch, "--temp", "0")["settings"].temp == 0
+    assert open_screen(monkeypatch, "--top-k", "3")["settings"].min_p == 0
+    assert open_screen(monkeypatch, "--preset", "precise")["settings"].temp == 0.3
+    assert ask("-p", "hello").settings.temp == 0  # and generate decodes greedily, as mlx_lm does
+
+
+def test_the_theme_reaches_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_screen(monkeypatch, "--theme", "light")["theme"] == "light"
+
+
 def test_the_exit_status_is_the_screen_s(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_screen(monkeypatch, code=None)["exit"] == 0
     assert open_screen(monkeypatch, code=3)["exit"] == 3

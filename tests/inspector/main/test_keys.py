@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from textual.content import Content
 
+from engine.records import Ended
 from inspector.main.dialogs.help import PAGES, page
 from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.keyline import fitting, written
@@ -11,6 +13,7 @@ from inspector.main.screen import key_table
 from inspector.main.tool import GROUPS, When
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.registry import TOOLS
+from tests.inspector.rig import Rig, run
 
 ALIASED = {"ctrl+j", "ctrl+m", "ctrl+i", "ctrl+h", "ctrl+p"}
 TABLE = key_table(TOOLS)
@@ -104,3 +107,40 @@ def test_the_help_explains_the_words_on_screen():
     for word in ("prefill", "decode", "logprob", "surprisal", "entropy", "rank", "allocated", "ttft", "tpot",
                  "greedy", "draw"):  # fmt: skip
         assert word in text, word
+
+
+@pytest.mark.parametrize("phase", ["loading", "prefill"])
+def test_every_key_is_answered_while_the_model_or_the_prompt_is_on_its_way(phase: str) -> None:
+    """Pressed too early it says what it waits for, or it does what can be done already; never nothing."""
+
+    async def test(rig: Rig) -> None:
+        if phase == "prefill":
+            await rig.push([*rig.session.load(), Ended("Configure"), rig.session.begin()])
+        silent = []
+        for key in rig.app.main.table.keys:
+            if key.id in ("quit", "stop"):
+                continue
+            before = state_of(rig)
+            await rig.press(key.keys.partition(",")[0])
+            if state_of(rig) == before and key.id != f"panel_{rig.app.main.arrangement.current}":
+                silent.append(key.id)
+            while len(rig.app.screen_stack) > 1:
+                rig.app.screen.dismiss(None)
+                await rig.pilot.pause()
+            rig.app.main.host.answer()
+            rig.app.clear_notifications()
+            await rig.pilot.pause()
+        assert silent == []
+
+    run(test)
+
+
+def state_of(rig: Rig) -> tuple[object, ...]:
+    """What an answer may change, on screen."""
+    return (
+        rig.app.main.status.answer,
+        len(rig.app.screen_stack),
+        rig.screen_text(),
+        rig.app.theme,
+        rig.app.main.arrangement.current,
+    )

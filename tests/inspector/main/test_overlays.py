@@ -34,7 +34,7 @@ from tests.inspector.rig import Rig, run
 
 OVERLAYS = [
     "p", "o", "i", "g", "s", "a", "slash", "b", "N", "E", "ctrl+s", "ctrl+o", "question_mark", "ctrl+p",
-    "P", "Q", "y", "z", "B", "c",
+    "P", "Q", "y", "z", "B", "c", "W",
 ]  # fmt: skip
 """Keys of the main screen that open a screen or a dialog."""
 BURSTS = [

@@ -31,7 +31,7 @@ def shown(rig: Rig) -> list[str]:
 def test_space_steps_at_the_tip():
     async def test(rig: Rig) -> None:
         await rig.ready()
-        assert rig.status.startswith("Press space to take “␣")
+        assert rig.status.startswith("Space or ⏎ takes “␣")
         await rig.press("space", "space")
         assert rig.engine.sent == [commands.TakeStep(), commands.TakeStep()]
 
@@ -102,7 +102,7 @@ def test_the_status_tells_where_the_person_looks():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("left")
-        assert rig.status == "Looking at step 6. Press end for the tip, ⏎ to branch here"
+        assert rig.status == "Looking at step 6. Press end for the tip, ↑↓ and ⏎ to take another here"
         await rig.press("home", "home")
         assert rig.status.startswith("Looking at prompt token 1")
 
@@ -353,7 +353,7 @@ def test_a_finish_is_told_and_can_be_passed():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.push([rig.session.finish("eos", "<|im_end|>\x1b")])
-        assert rig.status == "Finished: eos (<|im_end|>␛). Space or r goes on past it"
+        assert rig.status == "Finished: eos (<|im_end|>␛). Space takes “␣Lily” past it, r runs on"
         await rig.press("space")
         assert rig.engine.names == ["Step"]
 
@@ -546,7 +546,7 @@ def test_the_line_of_keys_has_those_of_what_is_on_top():
         await rig.ready()
 
         def last() -> str:
-            return str(rig.app.main.query_one("#keyline").render())
+            return rig.screen_text().splitlines()[-1].strip()
 
         before = last()
         assert "space step" in before
@@ -578,5 +578,25 @@ def test_the_line_of_keys_of_a_tool_has_those_of_its_help():
         assert "Take back" not in rig.screen_text()
         await rig.press("escape")
         assert "length" in rig.screen_text().splitlines()[-1]
+
+    run(test)
+
+
+def test_the_status_says_what_space_and_enter_would_take():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        first, second = (f"“␣{candidate.text.strip()}”" for candidate in rig.timeline.candidates[:2])
+        assert rig.status == f"Space or ⏎ takes {first}; ↑↓ highlights another for ⏎, r runs"
+        await rig.press("down")
+        assert rig.status == f"Space takes {first}, ⏎ takes {second} in its place; r runs"
+        rig.app.main.panel(CandidatesPanel).highlight(rig.timeline.candidates[0].id)
+        await rig.pilot.pause()
+        assert rig.status.startswith(f"Space or ⏎ takes {first}")
+        await rig.press("left", "down")
+        below = rig.app.main.host.candidate
+        assert (
+            rig.status
+            == f"Looking at step 6. ⏎ takes “␣{below.text.strip()}” here, a branch; end goes to the tip"
+        )
 
     run(test)

@@ -70,13 +70,13 @@ async def test_the_rest_of_the_vocabulary_is_one_row_with_its_mass() -> None:
 
 
 @on_screen
-async def test_the_title_tells_the_choice_that_is_left() -> None:
+async def test_the_title_tells_the_choice_that_the_model_saw() -> None:
     async with shown(CandidatesPanel()) as (panel, pilot):
-        timeline = with_candidates(session(3).timeline(), sampler_entropy_bits=2.31, entropy_bits=3.5)
+        timeline = with_candidates(session(3).timeline(), entropy_bits=2.31, sampler_entropy_bits=1.5)
         panel.show(timeline)
         await pilot.pause()
         assert "Next token · 2.31 bits of choice" in lines(pilot)[0]
-        assert "3.50 bits before the sampler" in lines(pilot)[-1]
+        assert "1.50 bits after the sampler" in lines(pilot)[-1]
 
 
 @on_screen
@@ -123,6 +123,24 @@ async def test_a_click_highlights_and_a_second_click_chooses() -> None:
         assert [message.id for message in heard(pilot, CandidateChosen)] == [1203]
         await pilot.click(offset=find(pilot, "others"))
         assert len(heard(pilot, CandidateChosen)) == 1
+
+
+@on_screen
+async def test_the_first_row_and_the_taken_one_stay_in_view() -> None:
+    made = Session(count=40)
+    made.load(), made.open()
+    timeline = with_candidates(made.timeline(), picked=made.timeline().candidates[12].id)
+    async with shown(CandidatesPanel(), size=(60, 9)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        for by in (0, 20, -9, -30):
+            panel.move(by)
+            await pilot.pause()
+            ranks = [int(line.split()[-3]) for line in lines(pilot)[2:6]]
+            assert {1, 13, panel.highlighted + 1} <= set(ranks), ranks
+            assert ranks == sorted(ranks)
+            gaps = [line[2] == "⋮" for line in lines(pilot)[2:6]]
+            assert any(gaps) == (ranks != list(range(1, 5)))
 
 
 @on_screen

@@ -132,7 +132,7 @@ async def test_the_panel_tells_it_where_it_has_room():
         assert "layers 1-8" in text
         assert "Q compares" in text
         held = session(11).timeline().kv.offset
-        assert re.search(rf"│ 1 +tokens +{held} ", text)
+        assert re.search(rf"│ 1 +\+8 KiB a token +{held} ", text)
     async with shown(KVPanel(), (80, 10)) as (panel, pilot):
         panel.show(session(11).timeline())
         await pilot.pause()

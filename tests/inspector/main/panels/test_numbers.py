@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from engine.records import KVGroup, KVReading, StepTimes
 from engine.settings import Settings
 from inspector.main.panels.header import HeaderLine
-from inspector.main.panels.kv import KVPanel, reading_at
+from inspector.main.panels.kv import KVPanel, reading_at, slope
 from inspector.main.panels.series import Series, StepMs
 from inspector.main.panels.timing import TimingPanel, split
 from inspector.state.timeline import Timeline
@@ -117,6 +117,27 @@ async def test_the_cache_in_tokens_bytes_and_share_of_the_window() -> None:
         assert "8 KiB a token" in text
         assert "3.12 % of the window of 512" in text
         assert "8 layers" in text
+
+
+@on_screen
+async def test_the_axis_of_the_chart_tells_its_slope() -> None:
+    made = Session()
+    made.load(), made.open()
+    async with shown(KVPanel(), (60, 10)) as (panel, pilot):
+        for steps in (0, 2, 30):
+            made.steps(steps)
+            timeline = made.timeline()
+            panel.show(timeline)
+            await pilot.pause()
+            axis = next(line for line in lines(pilot) if "+8 KiB a token" in line)
+            assert axis.split()[1] == "1"
+            assert str(len(timeline.items)) in axis.split()
+            assert screen(pilot).count("a token") == 1
+        last = timeline.items[-1]
+        timeline.items[-1] = replace(last, kv=replace(last.kv, used_bytes=last.kv.used_bytes + 4096))
+        assert slope(timeline) == 12 * 1024
+        timeline.select(1)
+        assert slope(timeline) == 8 * 1024
 
 
 @on_screen

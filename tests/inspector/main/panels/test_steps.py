@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from inspector.main.messages import SlotSelected
 from inspector.main.panels.steps import StepsPanel, StepsTable, fitting
 from inspector.main.panels.strip import StepStrip
+from inspector.widgets.charts import EIGHTHS
 from tests.inspector.fakes import HOSTILE, PROMPT, Session, long_timeline, next_step, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
 
@@ -19,11 +20,13 @@ async def test_a_row_tells_what_a_step_was_and_cost() -> None:
     async with shown(StepsPanel(), (100, 20)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
-        assert lines(pilot)[1].split()[1:-1] == ["#", "token", "p", "bits", "entropy", "rank", "ms", "KV"]
+        heads = ["#", "token", "p", "bits", "entropy", "rank", "ms", "KV", "probability"]
+        assert lines(pilot)[1].split()[1:-1] == heads
         words = lines(pilot)[4].replace("│", " ").split()
         assert words[:2] == ["3", "␣a"]
         assert f"{step.surprisal_bits:.2f}" in words
-        assert words[-2:] == ["64", "KiB"]
+        assert words[-3:-1] == ["64", "KiB"]
+        assert set(words[-1]) <= set(EIGHTHS)  # the probability as a bar
 
 
 @on_screen

@@ -204,7 +204,7 @@ def test_a_hit_says_what_held_and_what_to_press_until_something_else_is_done() -
         await rig.press("space")
         await rig.push(rig.session.steps(1))
         await rig.end("Step")
-        assert rig.status.startswith("Press space to take")
+        assert rig.status.startswith("Space or ⏎ takes")
 
     run(test)
 

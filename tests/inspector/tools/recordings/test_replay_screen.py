@@ -238,7 +238,7 @@ def test_a_key_before_a_recording_is_open_does_nothing(path, key):
         while rig.app.playback.player is None or not rig.app.playback.player.settled:
             await rig.pilot.pause(0.01)
         await rig.press("t")
-        assert "tree" in rig.app.main.shown
+        assert "tree" in rig.app.main.host.shown
 
     run(test)
 

@@ -174,7 +174,10 @@ def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token():
         await rig.press("1", "left", "asterisk", "left", "right")
         item = rig.timeline.selected
         assert rig.timeline.marks.at(item.node).bookmarked
-        assert rig.status == f"Looking at step {item.index + 1} ★. Press end for the tip, ⏎ to branch here"
+        assert (
+            rig.status
+            == f"Looking at step {item.index + 1} ★. Press end for the tip, ↑↓ and ⏎ to take another here"
+        )
 
     run(test)
 

@@ -1,0 +1,123 @@
+"""How the room of the panels is divided: the grid's rows and columns, and where the dividers are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from textual.geometry import Region
+
+LEAST_LINES = 4
+"""Of a panel whose divider is moved, its frame included."""
+WHOLE, HALF = 1000, 500
+"""The width, and the left column's share of it as long as no divider was moved."""
+LEAST_SHARE, MOST_SHARE = 200, 800
+"""What the left column has of it at least and at most."""
+STRETCH = "1fr"
+
+Spans = Mapping[str, tuple[int, int]]
+"""Rows and columns that each panel covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A grid of two columns, as the toolkit wants it."""
+
+    columns: str
+    rows: str
+    spans: Spans
+
+
+def divided(left: Sequence[str], right: Sequence[str], below: int, share: int = HALF) -> Division:
+    """Two columns of panels side by side.
+
+    Args:
+        left: Ids of the panels on the left: the text, and perhaps one under it.
+        right: Those on the right: one to three; none gives its room to the left.
+        below: Lines of those under the first ones.
+        share: Thousandths of the width for the left column.
+    """
+    over = {1: (3,), 2: (1, 2), 3: (1, 1, 1)}
+    spans = {
+        id: (rows, 1)
+        for side in (left, right)
+        for id, rows in zip(side, over.get(len(side), ()), strict=True)
+    }
+    if not right:
+        spans = {id: (rows, 2) for id, (rows, _) in spans.items()}
+    upper = -(-below // 2)
+    return Division(_columns(share), f"{STRETCH} {upper} {below - upper}", spans)
+
+
+def across(top: Sequence[str], middle: str, last: Sequence[str], below: int, share: int = HALF) -> Division:
+    """One panel over the whole width, between one or two above it and up to two below.
+
+    Args:
+        top: Ids of the panels above.
+        middle: Of the one that has the width.
+        last: Of those below.
+        below: Lines of those below.
+        share: Thousandths of the width for the left column.
+    """
+    spans = {id: (1, 2 if len(side) == 1 else 1) for side in (top, last) for id in side}
+    rows = f"{STRETCH} {STRETCH} {below}" if last else f"{STRETCH} {STRETCH}"
+    return Division(_columns(share), rows, {**spans, middle: (1, 2)})
+
+
+def _columns(share: int) -> str:
+    return f"{share}fr {WHOLE - share}fr"
+
+
+# ---- dividers ---------------------------------------------------------------------------------
+
+
+def divider_at(x: int, y: int, regions: Mapping[str, Region], area: Region, stacked: bool) -> str:
+    """The divider under a cell, empty for none: the two lines of frames that meet there.
+
+    Args:
+        x: Column of the screen.
+        y: Row of the screen.
+        regions: Of the panels that are shown, by their ids.
+        area: Of all panels.
+        stacked: Whether they are all as wide as the screen.
+
+    Returns:
+        A name of `config.preferences.SIZES`.
+    """
+    edges = {"left": {r.right for r in regions.values()} - {area.right}}
+    if any(x in (edge - 1, edge) for edge in edges["left"]):
+        return "left"
+    bottoms = sorted({r.bottom for r in regions.values() if r.x <= x < r.right} - {area.bottom})
+    if y not in {row for bottom in bottoms for row in (bottom - 1, bottom)}:
+        return ""
+    if not stacked:
+        return "below" if y in (bottoms[0] - 1, bottoms[0]) else ""
+    return "candidates" if y in (bottoms[0] - 1, bottoms[0]) else "lower"
+
+
+def moved(divider: str, x: int, y: int, sizes: Mapping[str, int], area: Region) -> dict[str, int]:
+    """The sizes once a divider is where the mouse is.
+
+    Args:
+        divider: Its name.
+        x: Column of the screen.
+        y: Row of the screen: the first one below the divider.
+        sizes: Present ones, all of those that are on screen.
+        area: Of all panels.
+    """
+    sizes, lower = dict(sizes), sizes.get("lower", 0)
+    most = area.height - LEAST_LINES
+    if divider == "left":
+        share = -(
+            -WHOLE * (x - area.x) // max(1, area.width)
+        )  # up, so that the toolkit cuts it to that many cells
+        sizes["left"] = max(LEAST_SHARE, min(MOST_SHARE, share))
+    elif divider == "below":
+        sizes["below"] = max(2 * LEAST_LINES, min(most, area.bottom - y))
+    elif divider == "candidates":
+        sizes["candidates"] = max(LEAST_LINES, min(most - lower, area.bottom - lower - y))
+    elif divider == "lower":
+        both = lower + sizes.get("candidates", 0)
+        sizes["lower"] = max(LEAST_LINES, min(both - LEAST_LINES, area.bottom - y))
+        sizes["candidates"] = both - sizes["lower"]
+    return sizes

@@ -1,0 +1,182 @@
+"""The host that the tools talk to: panels, screens over the main one, answers and work beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from textual.screen import Screen
+from textual.widget import Widget
+
+from engine.records import Candidate
+from inspector.main.arrangement import Arrangement
+from inspector.main.clipboard import Clipboard
+from inspector.main.key_help import keys_markdown, screen_markdown
+from inspector.main.panel_layout import PanelLayout
+from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.tool import KeyTable
+from inspector.session.controller import Controller
+from inspector.session.playback import Playback, Severity
+from inspector.widgets.overlay import shown
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+Result = TypeVar("Result")
+Panel = TypeVar("Panel", bound=Widget)
+
+
+class ScreenHost:
+    """What the main screen does for its tools.
+
+    Args:
+        screen: The main screen; its session, its tools' actions and its status line are used.
+        table: All keys.
+        playback: Recordings in the place of the engine; None for an application without files.
+        layout: Puts the panels where the arrangement has them.
+    """
+
+    def __init__(
+        self,
+        screen: MainScreen,
+        table: KeyTable,
+        playback: Playback | None,
+        layout: PanelLayout,
+    ) -> None:
+        self.playback = playback
+        self.clipboard = Clipboard(screen)
+        self._screen, self._table, self._layout = screen, table, layout
+
+    @property
+    def controller(self) -> Controller:
+        """The session on the screen."""
+        return self._screen.controller
+
+    def changed(self) -> None:
+        """Have everything shown again: once, however often this is called before."""
+        self._screen.changed()
+
+    def answer(self, answer: str = "") -> None:
+        """Answer the last key, or take the answer back, and have everything shown again."""
+        self._screen.status.say(answer, self.controller.timeline.phase)
+        self.changed()
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The highlighted candidate."""
+        return self.panel(CandidatesPanel).candidate
+
+    def panel(self, kind: type[Panel]) -> Panel:
+        """The panel of a class."""
+        return self._screen.query_one(kind)
+
+    # ---- panels -----------------------------------------------------------------------------
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """Which panels are on screen."""
+        return self._layout.arrangement
+
+    @property
+    def shown(self) -> frozenset[str]:
+        """Ids of the panels that are, or are about to be, on screen."""
+        return self._layout.shown
+
+    def go_to(self, panel: str) -> None:
+        """Make a panel the current one."""
+        self.arrangement.go(panel, self._layout.now)
+        self.answer()
+
+    def toggle(self, panel: str) -> None:
+        """Open a tool's panel, or close it."""
+        if self.arrangement.is_open(panel, self.shown):
+            self.arrangement.close(panel)
+            self.answer()
+        else:
+            self.go_to(panel)
+
+    def enlarge(self) -> None:
+        """Give the current panel the whole screen, or back."""
+        self.arrangement.enlarged = not self.arrangement.enlarged
+        enlarged = self.arrangement.enlarged
+        self.answer("Enlarged: f or esc goes back, tab to the next panel" if enlarged else "")
+
+    def resize(self, across: int, down: int) -> None:
+        """Move the divider between the columns, or the line under the current panel, by so many steps."""
+        if self._layout.nudge(across, down):
+            self.answer()
+        else:
+            self.answer("No divider can be moved here. f, 0 or \\ bring back a layout that has one")
+
+    def usual_layout(self) -> None:
+        """Show all panels again, at their usual sizes."""
+        self.arrangement.set_alone(False)
+        self.arrangement.hidden = frozenset()
+        self._layout.sizes.clear()
+        self.answer("All panels, at their usual sizes")
+
+    def stop(self) -> None:
+        """Stop what goes on, or else leave the enlarged panel, then the tools' panels; notices go too."""
+        self._screen.app.clear_notifications()
+        arrangement = self.arrangement
+        if not self.controller.transport.stop():
+            if any(actions.stop() for actions in self._screen.actions.values()):
+                return
+            below = arrangement.open_below
+            if arrangement.enlarged:
+                self.enlarge()
+            elif arrangement.open_side is not None:
+                self.toggle(arrangement.open_side)
+            elif below is not None and below in self.shown:
+                self.toggle(below)
+        self.answer()
+
+    # ---- the application --------------------------------------------------------------------
+
+    def open(
+        self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
+    ) -> Screen[Result]:
+        """Show a screen or a dialog over the main one; returns the one that is shown, which may have been kept."""
+        app = self._screen.app
+        if type(app.screen) is type(screen):  # a key that was pressed twice opens one
+            return app.screen
+        kept = shown(app, screen)
+        app.push_screen(kept, then)
+        self._screen.covered()
+        return kept
+
+    def help(self, tool: str = "") -> None:
+        """Show the help of the main screen, or of the screen that a tool opened."""
+        from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
+
+        opened = next((each for each in self._table.tools if each.id == tool), None)
+        keys = keys_markdown(self._table) if opened is None else screen_markdown(opened)
+        self.open(HelpDialog(keys))
+
+    def switch_theme(self) -> None:
+        """Switch between dark and light."""
+        app = self._screen.app
+        app.theme = "textual-light" if app.current_theme.dark else "textual-dark"
+
+    def announce(self, text: str, title: str, severity: Severity = "information") -> None:
+        """Tell the person something that is no answer to a key; printable."""
+        self._screen.app.notify(text, title=title, severity=severity, timeout=8, markup=False)
+
+    def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        """Do what takes long in a thread of its own; then give its result to the screen's thread."""
+        screen = self._screen
+
+        def work_then_tell() -> None:
+            done = work()
+            screen.app.call_from_thread(lambda: then(done) if screen.is_attached else None)
+
+        screen.run_worker(work_then_tell, thread=True)
+
+    def screenshot(self, title: str, then: Callable[[str], None]) -> None:
+        """Take a picture of the screen without the dialog that is about to close."""
+        app = self._screen.app
+        self._screen.call_after_refresh(lambda: then(app.export_screenshot(title=title)))
+
+    async def quit(self) -> None:
+        """Leave."""
+        await self._screen.app.action_quit()

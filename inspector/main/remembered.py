@@ -1,0 +1,63 @@
+"""How a person left the screen, found again at the next start: theme, metric, pace and the panels' room."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from textual.app import App
+
+from engine.errors import EngineError
+from inspector.config.preferences import Preferences, SavedPreferences
+from inspector.display import visible
+
+SHORT = {"dark": "textual-dark", "light": "textual-light"}
+"""Themes by the names that a person types."""
+
+
+class Remembered:
+    """Knows how the screen begins, and keeps how it is left.
+
+    Args:
+        given: What it begins with, and nothing is kept; None for what was kept.
+    """
+
+    def __init__(self, given: Preferences | None = None) -> None:
+        self._file = SavedPreferences() if given is None else None
+        stored = self._file.read() if self._file is not None else None
+        self.problems = [visible(problem) for problem in stored.problems] if stored is not None else []
+        """What is invalid in the file, one sentence each; printable."""
+        self.values = stored.values if stored is not None else given or Preferences()
+        """What the screen begins with."""
+        self._theme = ""
+
+    def begin(self, app: App[int], theme: str, pinned: bool) -> None:
+        """Set the theme.
+
+        Args:
+            app: The application.
+            theme: Name of the theme, in the place of the one that was kept; empty for that one.
+            pinned: Whether the environment names a theme.
+
+        Raises:
+            EngineError: There is no such theme.
+        """
+        kept = "" if pinned or self.values.theme not in app.available_themes else self.values.theme
+        name = SHORT.get(theme, theme)
+        if name and name not in app.available_themes:
+            others = sorted(set(app.available_themes) - {*SHORT.values()})
+            raise EngineError(f"There is no theme {theme!r}.", f"There are {', '.join((*SHORT, *others))}.")
+        app.theme = name or kept or app.theme
+        self._theme = app.theme
+
+    def keep(self, theme: str, left: Preferences) -> None:
+        """Write how the screen was left, where that is another way than it began.
+
+        Args:
+            theme: The present one; kept only where a person chose another than the screen began with.
+            left: All the rest.
+        """
+        left = replace(left, theme=theme if theme != self._theme else self.values.theme)
+        if self._file is not None and left != self.values:
+            with suppress(EngineError):  # the program ends: nobody is there to be told, and no work is lost
+                self._file.save(left)

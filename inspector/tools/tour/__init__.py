@@ -1,0 +1,1 @@
+"""A guided tour of the panels: what each of them answers."""
