@@ -94,7 +94,7 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
 
 def _mark(timeline: Timeline, node: int) -> str:
     """What a person wrote there; a recording's caption has lines of its own above."""
-    mark = timeline.marks.of.get(node)
+    mark = timeline.tree.marks.of.get(node)
     if mark is None:
         return ""
     return written(replace(mark, caption="") if timeline.recorded else mark)

@@ -40,7 +40,7 @@ class History:
     def __init__(self, client: EngineClient, queries: SamplerQueries, setup: Setup) -> None:
         self._client, self._queries, self._setup = client, queries, setup
         self._log = ChangeLog()
-        self._timeline, self._tree = client.timeline, client.timeline.marks
+        self._timeline, self._tree = client.timeline, client.timeline.tree.marks
         self._marks: dict[int, Marked] = {}
         """As they were before the record that is heard."""
         self._settings = queries.in_force
@@ -71,9 +71,9 @@ class History:
         timeline = self._client.timeline
         match change:
             case MarkChange():
-                return timeline.marks.at(change.after.node) == change.after
+                return timeline.tree.marks.at(change.after.node) == change.after
             case Removal():
-                return timeline.marks.hides(change.node)
+                return timeline.tree.marks.hides(change.node)
             case SettingsChange():
                 return self._queries.in_force == change.after
             case ChosenTokens():
@@ -90,7 +90,9 @@ class History:
             case None:
                 assert isinstance(change, ChosenTokens)
                 self._client.timeline.select(None)
-                self._client.do(MoveTo(self._client.timeline.leaf(change.last) if again else change.before))
+                self._client.do(
+                    MoveTo(self._client.timeline.tree.leaf(change.last) if again else change.before)
+                )
             case mark_or_deletion:
                 self._client.receive(mark_or_deletion)
         return f"Done again: {words}. u undoes it" if again else f"Undone: {words}. U does it again"
@@ -101,8 +103,8 @@ class History:
             return (
                 "Recorded: the settings were changed here, and no model samples with others. G goes on live"
             )
-        through = again and isinstance(change, Removal) and change.node in timeline.branches
-        if through and timeline.branches.leads(change.node, timeline.tip):  # type: ignore[union-attr]
+        through = again and isinstance(change, Removal) and change.node in timeline.tree.branches
+        if through and timeline.tree.branches.leads(change.node, timeline.tip):  # type: ignore[union-attr]
             return "Not deleted again: the path runs through it now. Go to another branch first: t"
         return ""
 
@@ -117,14 +119,14 @@ class History:
             case SettingsChange():
                 return _settings_words(change, again)
             case ChosenTokens(first=first, last=last):
-                branches = self._client.timeline.branches
+                branches = self._client.timeline.tree.branches
                 count = branches.depth(last) - branches.depth(first) + 1 if last in branches else 1
                 if count > 1:
                     return f"{count:,} tokens put in by hand; their branch stays"
                 return f"going on with {self._label(first)}; its branch stays"
 
     def _label(self, node: int) -> str:
-        branches = self._client.timeline.branches
+        branches = self._client.timeline.tree.branches
         if node not in branches:
             return "a deleted token"
         return quoted(truncate(token_label(branches[node].text, branches[node].raw), _LABEL))
@@ -153,13 +155,13 @@ class History:
 
     def _follow(self, timeline: Timeline) -> None:
         """Begin anew with another model or recording; with another tree, but for the settings."""
-        if timeline.marks is self._tree:
+        if timeline.tree.marks is self._tree:
             return
         if timeline is self._timeline:
             self._log.leave_tree()
         else:
             self._log = ChangeLog()
-        self._timeline, self._tree = timeline, timeline.marks
+        self._timeline, self._tree = timeline, timeline.tree.marks
         self._marks, self._left, self._choosing = {}, None, False
 
     def _settle(self) -> None:
@@ -177,7 +179,7 @@ class History:
             self._log.take(MarkChange(before, record), record)
 
     def _deleted(self, record: Deleted) -> None:
-        last = self._client.timeline.marks.last
+        last = self._client.timeline.tree.marks.last
         if last is not None and last.node == record.node:
             self._log.take(Removal(record.node, len(last.tokens)), record)
 

@@ -12,6 +12,7 @@ from engine.records import Record, Step
 from engine.settings import Settings
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Timeline
+from inspector.state.trial import other
 
 
 class Navigation:
@@ -58,7 +59,7 @@ class Navigation:
     def differing(self, by: int) -> str:
         """Look at the next (or, with -1, the last) step that the settings tried would have picked otherwise."""
         timeline = self._timeline
-        slots = [slot for slot, item in enumerate(timeline.items) if timeline.other(item) is not None]
+        slots = [slot for slot, item in enumerate(timeline.items) if other(timeline.trial, item) is not None]
         here = [slot for slot in slots if (slot > timeline.slot if by > 0 else slot < timeline.slot)]
         if here:
             timeline.select(here[0] if by > 0 else here[-1])
@@ -78,13 +79,13 @@ class Navigation:
             KeyError: There is no such token, or it is deleted.
         """
         timeline = self._timeline
-        slot, end = timeline.branches.depth(node) - 1, node if through is None else through
-        last = timeline.branches.depth(end) - 1
+        slot, end = timeline.tree.branches.depth(node) - 1, node if through is None else through
+        last = timeline.tree.branches.depth(end) - 1
         if last < len(timeline.items) and timeline.items[last].node == end:
             timeline.select(slot)
         else:
             timeline.expect(slot)
-            self._client.do(MoveTo(timeline.leaf(end)))
+            self._client.do(MoveTo(timeline.tree.leaf(end)))
 
     # ---- branch -----------------------------------------------------------------------------
 
@@ -101,7 +102,7 @@ class Navigation:
     def branch(self, by: int) -> str:
         """Go to the end of a neighbouring branch, and keep the place where they part selected."""
         timeline = self._timeline
-        if timeline.following and timeline.latest.get(timeline.tip) is not None:
+        if timeline.following and timeline.tree.latest.get(timeline.tip) is not None:
             return self._go(timeline.tip, None)  # what was taken back
         slot, nodes = self._fork()
         if not nodes:
@@ -111,7 +112,7 @@ class Navigation:
 
     def _go(self, node: int, slot: int | None) -> str:
         self._timeline.select(slot)
-        self._client.do(MoveTo(self._timeline.leaf(node)))
+        self._client.do(MoveTo(self._timeline.tree.leaf(node)))
         return ""
 
     def _fork(self) -> tuple[int, list[int]]:

@@ -106,7 +106,7 @@ class ReplayBackend:
         return True
 
     def _visit(self, node: int) -> bool:
-        if node not in self._controller.timeline.nodes:
+        if node not in self._controller.timeline.tree.nodes:
             self._answer("Recorded: nobody stepped here. G goes on live")
             return False
         self._controller.timeline.visit(node)
@@ -114,10 +114,10 @@ class ReplayBackend:
 
     def _choose(self, node: int, token: int) -> bool:
         timeline = self._controller.timeline
-        for child in timeline.children.get(node, []):
-            if timeline.nodes[child].id == token:
-                timeline.select(len(timeline.path(child)) - 1)
-                timeline.visit(timeline.leaf(child))
+        for child in timeline.tree.children.get(node, []):
+            if timeline.tree.nodes[child].id == token:
+                timeline.select(len(timeline.tree.path(child)) - 1)
+                timeline.visit(timeline.tree.leaf(child))
                 return True
         self._answer("Recorded: this way was not taken. G goes on live, then every way is open")
         return False

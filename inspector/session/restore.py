@@ -33,14 +33,14 @@ def _grown(timeline: Timeline) -> Iterator[Grown]:
         for read in timeline.prompts.values()
         for token in read.opened.tokens
     }
-    for item in timeline.nodes.values():
+    for item in timeline.tree.nodes.values():
         if isinstance(item, Step):
             yield Grown(item.node, item.parent, item.id, item.origin, has_step=True)
         else:
-            parent = timeline.parent[item.node]
+            parent = timeline.tree.parent[item.node]
             yield Grown(item.node, parent, item.id, "prompt", has_step=False, prompt_begin=begins[item.node])
     for beam in timeline.beams.nodes.values():
-        if beam.node not in timeline.nodes:
+        if beam.node not in timeline.tree.nodes:
             yield Grown(beam.node, beam.parent, beam.id, "beam", has_step=False)
 
 

@@ -15,7 +15,8 @@ from engine.commands import Command, Explain, WhatIf
 from engine.records import Distribution
 from engine.settings import Settings
 from inspector.session.client import EngineClient
-from inspector.state.timeline import Phase, StageExplanation, Timeline, Trial
+from inspector.state.timeline import Phase, Timeline
+from inspector.state.trial import StageExplanation, Trial
 
 PATIENCE = 0.25
 """Seconds between two questions while steps are under way, so that they cost little of their speed."""
@@ -198,5 +199,7 @@ class SamplerQueries:
         told = timeline.explanation()
         wanted = [] if told is None or told.failure is None else [timeline.before]
         if timeline.trial is not None:
-            wanted += [timeline.parent[node] for node in timeline.trial.dropped if node in timeline.parent]
+            wanted += [
+                timeline.tree.parent[node] for node in timeline.trial.dropped if node in timeline.tree.parent
+            ]
         return tuple(sorted(set(wanted)))

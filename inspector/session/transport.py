@@ -133,10 +133,10 @@ class LiveTransport:
         last = outstanding[-1] if outstanding else None
         # where it will be when what is outstanding is done, so that quick presses add up
         node = last.node if isinstance(last, MoveTo) else timeline.tip
-        if not isinstance(timeline.nodes.get(node), Step):
+        if not isinstance(timeline.tree.nodes.get(node), Step):
             return "Nothing to take back: the completion is empty. Press p to change the prompt."
         timeline.select(None)
-        self._client.do(MoveTo(timeline.parent[node]))
+        self._client.do(MoveTo(timeline.tree.parent[node]))
         return ""
 
     def change_pace(self, by: int) -> str:
@@ -176,7 +176,7 @@ class LiveTransport:
     def caption(self, node: int) -> str:
         """None but in the picture of a recording, which has it among its marks."""
         timeline = self._client.timeline
-        mark = timeline.marks.of.get(node) if timeline.recorded else None
+        mark = timeline.tree.marks.of.get(node) if timeline.recorded else None
         return mark.caption if mark is not None else ""
 
     @property

@@ -21,7 +21,7 @@ def signs(timeline: Timeline, slot: int) -> str:
     """What marks a token of the path in text and steps, a sign each: `★` bookmark, `✎` name or note, `❝` caption,
     `├` other branches in its place. Empty for most."""
     branches = BRANCHES if len(timeline.siblings(slot)) > 1 else ""
-    mark = timeline.marks.of.get(timeline.items[slot].node)
+    mark = timeline.tree.marks.of.get(timeline.items[slot].node)
     if mark is None:
         return branches
     noted = NOTE if mark.name or mark.note else ""
@@ -30,7 +30,7 @@ def signs(timeline: Timeline, slot: int) -> str:
 
 def explained(timeline: Timeline, slot: int) -> list[str]:
     """The signs of a token in words, a line each."""
-    mark = timeline.marks.at(timeline.items[slot].node)
+    mark = timeline.tree.marks.at(timeline.items[slot].node)
     lines = [
         f"{STAR} bookmarked" if mark.bookmarked else "",
         f"{NOTE} {visible(mark.name)}" if mark.name else "",

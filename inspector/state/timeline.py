@@ -6,20 +6,17 @@ selected slot, from records that were handed out already: looking never asks the
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from engine import records
-from engine.records import Distribution, PromptToken, Step, WhatIfStep
-from engine.settings import Settings
-from engine.timing import Tpot, tpot
+from engine.records import PromptToken, Step
 from inspector.state.beams import BeamHistory
-from inspector.state.branches import ROOT, Branches, token
-from inspector.state.marks import Marks
-
-Item = PromptToken | Step
+from inspector.state.branches import ROOT, token
+from inspector.state.session_tree import Item, SessionTree
+from inspector.state.trial import StageExplanation, Trial
 
 
 class Phase(Enum):
@@ -36,35 +33,6 @@ class Phase(Enum):
     """A recording is shown while a live session is being restored from it."""
     FAILED = "failed"
     """The model could not be loaded."""
-
-
-@dataclass(frozen=True, slots=True)
-class StageExplanation:
-    """The engine's explanation of the sampler's work on one distribution."""
-
-    of: Distribution
-    """The distribution shown that the request was for."""
-    settings: Settings | None
-    """The sampler settings that it explains; None where they aren't known."""
-    explained: records.Explained | None
-    """None where the engine could not explain it."""
-    failure: records.Failure | None = None
-    """Why it could not."""
-
-
-@dataclass(slots=True)
-class Trial:
-    """Settings that are tried, and what the same draws make of them."""
-
-    settings: Settings
-    last_explanation: StageExplanation | None = None
-    """The one that came last."""
-    answers: dict[int, WhatIfStep] = field(default_factory=dict)
-    """By the step's node."""
-    dropped: tuple[int, ...] = ()
-    """Nodes of steps that can't be answered: their logits were dropped."""
-    answered: int | None = None
-    """Tip of the path that was answered for."""
 
 
 @dataclass(slots=True)
@@ -127,17 +95,8 @@ class Timeline:
     beams: BeamHistory = field(default_factory=BeamHistory)
     """Every token that a beam reached, and the last beam search."""
 
-    nodes: dict[int, Item] = field(default_factory=dict)
-    parent: dict[int, int] = field(default_factory=dict)
-    children: dict[int, list[int]] = field(default_factory=dict)
-    """Nodes after a node, oldest first; deleted ones are not among them."""
-    latest: dict[int, int] = field(default_factory=dict)
-    """The child visited last, by node; where that is deleted, the newest that isn't."""
-    left: dict[int, int] = field(default_factory=dict)
-    """First nodes of what was left for another branch; the one left last has the largest number."""
-    branches: Branches = field(default_factory=Branches)
-    """The tree folded to its branches, without what is deleted."""
-    marks: Marks = field(default_factory=Marks)
+    tree: SessionTree = field(default_factory=SessionTree)
+    """All tokens, of which the path is one way through."""
 
     _slot: int | None = None
 
@@ -255,48 +214,20 @@ class Timeline:
         """How many steps the path has before a slot."""
         return bisect_left(self.step_slots, slot)
 
-    def tpot(self) -> Tpot | None:
-        """Time per output token over the steps of the current path."""
-        return tpot([step.ms.total for step in self.steps])
-
     def explanation(self) -> StageExplanation | None:
         """What is known of the sampler's work at the selected slot, under the settings tried if there are any."""
         telling = self.trial.last_explanation if self.trial else self.last_explanation
         return telling if telling is not None and telling.of is self.distribution else None
 
-    def other(self, item: Item) -> WhatIfStep | None:
-        """What the settings that are tried would have picked in a step's place, where that is another token.
-
-        A token that was chosen by hand doesn't depend on the settings.
-        """
-        if self.trial is None or not isinstance(item, Step) or item.origin not in ("sampled", "greedy"):
-            return None
-        answer = self.trial.answers.get(item.node)
-        return answer if answer is not None and not answer.same else None
-
     def siblings(self, slot: int) -> list[int]:
         """The token of a slot and its siblings, as nodes, oldest first."""
         if not 0 <= slot < len(self.items):
             return []
-        return self.children.get(self.parent[self.items[slot].node], [])
-
-    def leaf(self, node: int) -> int:
-        """The end of the branch last followed from a node."""
-        while (child := self.latest.get(node)) is not None:
-            node = child
-        return node
-
-    def path(self, node: int) -> list[Item]:
-        """The tokens from the root to a node."""
-        path: list[Item] = []
-        while node != ROOT:
-            path.append(self.nodes[node])
-            node = self.parent[node]
-        return path[::-1]
+        return self.tree.children.get(self.tree.parent[self.items[slot].node], [])
 
     def visit(self, node: int) -> None:
         """Show the path to a token with its readings as recorded; for a recording, where no engine moves."""
-        item, self.moved, self.next, self.kv = self.nodes[node], None, None, None
+        item, self.moved, self.next, self.kv = self.tree.nodes[node], None, None, None
         if isinstance(item, Step):
             self.next, self.kv, self.memory = item.next, item.kv, item.memory
         elif (read := self.prompts.get(node)) is not None and (prefilled := read.prefilled) is not None:
@@ -334,7 +265,7 @@ class Timeline:
             case records.BeamEnded(ranking=ranking, greedy=greedy):
                 self._grow([beam.node for beam in (*ranking, greedy)])
             case records.Marked() | records.Deleted() | records.Undeleted():
-                self.marks.apply(record, self)
+                self.tree.marks.apply(record, self.tree)
             case records.Finished():
                 self.finished[record.node] = record
             case records.Failure(command="Load"):
@@ -346,23 +277,17 @@ class Timeline:
 
     def _open(self, record: records.PromptOpened) -> None:
         if record.new_tree:
-            self.nodes, self.parent, self.children, self.latest = {}, {}, {}, {}
-            self.branches, self.marks, self.left = Branches(), Marks(), {}
+            self.tree = SessionTree()
             self.items, self.prompts, self.finished, self.prompt_kv = [], {}, {}, {}
         self.next = self.moved = self.prompt_failure = None
         end = record.parent
         for item in record.tokens:
-            self._add(self._known(item), item.node, end)
+            self.tree.add(self.tree.known(item), end)
             end = item.node
         self.prompts.pop(end, None)
         self.prompts[end] = PromptRead(record)
         self.reading, self._slot = True, None
         self._rebuild(end)
-
-    def _known(self, item: PromptToken) -> Item:
-        """What is known of a prompt's token: of one that was stepped, or read in an earlier prompt, that."""
-        before = self.nodes.get(item.node)
-        return item if before is None or before.logprob is None else before
 
     def _chunk(self, record: records.PrefillChunk) -> None:
         begin = self.held
@@ -379,11 +304,7 @@ class Timeline:
         self.next, self.kv, self.memory, self.reading = record.next, record.kv, record.memory, False
 
     def _read(self, echo: Sequence[PromptToken]) -> None:
-        for item in echo:
-            if isinstance(self.nodes[item.node], Step):
-                continue  # it has more: what it was taken from
-            self.nodes[item.node] = item
-            self.branches.add(token(item, self.parent[item.node]))
+        for item in filter(self.tree.add_readings, echo):
             if item.position < len(self.items) and self.items[item.position].node == item.node:
                 self.items[item.position] = item
         if echo:
@@ -392,10 +313,11 @@ class Timeline:
     def _step(self, record: Step) -> None:
         follow = self.following
         at_tip = record.parent == self.tip
-        self._add(record, record.node, record.parent)
+        self.tree.add(record, record.parent)
         if at_tip:
             self.step_slots.append(len(self.items))
             self.items.append(record)
+            self.tree.tip = record.node
         else:
             self._rebuild(record.node)
         self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
@@ -404,7 +326,7 @@ class Timeline:
 
     def _move(self, record: records.Moved) -> None:
         self.moved, self.next, self.kv, self.reading = record, record.next, record.kv, False
-        self.marks.reveal(record.node, self)
+        self.tree.marks.reveal(record.node, self.tree)
         if record.node != self.tip:
             self._rebuild(record.node)
 
@@ -412,37 +334,12 @@ class Timeline:
         """Take in tokens that beams reached and that were never visited."""
         for node in nodes:
             if (beam := self.beams.nodes.get(node)) is not None:
-                self.marks.grown(token(beam, beam.parent), self)
+                self.tree.marks.grown(token(beam, beam.parent), self.tree)
 
     def _rebuild(self, node: int) -> None:
-        before, self.items = self.items, self.path(node)
-        if (parted := shared(before, self.items)) < len(before):
-            self.left[before[parted].node] = max(self.left.values(), default=0) + 1
-        for item in self.items:
-            self._mark_latest(self.parent[item.node], item.node)
+        before, self.items = self.items, self.tree.path(node)
+        self.tree.go(before, self.items)
         self.step_slots = [slot for slot, item in enumerate(self.items) if isinstance(item, Step)]
         end = next((item.node for item in reversed(self.items) if item.node in self.prompts), None)
         self.prompt_read = self.prompts[end] if end is not None else self.prompt_read
         self.generation += 1
-
-    def _add(self, item: Item, node: int, parent: int) -> None:
-        self.marks.reveal(parent, self)
-        self.marks.reveal(node, self)
-        if node not in self.nodes:
-            self.parent[node] = parent
-            insort(self.children.setdefault(parent, []), node)
-        self.nodes[node] = item
-        self.branches.add(token(item, parent))
-        self._mark_latest(parent, node)
-
-    def _mark_latest(self, parent: int, child: int) -> None:
-        self.latest[parent] = child
-        self.marks.visited(parent)
-
-
-def shared(one: Sequence[Item], other: Sequence[Item]) -> int:
-    """How many tokens two paths of one tree begin with together."""
-    for place, (first, second) in enumerate(zip(one, other, strict=False)):
-        if first.node != second.node:
-            return place
-    return min(len(one), len(other))

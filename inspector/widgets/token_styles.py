@@ -12,7 +12,7 @@ from textual.style import Style as ContentStyle
 from engine.records import PromptToken
 from inspector import scales
 from inspector.display import SPACE, hex_bytes, pad
-from inspector.state.timeline import Item
+from inspector.state.session_tree import Item
 from inspector.widgets.canvas import rgb_style
 from inspector.widgets.wrap import TextPiece
 

@@ -43,12 +43,12 @@ class Grower:
         self.pattern = self.timeline.steps
         self.random = random.Random(3)
         self.top = self.timeline.tip
-        each = max(1, (nodes - len(self.timeline.nodes)) // max(1, branches // 2))
-        while self.timeline.branches.count < branches - 1:
+        each = max(1, (nodes - len(self.timeline.tree.nodes)) // max(1, branches // 2))
+        while self.timeline.tree.branches.count < branches - 1:
             self.fork()
-            for _ in range(min(each, nodes - len(self.timeline.nodes)) - 1):
+            for _ in range(min(each, nodes - len(self.timeline.tree.nodes)) - 1):
                 self.step()
-        while len(self.timeline.nodes) < nodes:
+        while len(self.timeline.tree.nodes) < nodes:
             self.step()
 
     def step(self) -> None:

@@ -36,7 +36,8 @@ from inspector.main.panels.lookahead_lines import (
     placement,
 )
 from inspector.state.lookahead import LookAheadLines, wanted
-from inspector.state.timeline import Item, Phase, Timeline
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css

@@ -165,11 +165,11 @@ def _ahead(facts: ModelFacts, kv: KVReading, machine: int | None) -> Iterator[Fa
 
 def _shared(timeline: Timeline) -> Iterator[Fact]:
     """What branches have in common, and so went through the model once."""
-    ends = _ends(timeline.branches.root)
+    ends = _ends(timeline.tree.branches.root)
     if len(ends) < 2:
         return
-    apart, together = sum(ends), len(timeline.branches)
-    first = _prefix(timeline.branches.root)
+    apart, together = sum(ends), len(timeline.tree.branches)
+    first = _prefix(timeline.tree.branches.root)
     per_token = timeline.facts.kv_bytes_per_token if timeline.facts else None
     saved = f", {size((apart - together) * per_token)} less" if per_token else ""
     common = f"{count(len(ends))} ends, the first {count(first)} tokens common to all"

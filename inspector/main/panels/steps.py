@@ -27,6 +27,7 @@ from inspector.main.panels.series import Series, step_shown
 from inspector.main.panels.strip import StepStrip
 from inspector.state.mark_words import explained, signs
 from inspector.state.timeline import Timeline
+from inspector.state.trial import other
 from inspector.widgets.canvas import (
     Row,
     centred,
@@ -113,7 +114,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         new = (timeline.generation, len(timeline.step_slots), self._current(timeline))
         at_end = self.is_vertical_scroll_end
         self._shown = new
-        if (looks := (timeline.trials, timeline.marks.version)) != self._looks:
+        if (looks := (timeline.trials, timeline.tree.marks.version)) != self._looks:
             self._looks = looks
             self.restyle()
         if new[0] != generation or not (0 < count <= new[1]):
@@ -243,14 +244,14 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     def _token(self, timeline: Timeline, step: Step, words: Style, cells: int) -> Row:
         """The token; and the one that the settings tried would have picked in its place, where that is another."""
         label = token_label(step.text, step.raw, step.pending)
-        other = timeline.other(step)
-        if other is None:
+        tried = other(timeline.trial, step)
+        if tried is None:
             return [Segment(pad(label, cells), words)]
         warn = Style(color=self.ink("warn").color, bold=True)
         half = truncate(label, max(4, cells // 2 - 2))
         return [
             Segment(half, words),
-            Segment(pad(f" ≠ {token_label(other.text)}", cells - cell_len(half)), warn),
+            Segment(pad(f" ≠ {token_label(tried.text)}", cells - cell_len(half)), warn),
         ]
 
     def _number(self, column: StepColumn, step: Step) -> Row:

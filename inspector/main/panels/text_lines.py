@@ -9,7 +9,8 @@ from engine.records import Step
 from inspector.display import token_text, truncate, unfinished, visible
 from inspector.main.panels.token_views import OFF, TWO_ROWS, under
 from inspector.state.mark_words import signs
-from inspector.state.timeline import Item, Timeline
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 from inspector.widgets.wrap import NEWLINE, Wrap, WrappedLine
 
 GUTTER = 2
@@ -140,7 +141,7 @@ def finish_mark(timeline: Timeline) -> str:
 
 
 def _version(timeline: Timeline) -> tuple[int, int]:
-    return timeline.generation, timeline.marks.version
+    return timeline.generation, timeline.tree.marks.version
 
 
 def _key(timeline: Timeline, slot: int) -> Key:

@@ -15,6 +15,7 @@ from inspector.main.panels.token_views import OFF
 from inspector.state.mark_words import BRANCHES
 from inspector.state.roles import role_slots
 from inspector.state.timeline import Timeline
+from inspector.state.trial import other
 from inspector.widgets.canvas import Row, centred, why_empty
 from inspector.widgets.token_styles import TokenStyles
 from inspector.widgets.wrap import WrappedLine
@@ -91,8 +92,8 @@ class TextRows:
             if piece.slot >= len(timeline.items):
                 break  # the path became shorter while the panel was hidden: `on_show` lays it out
             item = timeline.items[piece.slot]
-            other = timeline.other(item) is not None
-            row += draw(piece, item, piece.slot == timeline.slot, piece.slot >= done, other)
+            differs = other(timeline.trial, item) is not None
+            row += draw(piece, item, piece.slot == timeline.slot, piece.slot >= done, differs)
         return row
 
     def _under(self, line: WrappedLine, timeline: Timeline) -> Row:
@@ -103,7 +104,7 @@ class TextRows:
     def _caret(self, timeline: Timeline) -> Segment:
         link = Style.from_meta({"slot": len(timeline.items)})
         ink = self._inks["cursor" if timeline.following else "faint"]
-        goes_on = timeline.children.get(timeline.tip)
+        goes_on = timeline.tree.children.get(timeline.tip)
         return Segment(BRANCHES if goes_on else " " if timeline.following else "▁", ink + link)
 
 

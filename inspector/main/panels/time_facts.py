@@ -72,7 +72,10 @@ def _own(timeline: Timeline, kept_bytes: int | None) -> Iterator[Fact]:
     steps = timeline.steps
     if not steps:
         return
-    taken, per_step = sum(isinstance(item, Step) for item in timeline.nodes.values()), footprint(steps[-1])
+    taken, per_step = (
+        sum(isinstance(item, Step) for item in timeline.tree.nodes.values()),
+        footprint(steps[-1]),
+    )
     yield (
         "records",
         f"about {size(taken * per_step)}: {count(taken)} steps of {size(per_step)} each, none dropped",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inspector.display import hex_bytes, quoted, token_label
-from inspector.state.timeline import Item
+from inspector.state.session_tree import Item
 from inspector.state.token_bytes import carried, shown_bytes, spaced_hex
 
 OFF, BORDERS, IDS, BYTES = "off", "borders", "ids", "bytes"

@@ -123,9 +123,9 @@ def _instead(timeline: Timeline) -> str:
 def _end_of(timeline: Timeline, node: int, cells: int) -> str:
     """As much of the end of a path's text as fits, whole tokens."""
     end, room = "", cells - 1
-    while (item := timeline.nodes.get(node)) is not None:
+    while (item := timeline.tree.nodes.get(node)) is not None:
         text = visible(item.text)
         if cell_len(text) > room:
             return "…" + end
-        end, room, node = text + end, room - cell_len(text), timeline.parent[node]
+        end, room, node = text + end, room - cell_len(text), timeline.tree.parent[node]
     return end

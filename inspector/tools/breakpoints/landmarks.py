@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from engine.records import Candidate, Step
 from inspector.display import quoted, token_label
-from inspector.state.timeline import Item, Timeline
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 
 SURPRISE_BITS = 4.0
 """A token is a surprise from this much surprisal up: the model gave it one chance in sixteen at most."""

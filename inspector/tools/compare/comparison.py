@@ -10,7 +10,8 @@ from itertools import accumulate
 from engine.records import Step
 from inspector.scales import METRIC
 from inspector.state.branches import ROOT
-from inspector.state.timeline import Item, Timeline, shared
+from inspector.state.session_tree import Item, shared
+from inspector.state.timeline import Timeline
 from inspector.tools.compare.alignment import MOST, Meeting, Pair, meetings, pairs
 
 
@@ -143,7 +144,7 @@ def others(timeline: Timeline) -> list[int]:
     ends, waiting = [], [ROOT]
     while waiting:
         node = waiting.pop()
-        after = [child for child in timeline.children.get(node, ()) if child in timeline.nodes]
+        after = [child for child in timeline.tree.children.get(node, ()) if child in timeline.tree.nodes]
         waiting += reversed(after)
         if not after and node not in (ROOT, timeline.tip):
             ends.append(node)
@@ -159,10 +160,10 @@ def nearest(timeline: Timeline) -> int | None:
     slots = range(len(timeline.items))
     here = min(timeline.slot, len(slots) - 1)
     backward, forward = list(slots[here::-1]) if slots else [], list(slots[here + 1 :])
-    ahead = [timeline.leaf(timeline.tip)] if timeline.children.get(timeline.tip) else []
+    ahead = [timeline.tree.leaf(timeline.tip)] if timeline.tree.children.get(timeline.tip) else []
     if timeline.following and ahead:
         return ahead[0]
     for slot in (*backward, *forward):
         if siblings := [node for node in timeline.siblings(slot) if node != timeline.items[slot].node]:
-            return timeline.leaf(max(siblings, key=lambda node: (timeline.left.get(node, 0), node)))
+            return timeline.tree.leaf(max(siblings, key=lambda node: (timeline.tree.left.get(node, 0), node)))
     return ahead[0] if ahead else None

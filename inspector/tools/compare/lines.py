@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from inspector import scales
-from inspector.state.timeline import Item
+from inspector.state.session_tree import Item
 from inspector.tools.compare.alignment import LEAST, MOST, Meeting, Pair
 from inspector.tools.compare.comparison import Comparison
 

@@ -15,7 +15,8 @@ from textual.widgets import Static
 from inspector.display import quoted, token_label, visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.state.timeline import Item, Timeline
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 from inspector.tools.compare.comparison import Comparison, compare, nearest, others
 from inspector.tools.compare.figures import GapChart, TotalsPanel
 from inspector.tools.compare.lines import LEFT, RIGHT
@@ -130,14 +131,14 @@ class CompareScreen(ToolScreen[ComparedPlace]):
             id(timeline),
             timeline.generation,
             len(timeline.items),
-            len(timeline.nodes),
-            timeline.marks.version,
+            len(timeline.tree.nodes),
+            timeline.tree.marks.version,
         )
 
     def _compare(self) -> None:
         self._seen = self._stamp()
         self._others = others(self.timeline) or [self.other]
-        self.comparison = compare(list(self.timeline.items), self.timeline.path(self.other))
+        self.comparison = compare(list(self.timeline.items), self.timeline.tree.path(self.other))
         self.table.show(self.comparison, self._names(self.comparison))
         self.totals.put(self.comparison)
         self._pointed()
@@ -149,7 +150,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
     def _other_name(self, comparison: Comparison) -> str:
         place = self._others.index(self.other) + 1 if self.other in self._others else 1
         first = comparison.right[comparison.shared : comparison.shared + 1]
-        name = self.timeline.marks.at(first[0].node).name if first else ""
+        name = self.timeline.tree.marks.at(first[0].node).name if first else ""
         which = f"other {place} of {len(self._others)}" if len(self._others) > 1 else "the other"
         return f"{visible(name)} · {which}" if name else which
 

@@ -16,7 +16,7 @@ from textual.strip import Strip
 
 from inspector import scales
 from inspector.display import pad, token_label, truncate
-from inspector.state.timeline import Item
+from inspector.state.session_tree import Item
 from inspector.tools.compare.alignment import Pair
 from inspector.tools.compare.comparison import Comparison
 from inspector.tools.compare.lines import (

@@ -18,7 +18,8 @@ from engine.settings import Settings
 from inspector.display import guarded, token_label
 from inspector.scales import METRIC
 from inspector.state.branches import made
-from inspector.state.timeline import Item, Timeline
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 
 Json = dict[str, Any]
 COLUMNS = ("position", "step", "id", "token", "prob", "logprob", "rank", "entropy_bits", "made")
@@ -145,7 +146,7 @@ def _token(timeline: Timeline, item: PromptToken | Step) -> Json:
     }
     if isinstance(item, Step):
         shown |= {"step": item.index + 1, "sampler_prob": _number(item.sampler_prob)}
-    if (mark := timeline.marks.of.get(item.node)) is not None:
+    if (mark := timeline.tree.marks.of.get(item.node)) is not None:
         shown["marks"] = {name: value for name, value in asdict(mark).items() if value and name != "node"}
     return shown
 

@@ -13,7 +13,7 @@ from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector.display import hex_bytes, token_label, visible
 from inspector.scales import METRIC, others_prob
 from inspector.state.branches import ROOT, made
-from inspector.state.timeline import Item
+from inspector.state.session_tree import Item
 from inspector.tools.export import figures
 from inspector.tools.export.paths import Path, left_out, paths
 from inspector.tools.export.recording import Recording
@@ -76,7 +76,8 @@ def _path(recording: Recording, path: Path, places: Mapping[int, int]) -> Json:
 def _marks(recording: Recording, places: Mapping[int, int]) -> list[list[Any]]:
     """Row, name, bookmarked, note, caption; in the order in which the nodes came to be."""
     marked = sorted(
-        (mark for mark in recording.timeline.marks.of.values() if mark.node in places), key=lambda m: m.node
+        (mark for mark in recording.timeline.tree.marks.of.values() if mark.node in places),
+        key=lambda m: m.node,
     )
     return [
         [places[m.node], visible(m.name), int(m.bookmarked), visible(m.note), visible(m.caption)]
@@ -127,7 +128,7 @@ class _Tokens:
                 "stages": list(self._stages)}  # fmt: skip
 
     def _parent(self, item: Item) -> int:
-        return self._timeline.parent.get(item.node, ROOT)
+        return self._timeline.tree.parent.get(item.node, ROOT)
 
     def _candidates(self, item: Item) -> list[Any] | None:
         """Words, probabilities, the sampler's where they differ, cuts, others and their share, ranks unlike places."""

@@ -12,7 +12,8 @@ from engine.timing import tpot
 from inspector.display import truncate, visible
 from inspector.scales import amount, bits, count, milliseconds, rate, size
 from inspector.state.branches import ROOT
-from inspector.state.timeline import Item, Timeline
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
 
 Figure = tuple[str, str]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from engine.records import Step
 from inspector.display import token_label, visible
 from inspector.scales import METRIC, bits, count, milliseconds, percent, size
-from inspector.state.timeline import Item
+from inspector.state.session_tree import Item
 from inspector.tools.export import figures
 from inspector.tools.export.paths import Path, paths
 from inspector.tools.export.recording import Recording
@@ -69,7 +69,7 @@ def _figures(recording: Recording) -> list[str]:
 
 
 def _captions(recording: Recording) -> list[str]:
-    marks, rows = recording.timeline.marks, []
+    marks, rows = recording.timeline.tree.marks, []
     for item in recording.items:
         mark = marks.at(item.node)
         text = " · ".join(part for part in (mark.name, mark.caption, mark.note) if part)

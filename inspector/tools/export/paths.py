@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from engine.records import Step
 from inspector.display import truncate, visible
 from inspector.state.branches import PROMPT, ROOT, made
-from inspector.state.timeline import Item, Timeline
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
 
 TREE = 5000
@@ -50,7 +51,7 @@ def paths(recording: Recording) -> list[Path]:
     """All paths that were stepped and are not deleted: the exported one first, then by age. See `TREE`."""
     timeline, current = recording.timeline, recording.items
     ends = [] if left_out(timeline) else sorted(_ends(timeline))
-    others = [timeline.path(node) for node in ends if not current or node != current[-1].node]
+    others = [timeline.tree.path(node) for node in ends if not current or node != current[-1].node]
     met = {item.node for item in current}
     listed = [_path(recording, current, 0, "current")]
     for items in others:
@@ -63,15 +64,17 @@ def paths(recording: Recording) -> list[Path]:
 
 def left_out(timeline: Timeline) -> bool:
     """Whether branches are left out."""
-    return len(timeline.nodes) > TREE and any(len(nodes) > 1 for nodes in timeline.children.values())
+    return len(timeline.tree.nodes) > TREE and any(
+        len(nodes) > 1 for nodes in timeline.tree.children.values()
+    )
 
 
 def _ends(timeline: Timeline) -> Iterator[int]:
     """Leaves of the tree, without what is deleted."""
-    waiting = list(timeline.children.get(ROOT, ()))
+    waiting = list(timeline.tree.children.get(ROOT, ()))
     while waiting:
         node = waiting.pop()
-        following = timeline.children.get(node)
+        following = timeline.tree.children.get(node)
         if following:
             waiting += following
         else:
@@ -79,7 +82,7 @@ def _ends(timeline: Timeline) -> Iterator[int]:
 
 
 def _path(recording: Recording, items: list[Item], own: int, how: str) -> Path:
-    marks = recording.timeline.marks
+    marks = recording.timeline.tree.marks
     begins = (
         own if how != "current" else next((n for n, item in enumerate(items) if isinstance(item, Step)), 0)
     )

@@ -11,7 +11,8 @@ from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
 from engine.trace import TraceReader, Unknown
 from inspector.state.branches import ROOT
-from inspector.state.timeline import Item, Timeline
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 from inspector.state.unfit import UNFIT, unfit
 
 
@@ -86,14 +87,14 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
         EngineError: There is no prompt in it.
     """
     held = copy.copy(timeline)
-    held.nodes, held.parent, held.latest = dict(timeline.nodes), dict(timeline.parent), dict(timeline.latest)
-    held.children = {node: list(nodes) for node, nodes in timeline.children.items()}
+    tree, marks = copy.copy(timeline.tree), copy.copy(timeline.tree.marks)
+    tree.nodes, tree.parent, tree.latest = dict(tree.nodes), dict(tree.parent), dict(tree.latest)
+    tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
+    marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
     held.finished, held.prompt_kv = dict(timeline.finished), dict(timeline.prompt_kv)
     held.prompts = {end: replace(read, chunks=list(read.chunks)) for end, read in timeline.prompts.items()}
     on_show = (end for end, read in timeline.prompts.items() if read is timeline.prompt_read)
     held.prompt_read = next((held.prompts[end] for end in on_show), None)
-    held.marks = copy.copy(timeline.marks)
-    held.marks.of = dict(timeline.marks.of)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recording = line(Recording(held, settings, load, program, now))
     recording.chosen = timeline.selected.node if timeline.selected is not None else None
@@ -123,21 +124,21 @@ def line(recording: Recording, to: str | int | None = None) -> Recording:
         recording.items = list(timeline.items)
     else:
         recording.chosen = _node(timeline, to)
-        recording.items = timeline.path(timeline.leaf(recording.chosen))
+        recording.items = timeline.tree.path(timeline.tree.leaf(recording.chosen))
     return recording
 
 
 def _node(timeline: Timeline, to: str | int) -> int:
-    named = [node for node, mark in timeline.marks.of.items() if mark.name and mark.name == to]
+    named = [node for node, mark in timeline.tree.marks.of.items() if mark.name and mark.name == to]
     if not named:
         try:
             named = [int(to)]
         except ValueError:
-            known = ", ".join(sorted(mark.name for mark in timeline.marks.of.values() if mark.name))
+            known = ", ".join(sorted(mark.name for mark in timeline.tree.marks.of.values() if mark.name))
             raise EngineError(
                 f"No branch is named {to!r}.", f"Its names: {known}." if known else "Give a node's number."
             ) from None
-    if named[0] not in timeline.nodes:
+    if named[0] not in timeline.tree.nodes:
         beam = named[0] in timeline.beams.nodes
         what = (
             f"Node {named[0]} is of a beam that was never stepped on."

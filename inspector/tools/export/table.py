@@ -14,7 +14,8 @@ from engine.records import Distribution, PromptToken, Step
 from inspector.display import guarded
 from inspector.scales import METRIC
 from inspector.state.branches import ROOT, made
-from inspector.state.timeline import Item, Timeline
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
 
 Cell = str | int | float | None
@@ -58,7 +59,7 @@ def _written(cell: Cell) -> str:
 
 def _row(timeline: Timeline, item: Item, parent: int) -> Sequence[Cell]:
     step = item if isinstance(item, Step) else None
-    mark = timeline.marks.at(item.node)
+    mark = timeline.tree.marks.at(item.node)
     return (
         step.index + 1 if step else None, item.position, item.node, parent, item.id, guarded(item.text),
         item.raw.hex(), item.special, made(item),

@@ -70,10 +70,10 @@ class PlaceList(PickList):
 
     def row(self, place: int, width: int) -> Row:
         timeline, found, muted = self._now(), self.places[place], self.ink("muted")
-        if found.last not in timeline.branches:
+        if found.last not in timeline.tree.branches:
             return [Segment("this place is deleted", muted)]
         shown, beside = excerpt(timeline, found), _BRANCH if self._beside(width) else 0
-        position = scales.count(timeline.branches.depth(found.first))
+        position = scales.count(timeline.tree.branches.depth(found.first))
         return [
             Segment(pad(position, _POSITION, right=True) + "  ", muted),
             Segment(pad("this path" if found.on_path else "another", beside), muted),
@@ -150,7 +150,7 @@ class TextSearchDialog(PickDialog[TextSearch]):
         """The first place of the path from where the person was; the one after it for what was looked for before."""
         start = (0 if self._from is None else self._from) + 1
         start += self._from is not None and self._typed.query == self._search.query
-        depth = timeline.branches.depth
+        depth = timeline.tree.branches.depth
         after = (n for n, place in enumerate(found.shown) if place.on_path and depth(place.first) >= start)
         return next(after, 0)
 
@@ -160,8 +160,8 @@ class TextSearchDialog(PickDialog[TextSearch]):
         place, timeline = self.query_one(PlaceList).place, self._now()
         if timeline.generation != self._path or timeline.running:
             return
-        on_path = place is not None and place.on_path and place.first in timeline.branches
-        self._look(timeline.branches.depth(place.first) - 1 if on_path and place else self._from)
+        on_path = place is not None and place.on_path and place.first in timeline.tree.branches
+        self._look(timeline.tree.branches.depth(place.first) - 1 if on_path and place else self._from)
 
     def action_scope(self) -> None:
         """Search the path, or all branches."""

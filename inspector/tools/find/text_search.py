@@ -61,7 +61,7 @@ def search(timeline: Timeline, typed: str, everywhere: bool) -> TextPlaces:
     on_path = frozenset(path)
     found: list[TextPlace] = []
     total = 0
-    for nodes, above in _runs(timeline.branches, path, everywhere, len(typed)):
+    for nodes, above in _runs(timeline.tree.branches, path, everywhere, len(typed)):
         for first, last in _in_run(timeline, nodes, above, query):
             total += 1
             if len(found) < LIMIT:
@@ -98,7 +98,7 @@ def _tail(branches: Branches, branch: Branch, reach: int) -> list[int]:
 def _in_run(timeline: Timeline, nodes: list[int], above: int, query: TokenQuery) -> Iterator[tuple[int, int]]:
     """First and last node of each place that ends in a run's own tokens."""
     if query.kind == "text":
-        spans: Iterable[tuple[int, int]] = _texts(timeline.branches, nodes, query)
+        spans: Iterable[tuple[int, int]] = _texts(timeline.tree.branches, nodes, query)
     else:
         spans = ((place, place) for place, node in enumerate(nodes) if _is_token(timeline, node, query))
     return ((nodes[first], nodes[last]) for first, last in spans if last >= above)
@@ -106,8 +106,8 @@ def _in_run(timeline: Timeline, nodes: list[int], above: int, query: TokenQuery)
 
 def _is_token(timeline: Timeline, node: int, query: TokenQuery) -> bool:
     if query.kind == "bytes":
-        return query.raw in timeline.branches[node].raw
-    item = timeline.nodes.get(node) or timeline.beams.nodes.get(node)
+        return query.raw in timeline.tree.branches[node].raw
+    item = timeline.tree.nodes.get(node) or timeline.beams.nodes.get(node)
     return item is not None and item.id == query.id
 
 
@@ -131,7 +131,7 @@ def _texts(branches: Branches, nodes: Sequence[int], query: TokenQuery) -> list[
 
 def excerpt(timeline: Timeline, place: TextPlace) -> Excerpt:
     """A place with the text around it."""
-    branches = timeline.branches
+    branches = timeline.tree.branches
     nodes = [place.last]
     while nodes[-1] != place.first:
         nodes.append(branches[nodes[-1]].parent)

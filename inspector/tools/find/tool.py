@@ -72,7 +72,7 @@ class FindActions(ToolActions):
             return
         self._in_text = replace(search, chosen=None)
         place = search.chosen
-        if place is not None and place.last in self.timeline.branches:
+        if place is not None and place.last in self.timeline.tree.branches:
             self.controller.navigation.go_to(place.first, place.last)
             self.host.answer()
 

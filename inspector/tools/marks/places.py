@@ -37,7 +37,7 @@ class MarkedPlace:
 
 def slots(timeline: Timeline) -> list[int]:
     """Slots of the path that have a mark, in its order."""
-    marked = timeline.marks.of
+    marked = timeline.tree.marks.of
     return [
         slot
         for slot, item in enumerate(timeline.items)
@@ -64,18 +64,18 @@ def go(timeline: Timeline, by: int) -> str:
 def _described(timeline: Timeline, slot: int) -> str:
     item, branches = timeline.items[slot], len(timeline.siblings(slot))
     parts = [quoted(token_label(item.text, item.raw))]
-    parts += [written(timeline.marks.of[item.node])] if item.node in timeline.marks.of else []
+    parts += [written(timeline.tree.marks.of[item.node])] if item.node in timeline.tree.marks.of else []
     parts += [f"one of {branches} branches: [ ]"] if branches > 1 else []
     return ", ".join(parts)
 
 
 def places(timeline: Timeline) -> list[MarkedPlace]:
     """All marks: those of the path in its order, then those of the other branches, as the tree has them."""
-    branches = timeline.branches
+    branches = timeline.tree.branches
     on_path = {item.node: slot for slot, item in enumerate(timeline.items)}
     nodes = [timeline.items[slot].node for slot in slots(timeline)]
     order = {branch.first: place for place, branch in enumerate(branches)}
-    others = [node for node in timeline.marks.of if node not in on_path and node in branches]
+    others = [node for node in timeline.tree.marks.of if node not in on_path and node in branches]
     others.sort(key=lambda node: (order[_branch(branches, node).first], branches.depth(node)))
     return [_place(timeline, node, on_path.get(node)) for node in (*nodes, *others)]
 
@@ -87,7 +87,7 @@ def _branch(branches: Branches, node: int) -> Branch:
 
 
 def _place(timeline: Timeline, node: int, slot: int | None) -> MarkedPlace:
-    branches, mark = timeline.branches, timeline.marks.at(node)
+    branches, mark = timeline.tree.branches, timeline.tree.marks.at(node)
     branch = _branch(branches, node)
     count = len(timeline.siblings(slot)) if slot is not None else 1
     at = branches.place(node)
@@ -125,7 +125,7 @@ def _joined(branches: Branches, nodes: list[int]) -> str:
 
 def _named(timeline: Timeline, branch: Branch) -> str:
     """The name of a branch, or else how it begins."""
-    name = timeline.marks.at(branch.first).name
+    name = timeline.tree.marks.at(branch.first).name
     return visible(name) or quoted(
-        truncate(visible(timeline.branches.text(branch, _AROUND)).strip(), _AROUND)
+        truncate(visible(timeline.tree.branches.text(branch, _AROUND)).strip(), _AROUND)
     )

@@ -20,7 +20,7 @@ class MarkActions(ToolActions):
         self.host.open(MarksDialog(places(self.timeline), selected.node if selected else 0), self._chosen)
 
     def _chosen(self, node: int | None) -> None:
-        if node is not None and node in self.timeline.branches:
+        if node is not None and node in self.timeline.tree.branches:
             self.controller.navigation.go_to(node)
             self.host.answer()
 

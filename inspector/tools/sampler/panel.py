@@ -15,7 +15,8 @@ from engine.settings import BY_NAME, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, visible
 from inspector.main.messages import CandidateChosen, CandidateClicked
-from inspector.state.timeline import Phase, StageExplanation, Timeline
+from inspector.state.timeline import Phase, Timeline
+from inspector.state.trial import StageExplanation, other
 from inspector.tools.sampler.reason import Reason, label_of, penalised, xtc
 from inspector.tools.sampler.stage_table import CELLS, FINAL, MODEL, NOW, TableColumn, columns, fitting
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
@@ -332,9 +333,9 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
         return "asking …"
     drawn = [step for step in timeline.steps if step.origin in ("sampled", "greedy")]
     known = [step for step in drawn if step.node in trial.answers]
-    other = sum(1 for step in known if timeline.other(step) is not None)
+    others = sum(1 for step in known if other(timeline.trial, step) is not None)
     by_hand = len(timeline.steps) - len(drawn)
-    text = f"{other} of {len(known)} step{'s' * (len(known) != 1)} would differ"
+    text = f"{others} of {len(known)} step{'s' * (len(known) != 1)} would differ"
     text += f", {by_hand} by hand" if by_hand else ""
     if not (dropped := len(drawn) - len(known)):
         return text

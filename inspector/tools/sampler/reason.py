@@ -9,7 +9,7 @@ from engine.records import Candidate, Distribution, Explained, StageReading, Ste
 from engine.settings import Settings
 from inspector import scales
 from inspector.display import quoted, token_label, visible
-from inspector.state.timeline import Item
+from inspector.state.session_tree import Item
 from inspector.tools.sampler.stage_table import PENALTIES
 from inspector.widgets.ruler import places
 

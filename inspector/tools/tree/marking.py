@@ -34,11 +34,11 @@ class Marking:
 
     def at(self, node: int) -> Marked:
         """The marks of a node."""
-        return self._controller.timeline.marks.at(node)
+        return self._controller.timeline.tree.marks.at(node)
 
     def label(self, node: int) -> str:
         """How a branch begins, short and printable."""
-        branches = self._controller.timeline.branches
+        branches = self._controller.timeline.tree.branches
         branch = branches.of(node)
         if branch is None:
             return ""
@@ -61,7 +61,7 @@ class Marking:
 
     def delete(self, node: int) -> str:
         """Delete a node with all below it; where the path runs through it, once the path is elsewhere."""
-        branches = self._controller.timeline.branches
+        branches = self._controller.timeline.tree.branches
         if node not in branches:
             return ""
         if refusal := self.refusal(node):
@@ -76,13 +76,13 @@ class Marking:
 
     def refusal(self, node: int) -> str:
         """Why a node can't be deleted, empty where it can."""
-        if self._controller.timeline.branches[node].made == PROMPT and self._is_on_path(node):
+        if self._controller.timeline.tree.branches[node].made == PROMPT and self._is_on_path(node):
             return "The prompt on show can't be deleted. Go to another one first, or press p for a new one."
         return ""
 
     def _is_on_path(self, node: int) -> bool:
         """Whether the path runs through a node, or will once what is out is done."""
-        branches = self._controller.timeline.branches
+        branches = self._controller.timeline.tree.branches
         targets = [getattr(command, "node", None) for command in self._controller.client.outstanding]
         return any(
             target is not None and target in branches and branches.leads(node, target)
@@ -109,7 +109,7 @@ class Marking:
             self._answer(self._delete(self._doomed))
 
     def _delete(self, node: int) -> str:
-        branches = self._controller.timeline.branches
+        branches = self._controller.timeline.tree.branches
         branch = branches.of(node)
         if branch is None:
             return ""

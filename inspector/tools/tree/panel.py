@@ -63,8 +63,8 @@ class TreeDetail(Canvas):
 
     def _written(self, timeline: Timeline, branch: Branch) -> Row:
         """What is written on the branch and on tokens in it; or else what there is to do."""
-        marks = timeline.marks
-        depth, first = timeline.branches.depth, branch.first
+        marks = timeline.tree.marks
+        depth, first = timeline.tree.branches.depth, branch.first
         inner = [node for node in marks.of if node != first and self._view.holding(node) is branch]
         texts = [written(marks.at(branch.first))] if branch.first in marks.of else []
         texts += [
@@ -72,7 +72,7 @@ class TreeDetail(Canvas):
         ]
         if texts:
             return [Segment(" · ".join(texts), self.ink("warn"))]
-        return [Segment(FORK if timeline.branches.count <= 2 else KEYS_HERE, self.ink("muted"))]
+        return [Segment(FORK if timeline.tree.branches.count <= 2 else KEYS_HERE, self.ink("muted"))]
 
 
 class TreePanel(Widget, can_focus=True):
@@ -127,7 +127,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
         self._entitle(timeline)
 
     def _entitle(self, timeline: Timeline) -> None:
-        branches, hidden = timeline.branches, timeline.marks.hidden
+        branches, hidden = timeline.tree.branches, timeline.tree.marks.hidden
         title = f"Tree · {counted(len(branches), branches.count)}" if len(branches) else "Tree"
         if wanted := self._table.view.filter:
             words = visible(wanted.words())

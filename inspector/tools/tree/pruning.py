@@ -50,7 +50,7 @@ def pruned(timeline: Timeline, wanted: TreeFilter, show_fallen: bool) -> PrunedT
         wanted: The filter.
         show_fallen: Whether beams that fell out are shown; where a filter is in force it decides alone.
     """
-    branches = timeline.branches
+    branches = timeline.tree.branches
     path = branches.of(timeline.tip)
     kept = {branch.first for branch in branches.above(path)} if path is not None else set()
     kept |= _with_marks(timeline)
@@ -70,8 +70,10 @@ def pruned(timeline: Timeline, wanted: TreeFilter, show_fallen: bool) -> PrunedT
 
 def _with_marks(timeline: Timeline) -> set[int]:
     """First nodes of the branches with marks in them, and of all above those."""
-    at = (timeline.branches.of(node) for node in timeline.marks.of)
-    return {above.first for branch in at if branch is not None for above in timeline.branches.above(branch)}
+    at = (timeline.tree.branches.of(node) for node in timeline.tree.marks.of)
+    return {
+        above.first for branch in at if branch is not None for above in timeline.tree.branches.above(branch)
+    }
 
 
 def _fallen(timeline: Timeline, kept: set[int]) -> tuple[set[int], int]:
@@ -81,12 +83,12 @@ def _fallen(timeline: Timeline, kept: set[int]) -> tuple[set[int], int]:
     """
     out: set[int] = set()
     count = 0
-    waiting = [(branch, False) for branch in timeline.branches.root.children]
+    waiting = [(branch, False) for branch in timeline.tree.branches.root.children]
     while waiting:
         branch, inside = waiting.pop()
         beam = timeline.beams.nodes.get(branch.last)
         fell = beam is not None and beam.fell is not None
-        if not inside and fell and branch.first not in kept and branch.first not in timeline.nodes:
+        if not inside and fell and branch.first not in kept and branch.first not in timeline.tree.nodes:
             out.add(branch.first)
             inside = True
         count += inside and not branch.children
@@ -95,19 +97,19 @@ def _fallen(timeline: Timeline, kept: set[int]) -> tuple[set[int], int]:
 
 
 def _fits(timeline: Timeline, branch: Branch, wanted: TreeFilter) -> bool:
-    marks = timeline.marks.of
+    marks = timeline.tree.marks.of
     own = [marks[node] for node in (branch.nodes if marks else ()) if node in marks]
     if wanted.bookmarked and not any(mark.bookmarked for mark in own):
         return False
     written = "\n".join(part for mark in own for part in (mark.name, mark.note, mark.caption))
-    text = timeline.branches.text(branch, len(branch.nodes) << 20) + "\n" + written
+    text = timeline.tree.branches.text(branch, len(branch.nodes) << 20) + "\n" + written
     cased = wanted.text != wanted.text.lower()
     return wanted.text in (text if cased else text.lower())
 
 
 def _rebuilt(timeline: Timeline, out: Callable[[Branch], bool], hits: set[int]) -> list[Branch]:
     """The branches that are not out, joined where nothing parts them any more."""
-    branches, marks = timeline.branches, timeline.marks.of
+    branches, marks = timeline.tree.branches, timeline.tree.marks.of
     top: list[Branch] = []
     waiting = [(branch, branches.root, top) for branch in branches.root.children[::-1] if not out(branch)]
     while waiting:

@@ -120,7 +120,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
     def _find_inner(self, timeline: Timeline) -> None:
         """Find the marks further down in each branch; costs the marks, where any changed."""
-        marks = timeline.marks
+        marks = timeline.tree.marks
         if (marks.version, self.view.layout) == self._marked:
             return
         self._marked = marks.version, self.view.layout
@@ -216,7 +216,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         beam, fell = beam_note(timeline.beams.nodes.get(branch.last))
         return TreeRowState(
             view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
-            row == view.row, reached, timeline.marks.of.get(branch.first),
+            row == view.row, reached, timeline.tree.marks.of.get(branch.first),
             inner_note(self._inner.get(branch.first, [])), beam, fell and branch.first not in view.path,
         )  # fmt: skip
 

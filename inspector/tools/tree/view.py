@@ -38,8 +38,8 @@ class TreeView:
 
     def look(self, timeline: Timeline) -> None:
         """Take in the timeline's present state. Another path takes the cursor with it, and unfolds its branches."""
-        if timeline.branches is not self.branches:
-            self.branches, self._cursor = timeline.branches, None
+        if timeline.tree.branches is not self.branches:
+            self.branches, self._cursor = timeline.tree.branches, None
             self._folded.clear()
             self.filter, self.show_fallen = TreeFilter(), False
         moved = self._trod[:1] != (timeline.generation,)
@@ -55,7 +55,7 @@ class TreeView:
             self.branches.version,
             timeline.generation,
             timeline.beams.version,
-            timeline.marks.version,
+            timeline.tree.marks.version,
         )
         seen = (self.branches, *versions, self.filter, self.show_fallen)
         if (*seen, self._copied) != self._seen:

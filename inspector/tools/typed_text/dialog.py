@@ -14,7 +14,8 @@ from engine.commands import Tokenize
 from engine.records import Failure, PromptToken, Tokenized
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.session.lookup import Lookup
-from inspector.state.timeline import Item, Timeline
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 from inspector.tools.typed_text.pieces import PieceList
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint

@@ -40,14 +40,14 @@ def test_it_is_whole_and_small(trace: Trace) -> None:
 def test_its_session_has_what_is_to_be_shown(trace: Trace) -> None:
     timeline = replayed(trace)
     assert len(timeline.steps) > 60
-    marks = timeline.marks.of.values()
+    marks = timeline.tree.marks.of.values()
     assert len([mark for mark in marks if mark.caption]) > 8
     assert all(len(mark.caption) < 200 for mark in marks)
     assert len({mark.name for mark in marks} - {""}) == 4
     assert any(mark.bookmarked for mark in marks)
     kinds = {type(entry.value) for entry in trace.entries}
     assert {BeamEnded, Verified, Settings} <= kinds
-    assert {step.origin for step in timeline.nodes.values() if isinstance(step, Step)} == {
+    assert {step.origin for step in timeline.tree.nodes.values() if isinstance(step, Step)} == {
         "sampled", "chosen", "inserted", "beam",
     }  # fmt: skip
 

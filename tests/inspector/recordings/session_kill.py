@@ -91,7 +91,7 @@ async def resume(path: Path, directory: Path) -> dict[str, Any]:
             assert time.monotonic() < end, app.main.status.answer
             await pilot.pause(0.02)
         said = app.main.status.answer
-        tip, nodes = app.controller.timeline.tip, len(app.controller.timeline.nodes)
+        tip, nodes = app.controller.timeline.tip, len(app.controller.timeline.tree.nodes)
         await pilot.press("space")
         while app.controller.timeline.tip == tip:
             await pilot.pause(0.02)

@@ -158,7 +158,7 @@ def test_what_was_taken_back_can_be_had_again():
     made = Made(steps=3)
     last = made.timeline.tip
     made.controller.transport.back()
-    made.push([made.session.move(made.timeline.parent[last]), Ended("MoveTo")])
+    made.push([made.session.move(made.timeline.tree.parent[last]), Ended("MoveTo")])
     assert made.controller.navigation.branch(1) == ""
     assert made.engine.last(commands.MoveTo).node == last
 

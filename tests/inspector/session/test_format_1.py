@@ -31,7 +31,7 @@ def test_its_last_prompt_is_on_show() -> None:
     assert len(timeline.steps) == 2
     assert timeline.phase is Phase.READY
     assert len(timeline.prompts) == 1
-    assert set(timeline.nodes) == set(range(1, len(timeline.items) + 1))
+    assert set(timeline.tree.nodes) == set(range(1, len(timeline.items) + 1))
     assert restore_of(timeline, {}) is not None
 
 

@@ -78,11 +78,11 @@ def test_marks_are_undone_one_after_another_and_done_again():
         (*changes[-2::-1], Marked(node)), ("note and caption", "name", "bookmark"), strict=True
     ):
         assert desk.undo() == f"Undone: the {what} at “␣little”. U does it again"
-        assert desk.timeline.marks.at(node) == before
+        assert desk.timeline.tree.marks.at(node) == before
     assert desk.undo() == NOTHING
     assert desk.redo() == "Done again: the bookmark at “␣little”. u undoes it"
     assert desk.redo().startswith("Done again: the name")
-    assert desk.timeline.marks.at(node) == changes[1]
+    assert desk.timeline.tree.marks.at(node) == changes[1]
     desk.push([Marked(node, "other")])
     assert desk.redo() == NOTHING_AGAIN, "something else was changed"
 
@@ -92,7 +92,7 @@ def test_a_bookmark_that_was_taken_off_comes_back():
     node = desk.timeline.tip
     desk.push([Marked(node, bookmarked=True), Marked(node)])
     assert desk.undo().startswith("Undone: taking the bookmark off at")
-    assert desk.timeline.marks.at(node).bookmarked
+    assert desk.timeline.tree.marks.at(node).bookmarked
 
 
 def test_settings_are_undone_and_the_others_stay():
@@ -121,7 +121,7 @@ def test_a_chosen_token_is_undone_by_going_back_to_the_path_before():
     end = desk.timeline.tip
     assert desk.undo().startswith("Undone: going on with “")
     assert desk.timeline.tip == tip
-    assert chosen in desk.timeline.branches, "the branch stays"
+    assert chosen in desk.timeline.tree.branches, "the branch stays"
     desk.redo()
     assert desk.timeline.tip == end
     desk.push([desk.made.move(tip)])
@@ -135,7 +135,7 @@ def test_deletions_are_undone_in_their_place_among_other_changes():
     desk.push([desk.made.move(tip), Ended("MoveTo"), Deleted(chosen), Marked(tip, bookmarked=True)])
     assert desk.undo().startswith("Undone: the bookmark")
     assert desk.undo() == "Undone: deleting 1 token. U does it again"
-    assert chosen in desk.timeline.branches
+    assert chosen in desk.timeline.tree.branches
     assert desk.redo() == "Done again: deleting 1 token. u undoes it"
     desk.undo()
     desk.push([desk.made.move(chosen)])

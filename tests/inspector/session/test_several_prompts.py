@@ -55,7 +55,7 @@ def test_every_token_of_an_edited_prompt_has_its_readings(lived: Bench) -> None:
     fresh = Bench(blind=False)
     fresh.do(commands.Prefill(EDITED, False))
     end = of(lived, Prefilled)[1].next.node
-    found, expected = lived.timeline.path(end), fresh.timeline.items
+    found, expected = lived.timeline.tree.path(end), fresh.timeline.items
     assert [item.id for item in found] == [item.id for item in expected]
     assert [item.logprob is None for item in found] == [True] + [False] * (len(found) - 1)
     for item, other in zip(found[1:], expected[1:], strict=True):
@@ -69,7 +69,7 @@ def test_a_token_that_was_stepped_is_a_step_in_every_prompt(lived: Bench) -> Non
     assert timeline.phase is Phase.READY
     assert [isinstance(item, Step) for item in timeline.items] == [False] * 2 + [True] * 4
     assert [timeline.items[slot].index for slot in timeline.step_slots] == [0, 1, 2, 3]
-    of_first = timeline.path(of(lived, Prefilled)[0].next.node)
+    of_first = timeline.tree.path(of(lived, Prefilled)[0].next.node)
     both = [item for item in of_first if isinstance(item, Step)]
     assert all(item.node in {step.node for step in timeline.steps} for item in both)
 
@@ -108,7 +108,7 @@ def test_a_stopped_prompt_can_be_left_and_finished(lived: Bench) -> None:
     bench.do(commands.MoveTo(tip))
     assert bench.timeline.phase is Phase.READY
     assert text(bench.timeline) == FIRST
-    unread = max(bench.timeline.nodes)
+    unread = max(bench.timeline.tree.nodes)
     bench.do(commands.MoveTo(unread))
     assert text(bench.timeline) == "A bear in a wood"
     assert bench.timeline.phase is Phase.READY
@@ -154,13 +154,13 @@ def test_the_fold_of_any_prompts_and_steps_is_that_of_its_tokens(
         bench.steps(steps)
         before = text(bench.timeline)
     timeline, fresh = bench.timeline, Branches()
-    for node in sorted(timeline.nodes):
-        fresh.add(token(timeline.nodes[node], timeline.parent[node]))
-    folded = [branch.nodes for branch in timeline.branches]
+    for node in sorted(timeline.tree.nodes):
+        fresh.add(token(timeline.tree.nodes[node], timeline.tree.parent[node]))
+    folded = [branch.nodes for branch in timeline.tree.branches]
     assert sorted(folded) == sorted(branch.nodes for branch in fresh)
-    assert timeline.branches.count == fresh.count == len(folded)
-    for branch in timeline.branches:
-        assert len({timeline.branches[node].made == PROMPT for node in branch.nodes}) == 1
+    assert timeline.tree.branches.count == fresh.count == len(folded)
+    for branch in timeline.tree.branches:
+        assert len({timeline.tree.branches[node].made == PROMPT for node in branch.nodes}) == 1
         assert branch.sums.tokens == len(branch.nodes)
     for slot, item in enumerate(timeline.items):
         assert item.position == slot

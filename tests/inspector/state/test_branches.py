@@ -171,12 +171,12 @@ def test_the_completion_is_summed_up_to_the_end_of_a_branch():
     fork = next(c for c in steps[2].choice.candidates if c.id != steps[2].id)
     for record in made.choose(steps[1].node, fork.id):
         timeline.apply(record)
-    branch = timeline.branches.of(timeline.tip)
-    total = timeline.branches.completion(branch)
+    branch = timeline.tree.branches.of(timeline.tip)
+    total = timeline.tree.branches.completion(branch)
     assert total.tokens == 3
     assert total.logprob == pytest.approx(steps[0].logprob + steps[1].logprob + fork.logprob)
     assert total.perplexity == pytest.approx(math.exp(-total.logprob / 3))
-    assert timeline.branches.completion(timeline.branches.root.children[0]).tokens == 0
+    assert timeline.tree.branches.completion(timeline.tree.branches.root.children[0]).tokens == 0
 
 
 def test_how_a_branch_was_made_is_how_its_first_token_was():
@@ -207,27 +207,27 @@ def test_deleted_branches_are_neither_siblings_nor_children_nor_latest():
     slot = timeline.step_slots[0] + 1
     assert len(timeline.siblings(slot)) == 2
     timeline.apply(Deleted(second))
-    assert timeline.siblings(slot) == timeline.children[first]
-    assert second not in timeline.children[first]
-    assert third not in timeline.children.get(second, [])
+    assert timeline.siblings(slot) == timeline.tree.children[first]
+    assert second not in timeline.tree.children[first]
+    assert third not in timeline.tree.children.get(second, [])
     timeline.apply(Undeleted(second))
     assert timeline.siblings(slot)[0] == second
-    assert timeline.latest[second] == third
-    assert timeline.leaf(first) == tip, "the branch stood on stays the latest"
+    assert timeline.tree.latest[second] == third
+    assert timeline.tree.leaf(first) == tip, "the branch stood on stays the latest"
 
 
 def test_a_deleted_token_that_is_stepped_on_comes_back_alone():
     made, timeline, (_first, second, third, _tip) = forked()
     timeline.apply(Deleted(second))
     timeline.apply(made.move(second))
-    assert second in timeline.branches
-    assert third not in timeline.branches
+    assert second in timeline.tree.branches
+    assert third not in timeline.tree.branches
     assert timeline.tip == second
-    assert timeline.latest.get(second) is None
-    assert timeline.marks.hidden == 1
+    assert timeline.tree.latest.get(second) is None
+    assert timeline.tree.marks.hidden == 1
     timeline.apply(Undeleted(second))
-    assert timeline.latest[second] == third
-    assert timeline.marks.last is None
+    assert timeline.tree.latest[second] == third
+    assert timeline.tree.marks.last is None
 
 
 def test_steps_below_a_deleted_token_bring_its_path_back():
@@ -235,16 +235,16 @@ def test_steps_below_a_deleted_token_bring_its_path_back():
     timeline.apply(Deleted(second))
     made.move(third)
     timeline.apply(made.step())
-    assert {second, third, made.node} <= set(timeline.children) | {made.node}
+    assert {second, third, made.node} <= set(timeline.tree.children) | {made.node}
     assert timeline.tip == made.node
 
 
 def test_the_prompt_can_not_be_deleted():
     _, timeline, _ = forked()
-    count = len(timeline.branches)
+    count = len(timeline.tree.branches)
     timeline.apply(Deleted(timeline.items[0].node))
-    assert len(timeline.branches) == count
-    assert timeline.marks.last is None
+    assert len(timeline.tree.branches) == count
+    assert timeline.tree.marks.last is None
 
 
 def test_marks_at_their_defaults_are_none():
@@ -262,7 +262,7 @@ def test_a_new_prompt_begins_without_marks_and_deletions():
     timeline.apply(Deleted(nodes[1]))
     for record in made.open():
         timeline.apply(record)
-    assert (timeline.marks.of, timeline.marks.hidden, timeline.branches.count) == ({}, 0, 1)
+    assert (timeline.tree.marks.of, timeline.tree.marks.hidden, timeline.tree.branches.count) == ({}, 0, 1)
 
 
 def test_beams_are_in_the_tree_and_no_children_until_they_are_stepped():
@@ -274,18 +274,21 @@ def test_beams_are_in_the_tree_and_no_children_until_they_are_stepped():
     )
     timeline.apply(BeamOpened(tip, 2, 1.0, False, 8))
     timeline.apply(BeamStep(1, live, (), (), live[0], 2, 1.0, False))
-    assert [timeline.branches.made(timeline.branches.of(beam.node)) for beam in live] == ["beam", "beam"]
-    assert timeline.children.get(tip) is None
+    assert [timeline.tree.branches.made(timeline.tree.branches.of(beam.node)) for beam in live] == [
+        "beam",
+        "beam",
+    ]
+    assert timeline.tree.children.get(tip) is None
     timeline.apply(Deleted(live[1].node))
     grown = replace(live[1], node=tip + 9, parent=live[1].node, length=2)
     timeline.apply(BeamStep(2, (grown,), (live[0],), (), None, 1, 1.0, False))
-    assert tip + 9 not in timeline.branches
+    assert tip + 9 not in timeline.tree.branches
     timeline.apply(Undeleted(live[1].node))
-    assert tip + 9 in timeline.branches
-    assert timeline.children.get(tip) is None
+    assert tip + 9 in timeline.tree.branches
+    assert timeline.tree.children.get(tip) is None
     last = Hypothesis(tip + 12, (7, 7, 8), " x x", -3.0, -1.0, 3, "eos")
     timeline.apply(BeamEnded((last,), last, (), 3, "finished", 9.0))
-    assert timeline.branches.of(tip + 12) is timeline.branches.of(tip + 9)
+    assert timeline.tree.branches.of(tip + 12) is timeline.tree.branches.of(tip + 9)
 
 
 def test_counts_are_told_in_words():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.records import Step
+from engine.timing import tpot
 from inspector.state.timeline import ROOT, Phase, Timeline
 from tests.inspector.fakes import PROMPT, Session, session
 
@@ -107,8 +108,8 @@ def test_another_token_makes_a_sibling_and_the_first_branch_can_be_walked_again(
     assert timeline.items[-1].id == other.id
     assert timeline.generation > generation
     assert len(timeline.siblings(8)) == 2
-    assert timeline.leaf(first[8]) == first[-1]
-    timeline.apply(made.move(timeline.leaf(first[8])))
+    assert timeline.tree.leaf(first[8]) == first[-1]
+    timeline.apply(made.move(timeline.tree.leaf(first[8])))
     assert [item.node for item in timeline.items] == first
 
 
@@ -134,8 +135,8 @@ def test_a_new_prompt_is_a_new_tree() -> None:
 
 def test_time_per_token_is_of_the_current_path() -> None:
     timeline = session(5).timeline()
-    tpot = timeline.tpot()
-    assert tpot is not None
-    assert tpot.steps == 5
-    assert tpot.p50 <= tpot.p95
-    assert session(0).timeline().tpot() is None
+    times = tpot([step.ms.total for step in timeline.steps])
+    assert times is not None
+    assert times.steps == 5
+    assert times.p50 <= times.p95
+    assert tpot([]) is None

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.records import Step
-from inspector.state.timeline import Item, Timeline
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 from inspector.tools.compare.alignment import LEAST, MOST, Meeting, Pair, meetings, pairs
 from inspector.tools.compare.comparison import Comparison, compare, nearest, others, totals
 from inspector.tools.compare.figures import axis, columns, halves, signed
@@ -223,7 +224,7 @@ def test_what_was_taken_back_is_another_branch() -> None:
     timeline = made.timeline()
     assert others(timeline) == [tip]
     assert nearest(timeline) == tip
-    told = compare(timeline.items, timeline.path(tip))
+    told = compare(timeline.items, timeline.tree.path(tip))
     assert [each.tokens for each in told.totals] == [0, 2]
     assert told.gap == ()
 

@@ -232,7 +232,7 @@ def test_probabilities_that_are_none_are_told_as_such(browser: Browser, tmp_path
     assert isinstance(last, Step)
     timeline = told.timeline()
     barred = replace(last, logprob=float("-inf"), prob=0.0, surprisal_bits=float("inf"))
-    timeline.items[-1] = timeline.nodes[last.node] = barred
+    timeline.items[-1] = timeline.tree.nodes[last.node] = barred
     browser.open(written(line(Recording(timeline)), tmp_path / "barred.html"))
     browser.press("End")
     assert browser.complaints == []

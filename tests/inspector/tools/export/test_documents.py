@@ -370,7 +370,7 @@ def test_the_command_needs_no_mlx(tmp_path: Path) -> None:
 
 def test_a_picture_of_a_recording_has_the_caption_of_its_token(tmp_path: Path) -> None:
     recording = read(DEMONSTRATION)
-    marked = next(each for each in recording.timeline.marks.of.values() if "magic" not in each.caption)
+    marked = next(each for each in recording.timeline.tree.marks.of.values() if "magic" not in each.caption)
     shown = picture(line(recording, marked.node), (120, 40)).replace("&#160;", " ")
     assert marked.caption[:30] in shown
     assert "A picture of a recording of" in shown

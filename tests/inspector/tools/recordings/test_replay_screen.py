@@ -260,11 +260,11 @@ def test_choosing_goes_where_it_was_gone_and_refuses_other_ways(path):
         assert len(rig.timeline.steps) == 6
         assert rig.timeline.steps[2].node != first
         taken = rig.timeline.steps[2]
-        rig.app.controller.navigation.choose(rig.timeline.nodes[first].id)
+        rig.app.controller.navigation.choose(rig.timeline.tree.nodes[first].id)
         await rig.until(lambda: rig.timeline.steps[2].node == first)
         assert rig.timeline.next == rig.timeline.steps[-1].next
         other = next(
-            c.id for c in taken.choice.candidates if c.id not in (taken.id, rig.timeline.nodes[first].id)
+            c.id for c in taken.choice.candidates if c.id not in (taken.id, rig.timeline.tree.nodes[first].id)
         )
         rig.app.controller.navigation.choose(other)
         await rig.until(lambda: "not taken" in rig.status)
@@ -341,8 +341,8 @@ def test_deletions_and_other_models_are_shown_as_they_happened(path):
     save_as(path, entries, "test 1")
 
     async def test(rig: Rig) -> None:
-        assert forked[2].node not in rig.timeline.branches
-        assert forked[2].node in rig.timeline.nodes
+        assert forked[2].node not in rig.timeline.tree.branches
+        assert forked[2].node in rig.timeline.tree.nodes
 
     replayed(test, path)
 
@@ -392,7 +392,7 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
         assert rig.engine.names == ["Load", "Configure", "Restore"]
         assert rig.engine.sent[1] == commands.Configure(USED)
         assert rig.engine.sent[2].node == rig.timeline.tip
-        assert len(rig.engine.sent[2].nodes) == 9
+        assert len(rig.engine.sent[2].nodes) == len(PROMPT) + 9
         await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
         assert "to the last bit" in rig.status
         assert "● DECODE step 5" in rig.screen_text()
@@ -487,9 +487,7 @@ def test_going_live_in_the_middle_takes_only_what_is_on_show(path, state):
         await rig.press(*["backspace"] * 4)
         await rig.until(lambda: rig.app.playback.player.settled)
         await go(rig)
-        assert len(rig.engine.sent[2].nodes) == len(
-            [n for n in rig.timeline.nodes.values() if isinstance(n, Step)]
-        )
+        assert len(rig.engine.sent[2].nodes) == len(rig.timeline.tree.nodes)
         await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
 
     replayed(test, path, save=state)
@@ -636,7 +634,7 @@ async def main():
         await pilot.press("home", "right", "w", "w", "t", "t", "c", "escape", "left_square_bracket", "m")
         await pilot.press("question_mark", "escape", "B", "escape")
         await pilot.press("home", "space", "space", "backspace", "end")
-        print(len(app.controller.timeline.nodes), "RECORDED" in app.export_screenshot(), *asked)
+        print(len(app.controller.timeline.tree.nodes), "RECORDED" in app.export_screenshot(), *asked)
         await pilot.press("G")
         for _ in range(600):
             await pilot.pause(0.05)

@@ -573,7 +573,7 @@ def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
     assert controller.navigation.reroll() == ""
     assert engine.sent == [MoveTo(before), Reroll(), TakeStep()]
     records = [made.move(before), Ended("MoveTo"), Ended("Reroll")]
-    records.append(made.step(controller.timeline.nodes[before].next.candidates[3].id, "sampled"))
+    records.append(made.step(controller.timeline.tree.nodes[before].next.candidates[3].id, "sampled"))
     for record in [*records, Ended("Step")]:
         controller.client.receive(addressed(record, controller.client.outstanding))
     assert controller.timeline.slot == slot

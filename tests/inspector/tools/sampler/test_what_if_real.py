@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.state.trial import other
 from inspector.tools.sampler.panel import trial_summary
 from inspector.widgets.safety import SafeInput
 
@@ -42,7 +43,7 @@ def test_the_settings_used_change_no_step_and_others_are_gone_on_with():
                 lambda: timeline().trial.settings.temp == 1.6 and timeline().trial.answered is not None
             )
             await pilot.press("pageup")
-            other = timeline().other(timeline().selected)
+            other = other(timeline().trial, timeline().selected)
             assert other is not None
             number = timeline().selected.index
             await pilot.press("ctrl+s")

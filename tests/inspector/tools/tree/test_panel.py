@@ -57,8 +57,8 @@ async def test_every_branch_has_a_row_with_its_lines_text_and_numbers():
         assert first.startswith("└─● ␣there was")
         assert old.startswith("├─○ ␣a little")
         assert new.startswith("▶   └─◆ ")
-        branch = timeline.branches.of(timeline.tip)
-        numbers = (branch.sums.logprob, branch.sums.mean, timeline.branches.completion(branch).logprob)
+        branch = timeline.tree.branches.of(timeline.tip)
+        numbers = (branch.sums.logprob, branch.sums.mean, timeline.tree.branches.completion(branch).logprob)
         assert new.split()[-6:-4] == ["chosen", "3"]
         assert new.split()[-2] == f"{branch.sums.perplexity:.2f}"
         for number in numbers:
@@ -69,13 +69,13 @@ async def test_every_branch_has_a_row_with_its_lines_text_and_numbers():
 @on_screen
 async def test_a_path_that_ends_inside_a_branch_says_where():
     made, timeline = forked()
-    branch = timeline.branches.of(timeline.tip)
+    branch = timeline.tree.branches.of(timeline.tip)
     timeline.apply(made.move(branch.nodes[1]))
     async with shown(TreePanel(), (130, 20)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
         assert "at 2 of 3" in rows(pilot)[-1]
-        timeline.apply(made.move(timeline.branches.root.children[0].children[0].children[0].last))
+        timeline.apply(made.move(timeline.tree.branches.root.children[0].children[0].children[0].last))
         panel.show(timeline)
         await pilot.pause()
         assert [row.lstrip("▶ │├└─")[0] for row in rows(pilot)] == ["●", "●", "◆", "○"]
@@ -84,7 +84,7 @@ async def test_a_path_that_ends_inside_a_branch_says_where():
 @on_screen
 async def test_names_bookmarks_and_notes_stand_in_the_row_and_below():
     _, timeline = forked()
-    branch = timeline.branches.of(timeline.tip)
+    branch = timeline.tree.branches.of(timeline.tip)
     timeline.apply(Marked(branch.first, name="[/]ending\x1b", bookmarked=True, note="why?", caption="look"))
     timeline.apply(Marked(branch.last, name="last"))
     async with shown(TreePanel(), (130, 20)) as (panel, pilot):
@@ -123,7 +123,7 @@ async def test_only_rows_that_changed_are_drawn_again():
         timeline.apply(made.step())
         panel.show(timeline)
         await pilot.pause()
-        assert drawn == [timeline.branches.of(timeline.tip).first]
+        assert drawn == [timeline.tree.branches.of(timeline.tip).first]
         drawn.clear()
         panel.move(-1)
         panel.show(timeline)
@@ -160,7 +160,7 @@ async def test_without_a_fork_it_says_how_to_make_one():
 @on_screen
 async def test_what_is_deleted_is_counted_with_the_key_that_brings_it_back():
     _, timeline = forked()
-    timeline.apply(Deleted(timeline.branches.root.children[0].children[0].children[0].first))
+    timeline.apply(Deleted(timeline.tree.branches.root.children[0].children[0].children[0].first))
     async with shown(TreePanel(), (80, 16)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
@@ -181,7 +181,7 @@ async def test_clicks_select_go_and_fold():
         await pilot.click(offset=(x, y))
         await pilot.pause()
         (chosen,) = heard(pilot, TreePanel.BranchChosen)
-        assert chosen.node == timeline.branches.of(chosen.node).last
+        assert chosen.node == timeline.tree.branches.of(chosen.node).last
         x, y = find(pilot, "● ␣there")
         await pilot.click(offset=(x, y))
         await pilot.pause()
@@ -254,7 +254,7 @@ def view() -> tuple[TreeView, Session, Timeline]:
 
 def test_the_cursor_begins_at_the_tip_and_follows_other_paths():
     looked, made, timeline = view()
-    assert looked.cursor is timeline.branches.of(timeline.tip)
+    assert looked.cursor is timeline.tree.branches.of(timeline.tip)
     looked.put(0)
     assert looked.row == 0
     timeline.apply(made.step())

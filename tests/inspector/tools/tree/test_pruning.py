@@ -51,7 +51,7 @@ def nodes_of(top: list[Branch]) -> list[list[int]]:
 
 def test_beams_that_fell_out_are_left_out_and_what_they_parted_is_one_row():
     _, timeline = searched()
-    assert timeline.branches.count == 2 + 5 * 2 + 2
+    assert timeline.tree.branches.count == 2 + 5 * 2 + 2
     tree = pruned(timeline, NO_FILTER, show_fallen=False)
     assert tree.fallen == 5
     rows = nodes_of(tree.top)
@@ -61,7 +61,7 @@ def test_beams_that_fell_out_are_left_out_and_what_they_parted_is_one_row():
     )
     assert rows[2] == [tip + 2 * step - 1 for step in range(1, 6)]
     shown = pruned(timeline, NO_FILTER, show_fallen=True)
-    assert shown.top is timeline.branches.root.children
+    assert shown.top is timeline.tree.branches.root.children
     assert shown.fallen == 5
 
 
@@ -69,7 +69,7 @@ def test_the_sums_of_joined_rows_are_those_of_their_tokens():
     _, timeline = searched()
     joined = pruned(timeline, NO_FILTER, show_fallen=False).top[0].children[0].children[0]
     assert (joined.sums.tokens, joined.sums.known, joined.sums.logprob) == (5, 5, pytest.approx(-5.0))
-    completion = timeline.branches.completion(joined)
+    completion = timeline.tree.branches.completion(joined)
     assert completion.tokens == 7
 
 
@@ -81,7 +81,7 @@ def test_what_is_marked_on_the_path_or_was_stepped_is_not_left_out():
     assert [bad] in nodes_of(pruned(timeline, NO_FILTER, show_fallen=False).top)
     timeline.apply(Marked(bad))
     assert pruned(timeline, NO_FILTER, show_fallen=False).fallen == 5
-    timeline.nodes[bad] = replace(timeline.items[-1], node=bad)
+    timeline.tree.nodes[bad] = replace(timeline.items[-1], node=bad)
     assert pruned(timeline, NO_FILTER, show_fallen=False).fallen == 4
 
 
@@ -111,7 +111,7 @@ def test_any_pruned_tree_has_each_kept_token_once_below_its_parent(seed: int):
     for node in chance.sample(sorted(timeline.beams.nodes), 4):
         timeline.apply(Marked(node, chance.choice(("", "x")), bookmarked=chance.random() < 0.5, note="n"))
     wanted = chance.choice((NO_FILTER, TreeFilter("b"), TreeFilter("g1"), TreeFilter(bookmarked=True)))
-    tree, branches = pruned(timeline, wanted, show_fallen=False), timeline.branches
+    tree, branches = pruned(timeline, wanted, show_fallen=False), timeline.tree.branches
     waiting = [(row, branches.root) for row in tree.top]
     met: list[int] = []
     while waiting:
@@ -135,7 +135,7 @@ def test_the_row_of_beams_takes_the_cursor_and_shows_them():
     assert (view.row, view.cursor) == (5, None)
     view.unfold()
     view.look(timeline)
-    assert view.count == timeline.branches.count + 1
+    assert view.count == timeline.tree.branches.count + 1
     assert view.row == view.fallen_row
     view.fold()
     view.look(timeline)

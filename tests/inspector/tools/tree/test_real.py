@@ -32,7 +32,7 @@ def test_branches_and_beams_are_gone_to_deleted_and_brought_back():
             await press("r")
             await press("left", "left", "down", "enter")
             await press("d", "space", "t")
-            assert [timeline().branches.made(branch) for branch in timeline().branches] == [
+            assert [timeline().tree.branches.made(branch) for branch in timeline().tree.branches] == [
                 "prompt", "sampled", "sampled", "chosen",
             ]  # fmt: skip
 
@@ -46,23 +46,23 @@ def test_branches_and_beams_are_gone_to_deleted_and_brought_back():
                 if best.node in branch.nodes
             )
             await press("home", *["down"] * place, "enter")
-            assert timeline().tip == timeline().branches.of(best.node).last
+            assert timeline().tip == timeline().tree.branches.of(best.node).last
             assert [item.node for item in timeline().items][-1] == timeline().tip
             assert timeline().steps[-1].origin == "beam"
 
-            shown = [list(branch.nodes) for branch in timeline().branches]
-            count, end = len(timeline().branches), timeline().tip
+            shown = [list(branch.nodes) for branch in timeline().tree.branches]
+            count, end = len(timeline().tree.branches), timeline().tip
             await press("x")
             assert main.status.answer.startswith("Deleted ")
-            assert end not in timeline().branches
-            assert timeline().tip in timeline().branches
+            assert end not in timeline().tree.branches
+            assert timeline().tip in timeline().tree.branches
             await press("u")
             assert main.status.answer.startswith("Undone: deleting ")
-            assert (len(timeline().branches), [branch.nodes for branch in timeline().branches]) == (
+            assert (len(timeline().tree.branches), [branch.nodes for branch in timeline().tree.branches]) == (
                 count,
                 shown,
             )
-            tokens = [timeline().branches[node] for nodes in shown for node in nodes]
+            tokens = [timeline().tree.branches[node] for nodes in shown for node in nodes]
             assert [branch.nodes for branch in branches_of(tokens)] == shown
 
     asyncio.run(test())

@@ -33,7 +33,7 @@ async def forked(rig: Rig) -> list[int]:
     await rig.push(made.choose(steps[1].node, other))
     await rig.push(made.steps(2))
     await rig.press("t")
-    return [branch.last for branch in rig.timeline.branches]
+    return [branch.last for branch in rig.timeline.tree.branches]
 
 
 # ---- where it stands --------------------------------------------------------------------------
@@ -166,14 +166,14 @@ def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token():
         await forked(rig)
         first = rig.app.main.panel(TreePanel).branch.first
         await rig.press("asterisk")
-        assert rig.timeline.marks.at(first) == Marked(first, bookmarked=True)
+        assert rig.timeline.tree.marks.at(first) == Marked(first, bookmarked=True)
         assert rig.status.startswith("Bookmarked ")
         await rig.press("asterisk")
-        assert rig.timeline.marks.of == {}
+        assert rig.timeline.tree.marks.of == {}
         assert rig.status.endswith("is gone.")
         await rig.press("1", "left", "asterisk", "left", "right")
         item = rig.timeline.selected
-        assert rig.timeline.marks.at(item.node).bookmarked
+        assert rig.timeline.tree.marks.at(item.node).bookmarked
         assert (
             rig.status
             == f"Looking at step {item.index + 1} ★. Press end for the tip, ↑↓ and ⏎ to take another here"
@@ -187,16 +187,16 @@ def test_one_dialog_asks_for_name_note_and_caption():
         await forked(rig)
         first = rig.app.main.panel(TreePanel).branch.first
         await rig.press("N", *"ab", "tab", *"cd", "tab", *"ef", "enter")
-        assert rig.timeline.marks.at(first) == Marked(first, "ab", False, "cd", "ef")
+        assert rig.timeline.tree.marks.at(first) == Marked(first, "ab", False, "cd", "ef")
         assert rig.status == "Kept: ab ✎ cd ❝ ef"
         await rig.press("N")
         assert isinstance(rig.app.screen, NamingDialog)
         assert rig.app.screen.query_one("#naming-note", SafeInput).value == "cd"
         await rig.press("backspace", "escape")
-        assert rig.timeline.marks.at(first).name == "ab"
+        assert rig.timeline.tree.marks.at(first).name == "ab"
         await rig.press("N", "backspace", "backspace", "tab", "backspace", "backspace", "tab", "backspace",
                         "backspace", "ctrl+s")  # fmt: skip
-        assert rig.timeline.marks.of == {}
+        assert rig.timeline.tree.marks.of == {}
         assert rig.status == "Nothing is written here now."
 
     run(test)
@@ -209,7 +209,7 @@ def test_marks_come_as_records_that_others_hear():
         rig.app.controller.client.listeners.append(told.append)
         await rig.press("asterisk", "up", "x", "u")
         assert [type(record) for record in told] == [Marked, Deleted, Undone, Undeleted]
-        assert rig.timeline.branches.of(ends[2]) is not None
+        assert rig.timeline.tree.branches.of(ends[2]) is not None
 
     run(test)
 
@@ -220,17 +220,17 @@ def test_marks_come_as_records_that_others_hear():
 def test_a_branch_beside_the_path_is_deleted_at_once_and_brought_back():
     async def test(rig: Rig) -> None:
         ends = await forked(rig)
-        before = [branch.nodes for branch in rig.timeline.branches]
+        before = [branch.nodes for branch in rig.timeline.tree.branches]
         await rig.press("up", "x")
         assert rig.status == "Deleted 2 tokens in 1 branch. u brings them back"
-        assert ends[2] not in rig.timeline.branches
+        assert ends[2] not in rig.timeline.tree.branches
         assert rig.engine.sent == []
         await rig.press("u")
         assert rig.status == "Undone: deleting 2 tokens. U does it again"
-        assert [branch.nodes for branch in rig.timeline.branches] == before
+        assert [branch.nodes for branch in rig.timeline.tree.branches] == before
         await rig.press("U")
         assert rig.status == "Done again: deleting 2 tokens. u undoes it"
-        assert ends[2] not in rig.timeline.branches
+        assert ends[2] not in rig.timeline.tree.branches
 
     run(test)
 
@@ -242,11 +242,11 @@ def test_several_deletions_are_undone_one_after_another():
         for nth in (2, 3):
             await rig.push([made.move(first), made.step(made.tips[first].candidates[nth + 3].id, "chosen")])
         await rig.push([made.move(made.paths[made.node][-2])])
-        count = len(rig.timeline.branches)
+        count = len(rig.timeline.tree.branches)
         await rig.press("end", "down", "down", "x", "delete")
-        assert rig.timeline.marks.hidden >= 2
+        assert rig.timeline.tree.marks.hidden >= 2
         await rig.press("u", "u")
-        assert len(rig.timeline.branches) == count
+        assert len(rig.timeline.tree.branches) == count
 
     run(test)
 
@@ -254,13 +254,13 @@ def test_several_deletions_are_undone_one_after_another():
 def test_keys_that_come_before_the_next_frame_find_the_tree_as_it_is():
     async def test(rig: Rig) -> None:
         await forked(rig)
-        count = len(rig.timeline.branches)
+        count = len(rig.timeline.tree.branches)
         await rig.press("end")
         for key in "xxx*xNxxu":
             rig.app.post_message(Key(key, key))
         await rig.pilot.pause()
         await rig.press("escape", *"uuuuuuuu")
-        assert len(rig.timeline.branches) == count
+        assert len(rig.timeline.tree.branches) == count
 
     run(test)
 
@@ -274,12 +274,12 @@ def test_what_the_path_runs_through_is_deleted_once_the_path_is_elsewhere():
         assert move == commands.MoveTo(ends[1])
         await rig.push([rig.session.step()])
         await rig.end("Run", cancelled=True)
-        assert ends[3] in rig.timeline.branches, "not yet"
+        assert ends[3] in rig.timeline.tree.branches, "not yet"
         await rig.push([rig.session.move(ends[1])])
         await rig.end("MoveTo")
         assert rig.status == "Deleted 4 tokens in 1 branch. u brings them back"
         assert rig.timeline.tip == ends[1]
-        assert ends[3] not in rig.timeline.branches
+        assert ends[3] not in rig.timeline.tree.branches
 
     run(test)
 
@@ -290,7 +290,7 @@ def test_a_move_that_was_stopped_deletes_nothing():
         await rig.press("x", "escape")
         await rig.end("MoveTo", cancelled=True)
         assert rig.status.startswith("Not deleted: the path still runs through it")
-        assert ends[3] in rig.timeline.branches
+        assert ends[3] in rig.timeline.tree.branches
 
     run(test)
 
@@ -302,10 +302,10 @@ def test_a_branch_that_is_being_moved_to_is_left_first():
         assert rig.engine.sent == [commands.MoveTo(ends[2]), commands.MoveTo(ends[1])]
         await rig.push([rig.session.move(ends[2])])
         await rig.end("MoveTo")
-        assert ends[2] in rig.timeline.branches
+        assert ends[2] in rig.timeline.tree.branches
         await rig.push([rig.session.move(ends[1])])
         await rig.end("MoveTo")
-        assert ends[2] not in rig.timeline.branches
+        assert ends[2] not in rig.timeline.tree.branches
 
     run(test)
 
@@ -316,7 +316,7 @@ def test_a_new_prompt_forgets_the_deletion_that_waits():
         await rig.press("x")
         await rig.push(rig.session.open())
         await rig.end("MoveTo", cancelled=True)
-        assert rig.timeline.marks.hidden == 0
+        assert rig.timeline.tree.marks.hidden == 0
 
     run(test)
 
@@ -330,6 +330,6 @@ def test_the_prompt_is_not_deleted_and_outside_the_tree_nothing_is():
         )
         await rig.press("1", "x")
         assert rig.status == "Press t for the tree: there x deletes the branch under the cursor."
-        assert rig.timeline.marks.hidden == 0
+        assert rig.timeline.tree.marks.hidden == 0
 
     run(test)
