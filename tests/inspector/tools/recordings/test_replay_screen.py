@@ -37,7 +37,7 @@ from inspector.main.refusals import OPENING
 from inspector.session.playback import Opening
 from inspector.session.replay_backend import REFUSED
 from inspector.tools.beams.screen import BeamScreen
-from tests.inspector.fakes import Session
+from tests.inspector.fakes import PROMPT, Session
 from tests.inspector.rig import FakeEngine, Rig, run
 
 USED = Settings(temp=0.7, seed=9)

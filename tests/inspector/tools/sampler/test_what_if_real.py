@@ -43,16 +43,16 @@ def test_the_settings_used_change_no_step_and_others_are_gone_on_with():
                 lambda: timeline().trial.settings.temp == 1.6 and timeline().trial.answered is not None
             )
             await pilot.press("pageup")
-            other = other(timeline().trial, timeline().selected)
-            assert other is not None
+            differing = other(timeline().trial, timeline().selected)
+            assert differing is not None
             number = timeline().selected.index
             await pilot.press("ctrl+s")
             await until(lambda: not app.controller.client.outstanding)
             assert [step.id for step in timeline().steps] == path[:number]
-            assert timeline().next.picked == other.picked
+            assert timeline().next.picked == differing.picked
             await pilot.press("space")
             await until(lambda: len(timeline().steps) == number + 1)
-            assert timeline().steps[-1].id == other.picked
+            assert timeline().steps[-1].id == differing.picked
 
     asyncio.run(test())
     assert app.closed_in_time
