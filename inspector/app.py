@@ -197,6 +197,10 @@ class InspectorApp(App[int]):
         yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
         yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self.deliver_screenshot)
 
+    def copy_to_clipboard(self, text: str) -> None:
+        """Put a text on the terminal's clipboard; half a pair of surrogates in it, which no terminal takes, as `?`."""
+        super().copy_to_clipboard(text.encode("utf-8", "replace").decode())
+
     async def on_event(self, event: events.Event) -> None:
         """Take in an event, unless the program is being left, or it is a press on what has gone.
 

@@ -24,6 +24,5 @@ class Clipboard:
 
     def copy(self, text: str) -> int:
         """Put a text on the clipboard; returns how many bytes it is there."""
-        raw = text.encode("utf-8", "replace")  # a token may end in half a pair of surrogates
-        self._screen.app.copy_to_clipboard(raw.decode())
-        return len(raw)
+        self._screen.app.copy_to_clipboard(text)
+        return len(text.encode("utf-8", "replace"))

@@ -388,3 +388,16 @@ def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen(key):
         assert "esc" in rig.screen_text()
 
     run(test, (40, 12))
+
+
+def test_halves_of_surrogate_pairs_in_a_field_can_be_copied():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("o")
+        field = rig.app.screen.query_one("#model-name", SafeInput)
+        field.value = "a\udcff\ud83d"
+        field.focus()
+        await rig.press("shift+home", "ctrl+c")
+        assert rig.app.clipboard == "a??"
+
+    run(test)
