@@ -222,6 +222,10 @@ class CutText(Command):
     chat: bool = False
     """Through the model's chat template, as a user's message."""
     system: str | None = None
+    messages: tuple[Message, ...] = ()
+    """A whole conversation, in place of `text` and `system`."""
+    options: ChatOptions = NO_OPTIONS
+    """What else the chat template gets."""
 
 
 @dataclass(frozen=True, slots=True)

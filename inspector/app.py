@@ -22,7 +22,7 @@ from textual.theme import ThemeProvider
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from engine.records import Ended, LookedAhead, Record
+from engine.records import NO_OPTIONS, ChatOptions, Ended, LookedAhead, Message, Record
 from engine.settings import LoadSettings, Settings
 from engine.stalls import drawing
 from engine.thread import EngineThread
@@ -71,6 +71,8 @@ class InspectorApp(App[int]):
         save: Directory in which the session is saved as it goes; None keeps it in memory alone.
         trace: A recording to show instead of a session that begins; None for a session.
         tools: What a person can open beyond the panels of every session.
+        messages: A whole conversation in place of the prompt, which is then its last user's message.
+        options: What else the chat template gets.
     """
 
     TITLE = "inspector"
@@ -101,6 +103,8 @@ class InspectorApp(App[int]):
         save: Path | None = None,
         trace: Opening | None = None,
         tools: Sequence[Tool] = TOOLS,
+        messages: tuple[Message, ...] = (),
+        options: ChatOptions = NO_OPTIONS,
     ) -> None:
         super().__init__()
         self.ended_by: int | None = None
@@ -108,7 +112,9 @@ class InspectorApp(App[int]):
         self.inbox: deque[Record] = deque()
         """Records on their way from the engine's thread to the screen."""
         self.engine = EngineThread(self.emit) if engine is None else engine
-        self.controller = Controller(self.engine, load, settings, Prompt(prompt, chat, system, echo))
+        self.controller = Controller(
+            self.engine, load, settings, Prompt(prompt, chat, system, echo, messages, options)
+        )
         self._trace, self.controller.opening = trace, trace is not None
         self._saved_breakpoints = SavedBreakpoints().read()
         set_at_start = self._saved_breakpoints.points if breakpoints is None else breakpoints

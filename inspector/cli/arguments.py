@@ -12,7 +12,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from engine.errors import PromptError
+from engine.records import NO_OPTIONS, ChatOptions, Message
 from engine.settings import FIELDS, LoadSettings, Settings, check, check_load
+from inspector.cli.chat import chat_from
 from inspector.cli.flags import flag_errors
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 
@@ -37,6 +39,10 @@ class Request:
     jsonl: bool = False
     notes: tuple[str, ...] = ()
     """Flags that have no effect together with the others: one sentence each."""
+    messages: tuple[Message, ...] = ()
+    """A whole conversation; the prompt is then its last user's message."""
+    options: ChatOptions = NO_OPTIONS
+    """What else the chat template gets."""
 
 
 def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Request:
@@ -52,7 +58,10 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
     values, load = given(args), load_settings(args)
     with flag_errors():
         settings = check(_settings(values))
-    prompt, chat = _prompt(args, default_prompt, load.model)
+    conversation = chat_from(args)
+    prompt, chat = (
+        (conversation.last, True) if conversation.messages else _prompt(args, default_prompt, load.model)
+    )
     return Request(
         load=load,
         settings=settings,
@@ -61,7 +70,9 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
         system=args.system_prompt,
         echo=args.prompt_logprobs,
         jsonl=getattr(args, "jsonl", False),
-        notes=_notes(values, settings),
+        notes=(*_notes(values, settings), *conversation.notes),
+        messages=conversation.messages,
+        options=conversation.options,
     )
 
 

@@ -92,8 +92,15 @@ def opening(request: Request) -> Iterator[Command]:
     """The commands before those of a subcommand: its model, settings and prompt."""
     yield commands.Load(request.load)
     yield commands.Configure(request.settings)
-    if request.prompt:
-        yield commands.Prefill(request.prompt, request.chat, request.system, request.echo)
+    if request.prompt or request.messages:
+        yield commands.Prefill(
+            request.prompt,
+            request.chat,
+            request.system,
+            request.echo,
+            messages=request.messages,
+            options=request.options,
+        )
 
 
 class Driver:

@@ -14,6 +14,7 @@ from typing import NoReturn
 from engine.errors import EngineError, SettingsError
 from engine.setting_field import Field
 from engine.settings import FIELDS, Settings
+from inspector.cli.chat import add_chat
 from inspector.cli.inputs import unescaped
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
@@ -75,6 +76,7 @@ def add_prompt(group: argparse._ArgumentGroup) -> None:
         default=None,
         help="give the model the prompt as raw text",
     )
+    add_chat(group)
     group.add_argument(
         "--prompt-logprobs",
         action=argparse.BooleanOptionalAction,

@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
         chat=request.chat,
         system=request.system,
         echo=request.echo,
+        messages=request.messages,
+        options=request.options,
         engine=None,
         breakpoints=breakpoints(args),
         save=None if args.no_save else sessions.folder(),
@@ -142,7 +144,8 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
         EngineError: A flag of the prompt or the sampler was given.
     """
     values = given(args)
-    prompt = ("prompt", "prompt_file", "system_prompt", "ignore_chat_template", "prompt_logprobs", "preset")
+    prompt = ("prompt", "prompt_file", "system_prompt", "ignore_chat_template", "prompt_logprobs", "messages",
+        "chat_template_config", "use_default_chat_template", "prefill_response", "preset")  # fmt: skip
     clash = [name for name in (*prompt, *known(Settings, values)) if name in values]
     if clash:
         raise EngineError(

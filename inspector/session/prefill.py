@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from engine.commands import Command, GoOnPrefill, Prefill
+from engine.records import NO_OPTIONS, ChatOptions, Message
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Phase, Timeline
 
@@ -23,6 +24,10 @@ class Prompt:
     system: str | None = None
     echo: bool | None = None
     """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+    messages: tuple[Message, ...] = ()
+    """A whole conversation, whose last user's message is the text."""
+    options: ChatOptions = NO_OPTIONS
+    """What else the chat template gets."""
 
 
 class PrefillControl:
@@ -39,7 +44,17 @@ class PrefillControl:
 
     def begin(self, prompt: Prompt) -> None:
         """Begin a new tree with a prompt."""
-        self._client.send(Prefill(prompt.text, prompt.chat, prompt.system, prompt.echo, self.size))
+        self._client.send(
+            Prefill(
+                prompt.text,
+                prompt.chat,
+                prompt.system,
+                prompt.echo,
+                self.size,
+                prompt.messages,
+                prompt.options,
+            )
+        )
 
     @property
     def waits(self) -> bool:
