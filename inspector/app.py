@@ -73,6 +73,8 @@ class InspectorApp(App[int]):
         tools: What a person can open beyond the panels of every session.
         messages: A whole conversation in place of the prompt, which is then its last user's message.
         options: What else the chat template gets.
+        cache_file: A KV cache that mlx_lm.cache_prompt saved, which the prompt follows.
+        cached_text: The prompt that it was made from.
     """
 
     TITLE = "inspector"
@@ -105,6 +107,8 @@ class InspectorApp(App[int]):
         tools: Sequence[Tool] = TOOLS,
         messages: tuple[Message, ...] = (),
         options: ChatOptions = NO_OPTIONS,
+        cache_file: str = "",
+        cached_text: str = "",
     ) -> None:
         super().__init__()
         self.ended_by: int | None = None
@@ -113,7 +117,10 @@ class InspectorApp(App[int]):
         """Records on their way from the engine's thread to the screen."""
         self.engine = EngineThread(self.emit) if engine is None else engine
         self.controller = Controller(
-            self.engine, load, settings, Prompt(prompt, chat, system, echo, messages, options)
+            self.engine,
+            load,
+            settings,
+            Prompt(prompt, chat, system, echo, messages, options, cache_file, cached_text),
         )
         self._trace, self.controller.opening = trace, trace is not None
         self._saved_breakpoints = SavedBreakpoints().read()

@@ -22,6 +22,7 @@ from engine.records import (
     TurnDiffers,
     conversation,
 )
+from engine.session import saved_prompt
 from engine.session.session import Session
 from engine.tree import ROOT
 
@@ -50,6 +51,8 @@ def prompt(
         PromptError: As `Session.prefill`, or the template refuses the conversation.
         Cancelled: `stopped` returned True.
     """
+    if command.cache_file:
+        return saved_prompt.prompt(session, command, stopped)
     notes = []
     options = command.options
     chat = (command.chat or bool(command.messages)) and session.tokens.takes_chat(options)

@@ -79,7 +79,7 @@ class Session(SessionState):
             SettingsError: A logit bias names a token that the model doesn't have.
             Cancelled: `stopped` returned True; `go_on_prefill` continues.
         """
-        self._check_prompt(ids, self.tree[parent].depth)
+        self.check_prompt(ids, self.tree[parent].depth)
         self.check_settings()
         new_tree = len(self.tree) == 1
         prompt = self._add_prompt(text, ids, parent)
@@ -191,18 +191,6 @@ class Session(SessionState):
                 "Shorten the prompt.",
             )
         return self.tokens.encode(text, bare=bare)
-
-    def _check_prompt(self, ids: list[int], before: int) -> None:
-        if not ids:
-            raise PromptError("The prompt is empty.", "Give some text.")
-        self.tokens.check(ids)
-        window = self.facts.context_window
-        if window is not None and before + len(ids) > window:
-            raise PromptError(
-                f"The prompt has {len(ids)} tokens{f' after {before}' if before else ''}, "
-                f"the model's context window holds {window}.",
-                "Shorten the prompt.",
-            )
 
     # ---- decode -----------------------------------------------------------------------------
 

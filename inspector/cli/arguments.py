@@ -14,9 +14,9 @@ from typing import Any
 from engine.errors import PromptError
 from engine.records import NO_OPTIONS, ChatOptions, Message
 from engine.settings import FIELDS, LoadSettings, Settings, check, check_load
-from inspector.cli.chat import chat_from
 from inspector.cli.flags import flag_errors
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
+from inspector.cli.prompts.chat import cached_from, chat_from
 
 STORY = "Once upon a time"
 """The screen's prompt on the bundled model, as raw text: it continues stories."""
@@ -43,6 +43,10 @@ class Request:
     """A whole conversation; the prompt is then its last user's message."""
     options: ChatOptions = NO_OPTIONS
     """What else the chat template gets."""
+    cache_file: str = ""
+    """A KV cache that mlx_lm.cache_prompt saved, which the prompt follows."""
+    cached_text: str = ""
+    """The prompt that it was made from."""
 
 
 def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Request:
@@ -58,7 +62,8 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
     values, load = given(args), load_settings(args)
     with flag_errors():
         settings = check(_settings(values))
-    conversation = chat_from(args)
+    conversation, (file, cached) = chat_from(args), cached_from(args)
+    default_prompt = default_prompt and not file
     prompt, chat = (
         (conversation.last, True) if conversation.messages else _prompt(args, default_prompt, load.model)
     )
@@ -73,6 +78,8 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
         notes=(*_notes(values, settings), *conversation.notes),
         messages=conversation.messages,
         options=conversation.options,
+        cache_file=file,
+        cached_text=cached,
     )
 
 

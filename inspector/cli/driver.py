@@ -100,6 +100,8 @@ def opening(request: Request) -> Iterator[Command]:
             request.echo,
             messages=request.messages,
             options=request.options,
+            cache_file=request.cache_file,
+            cached_text=request.cached_text,
         )
 
 

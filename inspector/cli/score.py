@@ -12,10 +12,10 @@ from engine.errors import EngineError, PromptError
 from engine.paths import free, typed
 from engine.settings import BY_NAME, Settings, check
 from inspector.cli.arguments import Request, given, load_settings
-from inspector.cli.chat import add_chat, chat_from, idle
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import EXIT_STATUS, Parser, add_jsonl, add_load, command_parser, flag_errors
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
+from inspector.cli.prompts.chat import add_chat, chat_from, idle
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:

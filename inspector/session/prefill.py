@@ -28,6 +28,10 @@ class Prompt:
     """A whole conversation, whose last user's message is the text."""
     options: ChatOptions = NO_OPTIONS
     """What else the chat template gets."""
+    cache_file: str = ""
+    """A KV cache that mlx_lm.cache_prompt saved, which the text follows."""
+    cached_text: str = ""
+    """The prompt that it was made from."""
 
 
 class PrefillControl:
@@ -53,6 +57,8 @@ class PrefillControl:
                 self.size,
                 prompt.messages,
                 prompt.options,
+                prompt.cache_file,
+                prompt.cached_text,
             )
         )
 

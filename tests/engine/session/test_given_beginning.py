@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -36,7 +37,7 @@ def test_the_record_has_it_as_the_template_wrote_it_and_the_turn_goes_on_behind(
     loaded: Loaded, content: str, written: str
 ) -> None:
     session = Session(loaded, Settings(seed=1))
-    config = '{"chat_template": "%s"}' % CHATML.replace("m.content", content).replace("\\n", "\\\\n")
+    config = json.dumps({"chat_template": CHATML.replace("m.content", content)})
     options = ChatOptions(config, response=" Once upon ")
     prompt = opened(list(conversation.prompt(session, Prefill("Hi", True, options=options), lambda: False)))
     assert prompt.text.endswith("assistant\n" + written)

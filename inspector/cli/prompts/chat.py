@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import PromptError
-from engine.paths import shorter
+from engine.paths import shorter, typed
 from engine.records import ChatOptions, Message
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 
@@ -49,6 +49,51 @@ def add_chat(group: argparse._ArgumentGroup) -> None:
     add("--use-default-chat-template", action="store_true", default=None, help="where the model has no chat template, "
         "the one that its tokenizer's class brings (few do)")  # fmt: skip
     add("--prefill-response", metavar="TEXT", help=r"begin the answer with this text; \n and \t are escapes")
+
+
+def add_cache_file(group: argparse._ArgumentGroup) -> None:
+    """The flags of a KV cache that mlx_lm.cache_prompt saved."""
+    add = group.add_argument
+    add("--prompt-cache-file", metavar="FILE", help="go on from a KV cache that mlx_lm.cache_prompt saved: the prompt "
+        "follows what it holds. The file has no token ids, so that --cached-prompt is needed too; it runs once more "
+        "to compare, which saves no time but lets no wrong KV pass")  # fmt: skip
+    add("--cached-prompt", metavar="TEXT", help="the prompt that the file was made from, as it was given to "
+        "mlx_lm.cache_prompt: without escapes")  # fmt: skip
+    add("--cached-prompt-file", metavar="FILE", help="read that prompt from a UTF-8 file, as it is")
+
+
+def cached_from(args: argparse.Namespace) -> tuple[str, str]:
+    """The path of a saved KV cache and the prompt that it was made from; both empty where none is named.
+
+    Raises:
+        PromptError: One is missing, the text can't be read, or another flag excludes it.
+    """
+    text, name = getattr(args, "cached_prompt", None), getattr(args, "cached_prompt_file", None)
+    file = getattr(args, "prompt_cache_file", None)
+    if file is None:
+        if text is not None or name is not None:
+            flag = "--cached-prompt" if text is not None else "--cached-prompt-file"
+            raise PromptError(f"{flag} was given without the file.", "Add --prompt-cache-file FILE.")
+        return "", ""
+    beside = {**INSTEAD, "messages": "--messages", "prefill_response": "--prefill-response"}
+    for each in ("messages", "system_prompt", "prefill_response"):
+        if getattr(args, each) is not None:
+            why = "the cached text is the beginning of the only message"
+            raise PromptError(
+                f"--prompt-cache-file and {beside[each]} don't go together: {why}.", "Leave one out."
+            )
+    if (text is None) == (name is None):
+        which = "--cached-prompt and --cached-prompt-file were both given."
+        hint = "Add --cached-prompt TEXT, as it was given to mlx_lm.cache_prompt."
+        missing = "--prompt-cache-file needs the prompt that the file was made from: it has no token ids."
+        raise PromptError(
+            missing if text is None else which, hint if text is None else "Leave one of them out."
+        )
+    if name is not None:
+        text = decoded(read_file(name, "prompt file"), name)
+    if not text:
+        raise PromptError("The cached prompt is empty.", "Give the text that mlx_lm.cache_prompt was given.")
+    return str(typed(file)), text
 
 
 def chat_from(args: argparse.Namespace) -> Chat:
