@@ -13,13 +13,13 @@ from pathlib import Path
 
 from engine.cache.kinds import kind_of
 from engine.cache.moves import MoveCost
-from engine.cache.prompt_file import read_saved
 from engine.chunks import of_prompt
 from engine.commands import Prefill
 from engine.errors import PromptError
 from engine.model.forward import FIXED_CHUNK, Stopped
 from engine.records import NO_OPTIONS, Message, PrefillChunk, Prefilled, PromptOpened
 from engine.session.prefill import PrefillRun, PromptPath
+from engine.session.prompt_file import read_saved
 from engine.session.session import Session
 from engine.tree import ROOT
 
@@ -29,7 +29,7 @@ FORGOTTEN = " It can't tell tokens apart that have left a window or faded from a
 
 
 @dataclass(frozen=True, slots=True)
-class Halves:
+class PromptParts:
     """A prompt in two parts, each as text and as ids."""
 
     cached: str
@@ -53,17 +53,17 @@ def prompt(
     """
     if not session.cached:
         raise PromptError("Without a KV cache no saved one can be gone on from.", "Leave out --no-kv-cache.")
-    halves = _halves(session, command)
-    session.check_prompt(halves.cached_ids, 0)
-    session.check_prompt(halves.ids, len(halves.cached_ids))
+    parts = _cut(session, command)
+    session.check_prompt(parts.cached_ids, 0)
+    session.check_prompt(parts.ids, len(parts.cached_ids))
     session.check_settings()
     runner = session.runner.fresh(FIXED_CHUNK)  # as mlx_lm.cache_prompt cuts it
-    ids = halves.cached_ids
+    ids = parts.cached_ids
     row = runner.forward_path(ids, of_prompt(len(ids)), stopped)
     saved = read_saved(Path(command.cache_file), runner.kv.caches, len(ids))
     new_tree = len(session.tree) == 1
     nodes = session.adopt(ids, saved.caches, runner.kv.chunks, row)
-    path = PromptPath(halves.cached, ids, nodes, ROOT, session.pending, None, MoveCost(len(ids), 0, ""))
+    path = PromptPath(parts.cached, ids, nodes, ROOT, session.pending, None, MoveCost(len(ids), 0, ""))
     read = PrefillRun(
         session.runner,
         session.node_reader.row_reader,
@@ -76,8 +76,8 @@ def prompt(
     whole = all(kind_of(cache).held(cache) == len(ids) and kind_of(cache).columns for cache in saved.caches)
     note = f"{len(ids)} tokens are in the cache file: its numbers differ from a fresh prefill's {same}."
     yield PromptOpened(
-        text=halves.cached,
-        chat=halves.chat,
+        text=parts.cached,
+        chat=parts.chat,
         tokens=tuple(read),
         echo=False,
         notes=(note + ("" if whole else FORGOTTEN),),
@@ -85,19 +85,19 @@ def prompt(
         new_tree=new_tree,
     )
     yield from session.prefill(
-        halves.text,
-        halves.ids,
+        parts.text,
+        parts.ids,
         parent=nodes[-1],
-        chat=halves.chat,
+        chat=parts.chat,
         echo=command.echo,
-        messages=(Message("user", command.cached_text + command.text),) if halves.chat else (),
-        options=command.options if halves.chat else NO_OPTIONS,
+        messages=(Message("user", command.cached_text + command.text),) if parts.chat else (),
+        options=command.options if parts.chat else NO_OPTIONS,
         step_size=command.step_size,
         stopped=stopped,
     )
 
 
-def _halves(session: Session, command: Prefill) -> Halves:
+def _cut(session: Session, command: Prefill) -> PromptParts:
     """What mlx_lm.cache_prompt read, and what mlx_lm.generate would add.
 
     Raises:
@@ -106,7 +106,7 @@ def _halves(session: Session, command: Prefill) -> Halves:
     tokens, options = session.tokens, command.options
     if not (command.chat and tokens.has_chat_template):
         # mlx_lm begins both with the beginning-of-sequence token, where the tokenizer has one
-        return Halves(
+        return PromptParts(
             command.cached_text,
             session.encode(command.cached_text),
             command.text,
@@ -123,4 +123,4 @@ def _halves(session: Session, command: Prefill) -> Halves:
             "Leave out --chat-template-config, or give the whole prompt without the file.",
         )
     text = text[len(begin) :]
-    return Halves(cached, session.encode(cached, bare=True), text, session.encode(text, bare=True), True)
+    return PromptParts(cached, session.encode(cached, bare=True), text, session.encode(text, bare=True), True)

@@ -256,3 +256,81 @@ def test_a_conversation_in_a_file_has_the_ids_of_its_flags(
     assert main(["tokens", "--messages", messages, "--prefill-response", "Once", "--jsonl"]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["id"] for event in events if event["event"] == "token"] == by_flags
+
+
+# ---- a saved cache ----------------------------------------------------------------------------
+
+
+def cache_prompt(monkeypatch: pytest.MonkeyPatch, file: Path, *argv: str) -> None:
+    """mlx_lm.cache_prompt, on the bundled model."""
+    words = [
+        "mlx_lm.cache_prompt",
+        "--model",
+        str(pocket.directory()),
+        "--prompt-cache-file",
+        str(file),
+        *argv,
+    ]
+    monkeypatch.setattr(sys, "argv", words)
+    importlib.import_module("mlx_lm.cache_prompt").main()
+
+
+@pytest.mark.parametrize("flags", [(), ("--ignore-chat-template",), ("--chat-template-config", '{"a": 1}')])
+def test_a_cache_is_gone_on_from_with_the_ids_of_mlx_lm_generate(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+) -> None:
+    file, text = tmp_path / "c.safetensors", r"Tell a story.\n "
+    cache_prompt(monkeypatch, file, "--prompt", text)
+    expected = theirs(monkeypatch, "-p", r"Be\nshort.", "--prompt-cache-file", str(file), *flags)
+    given = (
+        "-p",
+        r"Be\nshort.",
+        "--prompt-cache-file",
+        str(file),
+        "--cached-prompt",
+        text,
+        "--dtype",
+        "file",
+        *flags,
+    )
+    if "--ignore-chat-template" not in flags:
+        assert ours(capsys, *given) == expected
+        return
+    # mlx_lm.cache_prompt has no such flag: the cached part went through the template, and only the whole tells
+    capsys.readouterr()
+    assert main(["generate", "--model", str(pocket.directory()), *given]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--prompt-cache-file", "c"), "it has no token ids"),
+        (("--cached-prompt", "x"), "--cached-prompt was given without the file"),
+        (("--cached-prompt-file", "x"), "--cached-prompt-file was given without the file"),
+        (("--prompt-cache-file", "c", "--cached-prompt", ""), "The cached prompt is empty"),
+        (
+            ("--prompt-cache-file", "c", "--cached-prompt", "x", "--cached-prompt-file", "y"),
+            "were both given",
+        ),
+        (("--prompt-cache-file", "c", "--cached-prompt-file", "/none"), "There is no prompt file"),
+        (("--prompt-cache-file", "c", "--cached-prompt", "x", "--system-prompt", "y"), "don't go together"),
+        (
+            ("--prompt-cache-file", "c", "--cached-prompt", "x", "--prefill-response", "y"),
+            "don't go together",
+        ),
+    ],
+)
+def test_flags_of_a_cache_that_are_refused(flags: tuple[str, ...], said: str) -> None:
+    with pytest.raises(PromptError, match=said) as error:
+        request("-p", "x", *flags)
+    assert error.value.hint
+
+
+def test_a_cache_needs_a_prompt_to_go_on_with() -> None:
+    argv = ("--prompt-cache-file", "c", "--cached-prompt", "x")
+    with pytest.raises(PromptError, match="No prompt was given"):
+        request_from(parsed(screen.parser(), argv), default_prompt=True)

@@ -30,7 +30,7 @@ PACKED_SHARE = 0.3
 cut, 1.2 and more for another token."""
 MADE = "mlx_lm.cache_prompt makes such files."
 BLOCK = 256
-"""Columns by which mlx_lm's growing caches grow: a file may have that many more than another cache of as many tokens."""
+"""Columns by which growing caches grow: a file may have that many more than another cache of as many tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,9 @@ def _check_form(
                 )
         elif array.dtype != value.dtype:
             kinds = f"{_named(array.dtype)}, here they are {_named(value.dtype)}"
-            raise PromptError(f"{name}: its numbers are {kinds}.{made}", "Give the same type with --dtype.")
+            raise PromptError(
+                f"{name}: its numbers are {kinds}.{made}", f"Add --dtype {_named(array.dtype)}."
+            )
         elif not _fits(array, value, tokens):
             raise PromptError(
                 f"{name}, layer {int(place) + 1}: an array of shape {array.shape} in place of {value.shape}.{made}",
