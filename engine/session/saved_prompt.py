@@ -37,6 +37,7 @@ class PromptParts:
     text: str
     ids: list[int]
     chat: bool
+    """Whether the second went through the chat template."""
 
 
 def prompt(
@@ -77,7 +78,7 @@ def prompt(
     note = f"{len(ids)} tokens are in the cache file: its numbers differ from a fresh prefill's {same}."
     yield PromptOpened(
         text=parts.cached,
-        chat=parts.chat,
+        chat=session.tokens.has_chat_template,
         tokens=tuple(read),
         echo=False,
         notes=(note + ("" if whole else FORGOTTEN),),
@@ -104,16 +105,13 @@ def _cut(session: Session, command: Prefill) -> PromptParts:
         PromptError: One of both can't be encoded, or the template doesn't write the second behind the first.
     """
     tokens, options = session.tokens, command.options
-    if not (command.chat and tokens.has_chat_template):
-        # mlx_lm begins both with the beginning-of-sequence token, where the tokenizer has one
-        return PromptParts(
-            command.cached_text,
-            session.encode(command.cached_text),
-            command.text,
-            session.encode(command.text),
-            False,
-        )
-    cached = tokens.chat((Message("user", command.cached_text),), NO_OPTIONS, opened=True)
+    cached, templated = command.cached_text, tokens.has_chat_template
+    if templated:  # whether or not the rest is raw text: mlx_lm.cache_prompt has no flag for it
+        cached = tokens.chat((Message("user", cached),), NO_OPTIONS, opened=True)
+    cached_ids = session.encode(cached, bare=templated)
+    if not (command.chat and templated):
+        # as in mlx_lm, which begins both with the beginning-of-sequence token where the tokenizer has one
+        return PromptParts(cached, cached_ids, command.text, session.encode(command.text), False)
     text = tokens.chat((Message("user", command.text),), options)
     pattern = tokens.chat((Message("user", QUERY),), replace(options, config=""))
     begin, found, _ = pattern.partition(QUERY)
@@ -123,4 +121,4 @@ def _cut(session: Session, command: Prefill) -> PromptParts:
             "Leave out --chat-template-config, or give the whole prompt without the file.",
         )
     text = text[len(begin) :]
-    return PromptParts(cached, session.encode(cached, bare=True), text, session.encode(text, bare=True), True)
+    return PromptParts(cached, cached_ids, text, session.encode(text, bare=True), True)

@@ -10,6 +10,7 @@ from typing import Any
 from engine.errors import PromptError
 from engine.paths import shorter, typed
 from engine.records import ChatOptions, Message
+from engine.trace.shapes import TEXT_LIMIT
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 
 MENDED = 'A conversation is a list such as [{"role": "user", "content": "Hello"}].'
@@ -169,7 +170,9 @@ def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, t
         notes.append(
             f"{source} ends with an answer; another begins behind it. --prefill-response begins an answer."
         )
-    return messages, json.dumps(tools) if tools else "", tuple(notes)
+    dumped = json.dumps(tools) if tools else ""
+    _check_size(f"{source}: the list of tools", dumped)
+    return messages, dumped, tuple(notes)
 
 
 def _message(where: str, value: Any) -> Message:
@@ -191,7 +194,15 @@ def _message(where: str, value: Any) -> Message:
     }
     if "tool_calls" in more:
         more["tool_calls"] = _calls(where, more["tool_calls"])
-    return Message(role, content, json.dumps(more) if more else "")
+    made = Message(role, content, json.dumps(more) if more else "")
+    _check_size(where, made.role, made.content, made.more)
+    return made
+
+
+def _check_size(where: str, *texts: str) -> None:
+    """Refuse what a trace of the session could not hold."""
+    if max(map(len, texts)) > TEXT_LIMIT:
+        raise PromptError(f"{where} has more than {TEXT_LIMIT >> 20} MiB in one text.", "Shorten it.")
 
 
 def _text(where: str, content: Any) -> str:
