@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import PromptError
 from engine.paths import shorter, typed
-from engine.records import ChatOptions, Message
-from engine.trace.shapes import TEXT_LIMIT
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
+
+if TYPE_CHECKING:  # else where they are used: the help of every command imports this module
+    from engine.records import ChatOptions, Message
 
 MENDED = 'A conversation is a list such as [{"role": "user", "content": "Hello"}].'
 INSTEAD = {
@@ -103,6 +104,8 @@ def chat_from(args: argparse.Namespace) -> Chat:
     Raises:
         PromptError: The file can't be read or is no conversation, or two flags exclude each other.
     """
+    from engine.records import ChatOptions
+
     config, response = args.chat_template_config, args.prefill_response
     if config is not None:
         _object("--chat-template-config", config)
@@ -181,6 +184,8 @@ def _message(where: str, value: Any) -> Message:
     Raises:
         PromptError: It is none.
     """
+    from engine.records import Message
+
     if not isinstance(value, dict):
         raise PromptError(f"{where} must be an object, not {_kind(value)}.", MENDED)
     role = value.get("role")
@@ -201,6 +206,8 @@ def _message(where: str, value: Any) -> Message:
 
 def _check_size(where: str, *texts: str) -> None:
     """Refuse what a trace of the session could not hold."""
+    from engine.trace.shapes import TEXT_LIMIT
+
     if max(map(len, texts)) > TEXT_LIMIT:
         raise PromptError(f"{where} has more than {TEXT_LIMIT >> 20} MiB in one text.", "Shorten it.")
 

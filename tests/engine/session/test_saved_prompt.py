@@ -19,7 +19,7 @@ from engine.chunks import of_prompt
 from engine.commands import Prefill
 from engine.errors import Cancelled, PromptError
 from engine.model.load import Loaded
-from engine.records import ChatOptions, Prefilled
+from engine.records import NO_OPTIONS, ChatOptions, Message, Prefilled
 from engine.session import conversation
 from engine.session.session import Session
 from engine.session.uncached import open_session
@@ -71,6 +71,14 @@ def save(loaded: Loaded, ids: list[int], path: Path) -> Path:
     return path
 
 
+def cached_ids(session: Session) -> list[int]:
+    """What mlx_lm.cache_prompt reads: through the template, where the model has one."""
+    tokens = session.tokens
+    if not tokens.has_chat_template:
+        return session.encode(CACHED)
+    return session.encode(tokens.chat((Message("user", CACHED),), NO_OPTIONS, opened=True), bare=True)
+
+
 def command(path: Path, text: str = REST, cached: str = CACHED, **more: Any) -> Prefill:
     return Prefill(text, more.pop("chat", False), cache_file=str(path), cached_text=cached, **more)
 
@@ -94,7 +102,7 @@ def numbers(caches: list[Any], tokens: int) -> list[np.ndarray]:
 def test_ids_logprobs_and_kv_are_those_of_a_fresh_prefill(zoo: Zoo, tmp_path: Path, case: str) -> None:
     loaded = zoo.load(case.partition(" ")[0], **CASES[case])
     session = open_session(loaded, Settings())
-    before, after = session.encode(CACHED), session.encode(REST)
+    before, after = cached_ids(session), session.encode(REST)
     path = save(loaded, before, tmp_path / "cache.safetensors")
     cached, opened, *_, prefilled = run(session, command(path))
     assert [token.id for token in cached.tokens] == before
@@ -127,12 +135,24 @@ def test_ids_logprobs_and_kv_are_those_of_a_fresh_prefill(zoo: Zoo, tmp_path: Pa
     assert session.verify().largest_difference <= session.verify().rounding
 
 
+def test_a_model_without_a_template_has_raw_text_in_the_file(
+    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = zoo.load("llama")
+    monkeypatch.setattr(loaded.tokens, "has_chat_template", False)
+    session = open_session(loaded, Settings())
+    path = save(loaded, loaded.tokens.encode(CACHED), tmp_path / "c.safetensors")
+    cached, opened, *_ = run(session, command(path, chat=True))
+    assert (cached.text, opened.text, cached.chat, opened.chat) == (CACHED, REST, False, False)
+    assert session.tree.tokens(session.node) == [*loaded.tokens.encode(CACHED), *loaded.tokens.encode(REST)]
+
+
 def test_the_live_cache_is_the_files_own(zoo: Zoo, tmp_path: Path) -> None:
     """A number of the file that rounding could explain is gone on from, and is told."""
     loaded = zoo.load("llama")
     session = open_session(loaded, Settings())
     caches = make_prompt_cache(loaded.model)
-    fill(loaded, session.encode(CACHED), caches)
+    fill(loaded, cached_ids(session), caches)
     keys = np.array(caches[1].keys)
     keys[0, 0, 3, 0] += 1e-4
     caches[1].keys = mx.array(keys)
@@ -147,7 +167,7 @@ def test_a_prompt_beside_others_loses_nothing(zoo: Zoo, tmp_path: Path) -> None:
     session = open_session(loaded, Settings())
     run(session, Prefill("A first prompt", False))
     left = session.step().node
-    path = save(loaded, session.encode(CACHED), tmp_path / "c.safetensors")
+    path = save(loaded, cached_ids(session), tmp_path / "c.safetensors")
     cached, *_ = run(session, command(path))
     assert not cached.new_tree
     end = session.node
@@ -231,7 +251,7 @@ LIES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_file_that_lies_is_refused_in_one_line(zoo: Zoo, tmp_path: Path, lie: str) -> None:
     loaded = zoo.load("llama")
     session = open_session(loaded, Settings())
-    path = save(loaded, session.encode(CACHED), tmp_path / "c.safetensors")
+    path = save(loaded, cached_ids(session), tmp_path / "c.safetensors")
     change, said = LIES[lie]
     change(path)
     with pytest.raises(PromptError) as error:
@@ -253,7 +273,7 @@ def wrong(zoo: Zoo, path: Path, **load: Any) -> str:
 
 def test_another_model_prompt_or_cache_is_refused(zoo: Zoo, tmp_path: Path) -> None:
     loaded = zoo.load("llama")
-    ids = open_session(loaded, Settings()).encode(CACHED)
+    ids = cached_ids(open_session(loaded, Settings()))
     path = save(loaded, ids, tmp_path / "c.safetensors")
     assert "made with the model some/model" in wrong(zoo, path, model="pocket")
     assert "here they are" in wrong(zoo, path, model="llama:bfloat16", dtype="file")
@@ -264,14 +284,14 @@ def test_another_model_prompt_or_cache_is_refused(zoo: Zoo, tmp_path: Path) -> N
     packed = zoo.load("llama", kv_bits=4, kv_group_size=32, quantized_kv_start=0)
     assert "Add --kv-bits 4 --kv-group-size 32" in wrong(zoo, save(packed, ids, path))
     ring = zoo.load("phi3", max_kv_size=100)
-    ids = open_session(ring, Settings()).encode(CACHED)
+    ids = cached_ids(open_session(ring, Settings()))
     assert "Add --max-kv-size 100" in wrong(zoo, save(ring, ids, path), model="phi3")
 
 
 def test_numbers_that_are_none_are_refused(zoo: Zoo, tmp_path: Path) -> None:
     loaded = zoo.load("llama")
     session, caches = open_session(loaded, Settings()), make_prompt_cache(loaded.model)
-    fill(loaded, session.encode(CACHED), caches)
+    fill(loaded, cached_ids(session), caches)
     caches[0].values = caches[0].values * float("nan")
     save_prompt_cache(str(tmp_path / "c.safetensors"), caches, {"model": "m", "tokenizer_config": "{}"})
     with pytest.raises(PromptError, match="is not the cache of this prompt"):
