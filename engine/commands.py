@@ -78,6 +78,10 @@ class Prefill(Command):
     """A whole conversation, in place of `text` and `system`."""
     options: ChatOptions = NO_OPTIONS
     """What else the chat template gets."""
+    cache_file: str = ""
+    """A KV cache that mlx_lm.cache_prompt saved, to go on from; `text` follows what it holds."""
+    cached_text: str = ""
+    """The prompt that mlx_lm.cache_prompt was given for it: the file has no token ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +226,10 @@ class CutText(Command):
     chat: bool = False
     """Through the model's chat template, as a user's message."""
     system: str | None = None
+    messages: tuple[Message, ...] = ()
+    """A whole conversation, in place of `text` and `system`."""
+    options: ChatOptions = NO_OPTIONS
+    """What else the chat template gets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from textual.theme import ThemeProvider
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from engine.records import Ended, LookedAhead, Record
+from engine.records import NO_OPTIONS, ChatOptions, Ended, LookedAhead, Message, Record
 from engine.settings import LoadSettings, Settings
 from engine.stalls import drawing
 from engine.thread import EngineThread
@@ -79,6 +79,10 @@ class InspectorApp(App[int]):
         tools: What a person can open beyond the panels of every session.
         theme: Name of the theme, or dark or light; empty for the one that is remembered.
         begins: How the screen begins, and then nothing is remembered; None for how it was left.
+        messages: A whole conversation in place of the prompt, which is then its last user's message.
+        options: What else the chat template gets.
+        cache_file: A KV cache that mlx_lm.cache_prompt saved, which the prompt follows.
+        cached_text: The prompt that it was made from.
 
     Raises:
         EngineError: There is no such theme.
@@ -114,6 +118,10 @@ class InspectorApp(App[int]):
         tools: Sequence[Tool] = TOOLS,
         theme: str = "",
         begins: Preferences | None = None,
+        messages: tuple[Message, ...] = (),
+        options: ChatOptions = NO_OPTIONS,
+        cache_file: str = "",
+        cached_text: str = "",
     ) -> None:
         super().__init__()
         self._remembered = Remembered(begins)
@@ -123,7 +131,12 @@ class InspectorApp(App[int]):
         self.inbox: deque[Record] = deque()
         """Records on their way from the engine's thread to the screen."""
         self.engine = EngineThread(self.emit) if engine is None else engine
-        self.controller = Controller(self.engine, load, settings, Prompt(prompt, chat, system, echo))
+        self.controller = Controller(
+            self.engine,
+            load,
+            settings,
+            Prompt(prompt, chat, system, echo, messages, options, cache_file, cached_text),
+        )
         self._trace, self.controller.opening = trace, trace is not None
         self._saved_breakpoints = SavedBreakpoints().read()
         set_at_start = self._saved_breakpoints.points if breakpoints is None else breakpoints

@@ -47,6 +47,18 @@ class KV:
         """Tokens and bytes of the last pass that `drop` discarded."""
         self._layers: dict[tuple[int, ...], tuple[int, ...]] = {}
 
+    def adopt(self, caches: list[Any], offset: int, chunks: Chunks) -> None:
+        """Hold caches that were filled elsewhere.
+
+        Args:
+            caches: As many and of the same classes as those here.
+            offset: Tokens that they hold.
+            chunks: Which of them ran in chunks.
+        """
+        self.clear()
+        self.caches = caches
+        self.set_offset(offset, chunks=chunks)
+
     def drop(self) -> None:
         """Start over after a pass that keeps nothing, and record its size in `last_pass`."""
         last_pass = self.offset, sum(kind_of(cache).used(cache) for cache in self.caches)

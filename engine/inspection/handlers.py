@@ -11,7 +11,7 @@ from engine.inspection.explain import explain, what_if
 from engine.inspection.typed_text import check_room, cut, pieces, tokenize
 from engine.inspection.vocabulary import Vocabulary, find
 from engine.model.load import load_tokenizer
-from engine.records import NO_OPTIONS, Tokenized, conversation
+from engine.records import Tokenized, conversation
 
 
 class InspectionCommands:
@@ -61,11 +61,8 @@ class InspectionCommands:
 
     def _cut_text(self, command: commands.CutText, call: Call) -> None:
         tokens = load_tokenizer(command.settings, self._desk.emit, call.cancel)
-        text = (
-            tokens.chat(conversation(command.text, command.system), NO_OPTIONS)
-            if command.chat
-            else command.text
-        )
+        messages = command.messages or conversation(command.text, command.system)
+        text = tokens.chat(messages, command.options) if command.chat else command.text
         self._desk.emit(Tokenized(text, pieces(tokens, tokens.encode(text, bare=command.chat))))
 
     def _insert(self, command: commands.Insert, call: Call) -> None:

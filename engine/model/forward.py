@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -67,9 +68,14 @@ class Runner:
         self.undo: tuple[Snapshot, ...] | None = None
         """What undoes the last single token; None where trimming does it or nothing can."""
 
-    def fresh(self) -> Runner:
-        """A runner on the same model with its own empty caches."""
-        return Runner(self._model, self._settings)
+    def fresh(self, step_size: int | None = None) -> Runner:
+        """A runner on the same model with its own empty caches.
+
+        Args:
+            step_size: Tokens a chunk; None for what the settings say.
+        """
+        settings = self._settings
+        return Runner(self._model, replace(settings, prefill_step_size=step_size) if step_size else settings)
 
     def forward_chunk(self, ids: Sequence[int]) -> mx.array:
         """Run a chunk of tokens, as mlx_lm's prefill does: the caches are evaluated, the logits stay lazy.

@@ -73,9 +73,9 @@ class PlainTokenizer:
         """Ids by piece."""
         return dict(self.backend_tokenizer.get_vocab(with_added_tokens=True))
 
-    def get_chat_template(self) -> str | None:
-        """The template's source."""
-        return self.chat_template
+    def get_chat_template(self, chat_template: str | None = None, tools: object = None) -> str | None:
+        """The source of the given template, else of the only one that such a tokenizer has."""
+        return chat_template or self.chat_template
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from engine.errors import LoadError, PromptError
 from engine.model import chat_template
+from engine.model.chat_values import Filling, filling, left_open
 from engine.model.plain_tokenizer import PlainTokenizer
 from engine.records import ChatOptions, Message
 
@@ -173,37 +174,60 @@ class Tokens:
         self.check(ids)
         return ids
 
-    def chat(self, messages: Sequence[Message], options: ChatOptions) -> str:
-        """Fill the model's chat template, up to where its answer begins.
+    def takes_chat(self, options: ChatOptions) -> bool:
+        """Whether there is a template to fill: the model's, or its tokenizer's default where the options allow it."""
+        return self.has_chat_template or (options.default_template and self._default_template is not None)
+
+    def chat(self, messages: Sequence[Message], options: ChatOptions, *, opened: bool = False) -> str:
+        """Fill the model's chat template, up to where its answer begins or goes on.
 
         Args:
             messages: The conversation.
             options: What else the template gets.
+            opened: Leave the last message open, in place of beginning an answer.
 
         Raises:
             PromptError: The model has no template, or the template refuses the messages or takes too long.
         """
-        _check_unicode("".join(message.content for message in messages))
-        if not self.has_chat_template:
+        _check_unicode("".join((*(message.content for message in messages), options.response or "")))
+        if not self.takes_chat(options):
             raise PromptError("This model has no chat template.", "Use the prompt as raw text.")
-        conversation = [_values(message) for message in messages]
-        config = _parsed("The template's configuration", options.config, dict) or {}
-        tools = _parsed("The list of tools", options.tools, list)
+        return self._filled(filling(messages, options, opened))
+
+    def _filled(self, given: Filling) -> str:
         try:
             if self._has_own_renderer:
                 return str(
                     self._wrapper.apply_chat_template(
-                        conversation, tools=tools, tokenize=False, add_generation_prompt=True, **config
+                        given.conversation,
+                        tools=given.tools,
+                        tokenize=False,
+                        continue_final_message=given.opened,
+                        add_generation_prompt=not given.opened,
+                        **given.config,
                     )
                 )
-            template = self._fast.get_chat_template()
+            default = None if self.has_chat_template else self._default_template
+            template = self._fast.get_chat_template(given.template or default, given.tools)
             if not isinstance(template, str):
                 raise TypeError("it is no text")
         except Exception as error:  # no default among several templates; code may raise anything
             raise chat_template.refusal(error) from error
-        given = {"messages": conversation, "tools": tools, "documents": None, "add_generation_prompt": True}
-        thinking = {"enable_thinking": self._wrapper.has_thinking, **config}
-        return chat_template.render(template, {**self._fast.special_tokens_map, **thinking, **given})
+        thinking = {"enable_thinking": self._wrapper.has_thinking, **given.config}
+        values = {
+            "messages": given.marked(),
+            "tools": given.tools,
+            "documents": given.documents,
+            "add_generation_prompt": not given.opened,
+        }
+        text = chat_template.render(template, {**self._fast.special_tokens_map, **thinking, **values})
+        return left_open(text, given.last) if given.opened else text
+
+    @property
+    def _default_template(self) -> str | None:
+        """The template that the tokenizer's class brings: no class of transformers does since its version 4.44."""
+        default = getattr(self._fast, "default_chat_template", None)
+        return default if isinstance(default, str) else None
 
     @property
     def _has_own_renderer(self) -> bool:
@@ -269,25 +293,6 @@ def _sentencepiece(piece: str) -> bytes:
     if BYTE_PIECE.fullmatch(piece):
         return bytes([int(piece[3:5], 16)])
     return piece.replace("▁", " ").encode("utf-8", "replace")
-
-
-def _values(message: Message) -> dict[str, Any]:
-    """A message as a template gets it."""
-    more = _parsed("A message", message.more, dict) or {}
-    return {"role": message.role, "content": message.content, **more}
-
-
-def _parsed(what: str, content: str, kind: type) -> Any:
-    """Some JSON of a request, None where it is empty."""
-    if not content:
-        return None
-    try:
-        value = json.loads(content)
-    except ValueError as error:
-        raise PromptError(f"{what} is no JSON: {error}.", "Mend it.") from None
-    if not isinstance(value, kind):
-        raise PromptError(f"{what} must be a JSON {'object' if kind is dict else 'list'}.", "Mend it.")
-    return value
 
 
 def _check_unicode(text: str) -> None:

@@ -24,6 +24,11 @@ class ChatOptions:
     """Variables of the template as a JSON object (`--chat-template-config` of mlx_lm.generate)."""
     tools: str = ""
     """Tools as a JSON list, empty for none."""
+    default_template: bool = False
+    """Where the model has no template, the one that its tokenizer's class brings, if any."""
+    response: str | None = None
+    """The given beginning of the answer (`--prefill-response` of mlx_lm.generate): the prompt ends with it. In the
+    record of a prompt it is as the template wrote it."""
 
 
 NO_OPTIONS = ChatOptions()

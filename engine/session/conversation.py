@@ -8,7 +8,7 @@ strips them), the path is no longer what the template gives, and the person is a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.commands import AddTurn, Prefill
 from engine.errors import PromptError
@@ -22,6 +22,7 @@ from engine.records import (
     TurnDiffers,
     conversation,
 )
+from engine.session import saved_prompt
 from engine.session.session import Session
 from engine.tree import ROOT
 
@@ -50,16 +51,23 @@ def prompt(
         PromptError: As `Session.prefill`, or the template refuses the conversation.
         Cancelled: `stopped` returned True.
     """
+    if command.cache_file:
+        return saved_prompt.prompt(session, command, stopped)
     notes = []
-    chat = (command.chat or bool(command.messages)) and session.tokens.has_chat_template
+    options = command.options
+    chat = (command.chat or bool(command.messages)) and session.tokens.takes_chat(options)
     if command.messages and not chat:
         raise PromptError("This model has no chat template, which a conversation needs.", "Give raw text.")
     if command.chat and not chat:
-        notes.append("This model has no chat template: the prompt is used as raw text.")
+        neither = " and its tokenizer no default one" if options.default_template else ""
+        notes.append(f"This model has no chat template{neither}: the prompt is used as raw text.")
     if command.system is not None and not chat:
         notes.append("The system prompt is not used: only a chat template has a place for it.")
+    if options.response is not None and not chat:
+        notes.append("The answer's given beginning is not used: only a chat template has a place for it.")
     messages = (command.messages or conversation(command.text, command.system)) if chat else ()
-    text = session.tokens.chat(messages, command.options) if chat else command.text
+    text = session.tokens.chat(messages, options) if chat else command.text
+    response = _as_written(text, options.response) if chat and options.response is not None else None
     return session.prefill(
         text,
         session.encode(text, bare=chat),
@@ -67,7 +75,7 @@ def prompt(
         echo=command.echo,
         notes=tuple(notes),
         messages=messages,
-        options=command.options,
+        options=replace(options, response=response),
         step_size=command.step_size,
         stopped=stopped,
     )
@@ -92,13 +100,14 @@ def add_turn(
             "This prompt is raw text: only a conversation has turns.",
             "Give a prompt through the chat template.",
         )
-    messages = (*command.history, Message("assistant", answer(session)), Message("user", command.text))
-    turn = next_turn(session, messages, command.options)
+    last, options = answer(session, command.options), replace(command.options, response=None)
+    messages = (*command.history, Message("assistant", last), Message("user", command.text))
+    turn = next_turn(session, messages, options)
     if turn.differs is not None and command.differing == "ask":
         yield turn.differs
         return
     whole = turn.differs is not None and command.differing == "template"
-    text = session.tokens.chat(messages, command.options) if whole else turn.text
+    text = session.tokens.chat(messages, options) if whole else turn.text
     yield from session.prefill(
         text,
         session.encode(text, bare=True) if whole else turn.ids,
@@ -107,18 +116,24 @@ def add_turn(
         echo=command.echo,
         notes=turn.notes,
         messages=messages,
-        options=command.options,
+        options=options,
         stopped=stopped,
     )
 
 
-def answer(session: Session) -> str:
-    """The text of the model's answer at the end of the path, without the token that ended it."""
+def _as_written(text: str, response: str) -> str:
+    """The answer's given beginning as it ends a filled template, which may have stripped it."""
+    forms = (response, response.rstrip(), response.lstrip(), response.strip())
+    return next((form for form in forms if text.endswith(form)), response)
+
+
+def answer(session: Session, options: ChatOptions) -> str:
+    """The text of the answer at the end of the path, with its given beginning, without the token that ended it."""
     at = session.tree[session.node]
     ids = session.tree.tail(session.node, at.depth - at.start)
     if ids and ids[-1] in session.tokens.eos_ids:
         ids.pop()
-    return session.tokens.join(ids)
+    return (options.response or "") + session.tokens.join(ids)
 
 
 def next_turn(session: Session, messages: tuple[Message, ...], options: ChatOptions) -> Turn:

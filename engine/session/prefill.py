@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from engine.cache.moves import MoveCost
-from engine.errors import Cancelled, PromptError
+from engine.errors import Cancelled
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped
 from engine.model.tokens import Tokens
 from engine.records import PrefillChunk, PromptToken
@@ -29,29 +29,6 @@ ECHO_BYTES = 64 * 2**20
 """Bytes of one adapting chunk's logits at most while prompt logprobs are on."""
 ECHO_ROWS = 64
 """Rows of a chunk's logits that are converted to float32 at a time."""
-
-
-def check_prompt(tokens: Tokens, window: int | None, ids: Sequence[int], before: int) -> None:
-    """Refuse a prompt that can't go through the model.
-
-    Args:
-        tokens: The tokenizer.
-        window: Tokens that the context holds, None for any number.
-        ids: The prompt.
-        before: Tokens of the path before it.
-
-    Raises:
-        PromptError: It is empty, longer than the window, or has ids without an embedding.
-    """
-    if not ids:
-        raise PromptError("The prompt is empty.", "Give some text.")
-    tokens.check(ids)
-    if window is not None and before + len(ids) > window:
-        after = f" after {before}" if before else ""
-        raise PromptError(
-            f"The prompt has {len(ids)} tokens{after}, the model's context window holds {window}.",
-            "Shorten the prompt.",
-        )
 
 
 @dataclass(frozen=True, slots=True)

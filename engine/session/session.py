@@ -20,7 +20,7 @@ from engine.model.rounding import rounding_of
 from engine.records import NO_OPTIONS, ChatOptions, Message, Moved, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, ranked
 from engine.session.node_logits import memory
-from engine.session.prefill import PrefillRun, PromptPath, check_prompt
+from engine.session.prefill import PrefillRun, PromptPath
 from engine.session.state import SessionState
 from engine.stalls import stall_times
 from engine.tree import ROOT
@@ -79,7 +79,7 @@ class Session(SessionState):
             SettingsError: A logit bias names a token that the model doesn't have.
             Cancelled: `stopped` returned True; `go_on_prefill` continues.
         """
-        check_prompt(self.tokens, self.facts.context_window, ids, self.tree[parent].depth)
+        self.check_prompt(ids, self.tree[parent].depth)
         self.check_settings()
         new_tree = len(self.tree) == 1
         prompt = self._add_prompt(text, ids, parent)

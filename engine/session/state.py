@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from engine.cache.live import KV
 from engine.cache.moves import Mover
-from engine.errors import StepError
+from engine.chunks import Chunks
+from engine.errors import PromptError, StepError
 from engine.model.forward import Runner
 from engine.model.load import Loaded
 from engine.records import Distribution, KVReading
@@ -105,6 +108,25 @@ class SessionState:
         node_logits = self.node_reader.sample(node, row, self.settings)
         self.set_position(self.node_reader.position(node_logits, self.settings.candidates))
 
+    def adopt(self, ids: list[int], caches: list[Any], chunks: Chunks, row: Row) -> list[int]:
+        """Go to the end of a prompt that ran in other caches, and go on from these.
+
+        Args:
+            ids: Its token ids, which the caches hold.
+            caches: As many and of the same classes as the live ones.
+            chunks: Which of the tokens ran in chunks.
+            row: The logits after the last.
+
+        Returns:
+            The prompt's nodes.
+        """
+        self.mover.keep_branch(self.node, 0)
+        nodes = self.tree.add_prompt(ROOT, ids)
+        self.kv.adopt(caches, len(ids), chunks)
+        self._set_node(nodes[-1], row)
+        self.tree.visit(nodes[-1])
+        return nodes
+
     def check_room(self, node: int) -> None:
         """Ensure that one more token can go through the model after a node.
 
@@ -116,6 +138,27 @@ class SessionState:
             raise StepError(
                 f"The context window of {window} tokens is full, and this model has no positions beyond it.",
                 "Go back, or begin with a new prompt.",
+            )
+
+    def check_prompt(self, ids: list[int], before: int) -> None:
+        """Check that a prompt can be prefilled.
+
+        Args:
+            ids: Its token ids.
+            before: Tokens of the path before it.
+
+        Raises:
+            PromptError: It is empty, too long for the window, or has ids without an embedding.
+        """
+        if not ids:
+            raise PromptError("The prompt is empty.", "Give some text.")
+        self.tokens.check(ids)
+        window = self.facts.context_window
+        if window is not None and before + len(ids) > window:
+            raise PromptError(
+                f"The prompt has {len(ids)} tokens{f' after {before}' if before else ''}, "
+                f"the model's context window holds {window}.",
+                "Shorten the prompt.",
             )
 
     def check_node(self, node: int) -> None:

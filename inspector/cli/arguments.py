@@ -8,18 +8,29 @@ from __future__ import annotations
 import argparse
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import PromptError
 from engine.settings import FIELDS, LoadSettings, Settings, check, check_load
 from inspector.cli.flags import flag_errors
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
+from inspector.cli.prompts.chat import cached_from, chat_from
+
+if TYPE_CHECKING:
+    from engine.records import ChatOptions, Message
 
 STORY = "Once upon a time"
 """The screen's prompt on the bundled model, as raw text: it continues stories."""
 GREETING = "hello"
 """The screen's prompt on any other model: mlx_lm.generate's own default."""
+
+
+def no_options() -> ChatOptions:
+    """Nothing but the messages; imported when it is asked for, which the help never does."""
+    from engine.records import NO_OPTIONS
+
+    return NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,14 @@ class Request:
     jsonl: bool = False
     notes: tuple[str, ...] = ()
     """Flags that have no effect together with the others: one sentence each."""
+    messages: tuple[Message, ...] = ()
+    """A whole conversation; the prompt is then its last user's message."""
+    options: ChatOptions = field(default_factory=no_options)
+    """What else the chat template gets."""
+    cache_file: str = ""
+    """A KV cache that mlx_lm.cache_prompt saved, which the prompt follows."""
+    cached_text: str = ""
+    """The prompt that it was made from."""
 
 
 def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Request:
@@ -52,7 +71,11 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
     values, load = given(args), load_settings(args)
     with flag_errors():
         settings = check(_settings(values))
-    prompt, chat = _prompt(args, default_prompt, load.model)
+    conversation, (file, cached) = chat_from(args), cached_from(args)
+    default_prompt = default_prompt and not file
+    prompt, chat = (
+        (conversation.last, True) if conversation.messages else _prompt(args, default_prompt, load.model)
+    )
     return Request(
         load=load,
         settings=settings,
@@ -61,7 +84,11 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
         system=args.system_prompt,
         echo=args.prompt_logprobs,
         jsonl=getattr(args, "jsonl", False),
-        notes=_notes(values, settings),
+        notes=(*_notes(values, settings), *conversation.notes),
+        messages=conversation.messages,
+        options=conversation.options,
+        cache_file=file,
+        cached_text=cached,
     )
 
 

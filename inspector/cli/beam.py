@@ -20,6 +20,7 @@ from inspector.cli.flags import (
     flag_errors,
     whole,
 )
+from inspector.cli.prompts.chat import add_cache_file
 from inspector.cli.subcommand import Subcommand
 
 
@@ -28,7 +29,9 @@ def parser() -> Parser:
     made = command_parser(
         "beam", "Beam search from the prompt: the ranking to standard output, greedy decoding beside it."
     )
-    add_prompt(made.add_argument_group("prompt"))
+    prompt = made.add_argument_group("prompt")
+    add_prompt(prompt)
+    add_cache_file(prompt)
     group, default = made.add_argument_group("beam search"), BeamSettings()
     add = group.add_argument
     add("--width", type=whole, metavar="N", help=f"beams at once, 1 to {WIDEST} (default: {default.width})")

@@ -92,8 +92,17 @@ def opening(request: Request) -> Iterator[Command]:
     """The commands before those of a subcommand: its model, settings and prompt."""
     yield commands.Load(request.load)
     yield commands.Configure(request.settings)
-    if request.prompt:
-        yield commands.Prefill(request.prompt, request.chat, request.system, request.echo)
+    if request.prompt or request.messages:
+        yield commands.Prefill(
+            request.prompt,
+            request.chat,
+            request.system,
+            request.echo,
+            messages=request.messages,
+            options=request.options,
+            cache_file=request.cache_file,
+            cached_text=request.cached_text,
+        )
 
 
 class Driver:

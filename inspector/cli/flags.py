@@ -15,6 +15,7 @@ from engine.errors import EngineError, SettingsError
 from engine.setting_field import Field
 from engine.settings import FIELDS, Settings
 from inspector.cli.inputs import unescaped
+from inspector.cli.prompts.chat import add_cache_file, add_chat
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 SHORT = {"max_tokens": "-m"}
@@ -50,7 +51,9 @@ def command_parser(name: str, description: str, epilog: str | None = EXIT_STATUS
 
 def add_generation(parser: Parser) -> None:
     """The groups of a generation: prompt, settings, model."""
-    add_prompt(parser.add_argument_group("prompt"))
+    prompt = parser.add_argument_group("prompt")
+    add_prompt(prompt)
+    add_cache_file(prompt)
     add_settings(parser.add_argument_group("sampling and stops"))
     add_load(parser.add_argument_group("model and cache"))
 
@@ -82,6 +85,7 @@ def add_prompt(group: argparse._ArgumentGroup) -> None:
         default=None,
         help="give the model the prompt as raw text",
     )
+    add_chat(group)
     group.add_argument(
         "--prompt-logprobs",
         action=argparse.BooleanOptionalAction,

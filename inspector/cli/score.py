@@ -15,6 +15,7 @@ from inspector.cli.arguments import Request, given, load_settings
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import EXIT_STATUS, Parser, add_jsonl, add_load, command_parser, flag_errors
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
+from inspector.cli.prompts.chat import add_chat, chat_from, idle
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def parser() -> Parser:
     template = "score it as a user's message in the model's chat template"
     text.add_argument("--chat-template", action="store_true", help=template)
     text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
+    add_chat(text)
     out = made.add_argument_group("output")
     add_jsonl(out, "table")
     out.add_argument("--summary", action="store_true", help="the text's figures alone, without its tokens")
@@ -112,16 +114,19 @@ def score_request_from(args: Namespace) -> Request:
     shown = args.jsonl or args.output is not None
     with flag_errors():
         settings = check(Settings(candidates=values.get("candidates", MOST if shown else 1)))
-    idle = args.system_prompt is not None and not args.chat_template
+    conversation = chat_from(args)
+    chat = args.chat_template or bool(conversation.messages)
     return Request(
         load=load,
         settings=settings,
-        prompt=_text(args),
-        chat=args.chat_template,
+        prompt=conversation.last if conversation.messages else _text(args),
+        chat=chat,
         system=args.system_prompt,
         echo=True,
         jsonl=args.jsonl,
-        notes=("--system-prompt has no effect without --chat-template.",) if idle else (),
+        notes=(*conversation.notes, *(() if chat else idle(args, "--chat-template"))),
+        messages=conversation.messages,
+        options=conversation.options,
     )
 
 

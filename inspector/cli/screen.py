@@ -79,6 +79,10 @@ def run(args: argparse.Namespace) -> int:
         chat=request.chat,
         system=request.system,
         echo=request.echo,
+        messages=request.messages,
+        options=request.options,
+        cache_file=request.cache_file,
+        cached_text=request.cached_text,
         engine=None,
         breakpoints=breakpoints(args),
         save=None if args.no_save else sessions.folder(),
@@ -162,7 +166,9 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
         EngineError: A flag of the prompt or the sampler was given.
     """
     values = given(args)
-    prompt = ("prompt", "prompt_file", "system_prompt", "ignore_chat_template", "prompt_logprobs", "preset")
+    prompt = ("prompt", "prompt_file", "system_prompt", "ignore_chat_template", "prompt_logprobs", "messages",
+        "chat_template_config", "use_default_chat_template", "prefill_response", "prompt_cache_file",
+        "cached_prompt", "cached_prompt_file", "preset")  # fmt: skip
     clash = [name for name in (*prompt, *known(Settings, values)) if name in values]
     if clash:
         raise EngineError(

@@ -11,6 +11,7 @@ from inspector.cli.arguments import Request, load_settings
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import EXIT_STATUS, Parser, add_jsonl, command_parser
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
+from inspector.cli.prompts.chat import add_chat, chat_from, idle
 from inspector.cli.subcommand import Subcommand
 
 STDIN = "-"
@@ -33,6 +34,7 @@ def parser() -> Parser:
     template = "as a user's message in the model's chat template"
     text.add_argument("--chat", "--chat-template", dest="chat", action="store_true", help=template)
     text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
+    add_chat(text)
     model = made.add_argument_group("model")
     model.add_argument("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
     own_code = "run code that comes with the tokenizer"
@@ -54,7 +56,9 @@ def run(args: Namespace) -> int:
     from inspector.cli.writers.tokens import writer
 
     request = tokens_request_from(args)
-    cut = CutText(request.load, request.prompt, request.chat, request.system)
+    cut = CutText(
+        request.load, request.prompt, request.chat, request.system, request.messages, request.options
+    )
     made = writer(request, args.summary, output(), sys.stderr)
     return exit_status(drive(request, made, [cut], loads=False))
 
@@ -65,15 +69,18 @@ def tokens_request_from(args: Namespace) -> Request:
     Raises:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
-    idle = args.system_prompt is not None and not args.chat
+    conversation = chat_from(args)
+    chat = args.chat or bool(conversation.messages)
     return Request(
         load=load_settings(args),
         settings=Settings(),
-        prompt=_text(args),
-        chat=args.chat,
+        prompt=conversation.last if conversation.messages else _text(args),
+        chat=chat,
         system=args.system_prompt,
         jsonl=args.jsonl,
-        notes=("--system-prompt has no effect without --chat.",) if idle else (),
+        notes=(*conversation.notes, *(() if chat else idle(args, "--chat"))),
+        messages=conversation.messages,
+        options=conversation.options,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from engine.commands import AddTurn, Command, GoOnPrefill, Prefill
+from engine.records import NO_OPTIONS, ChatOptions, Message
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Phase, Timeline
 
@@ -23,6 +24,14 @@ class Prompt:
     system: str | None = None
     echo: bool | None = None
     """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+    messages: tuple[Message, ...] = ()
+    """A whole conversation, whose last user's message is the text."""
+    options: ChatOptions = NO_OPTIONS
+    """What else the chat template gets."""
+    cache_file: str = ""
+    """A KV cache that mlx_lm.cache_prompt saved, which the text follows."""
+    cached_text: str = ""
+    """The prompt that it was made from."""
 
 
 class PrefillControl:
@@ -39,7 +48,19 @@ class PrefillControl:
 
     def begin(self, prompt: Prompt) -> None:
         """Begin a new tree with a prompt."""
-        self._client.send(Prefill(prompt.text, prompt.chat, prompt.system, prompt.echo, self.size))
+        self._client.send(
+            Prefill(
+                prompt.text,
+                prompt.chat,
+                prompt.system,
+                prompt.echo,
+                self.size,
+                prompt.messages,
+                prompt.options,
+                prompt.cache_file,
+                prompt.cached_text,
+            )
+        )
 
     @property
     def waits(self) -> bool:

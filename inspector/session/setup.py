@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.commands import Configure, Load, MoveTo, Recall, Run
-from engine.records import Ended, Failure, ModelFacts, Record, Step
+from engine.records import NO_OPTIONS, Ended, Failure, ModelFacts, Record, Step
 from engine.settings import LoadSettings, Settings
 from inspector.session.client import EngineClient
 from inspector.session.prefill import PrefillControl, Prompt
@@ -49,7 +51,9 @@ class Setup:
         self._client.send(Load(load))
 
     def give(self, prompt: Prompt) -> None:
-        """Begin a new tree with a prompt, now or when the model is there."""
+        """Begin a new tree with a prompt, now or when the model is there; the chat template's variables stay."""
+        if prompt.options == NO_OPTIONS:
+            prompt = replace(prompt, options=replace(self.prompt.options, tools="", response=None))
         self.prompt = prompt
         if self._client.timeline.facts is not None and not self._client.of(Load):
             self._client.make_way()
@@ -106,7 +110,7 @@ class Setup:
         match record:
             case ModelFacts() if self._client.of(Load):
                 self._client.send(Configure(self.settings))
-                if self.prompt.text:
+                if self.prompt.text or self.prompt.messages:
                     self._prefill.begin(self.prompt)
             case Failure(command=Configure.kind):
                 self._refused = True

@@ -1,0 +1,125 @@
+"""What a chat template gets, made from a request as mlx_lm and transformers make it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import PromptError
+from engine.model import chat_template
+from engine.records import ChatOptions, Message
+
+TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+"""Marks the end of a message that is left open; that of transformers, so that a template can't tell the two apart."""
+REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Names of the same key; transformers fills the first two from whichever is there."""
+ARGUMENTS = (
+    "conversation",
+    "messages",
+    "tokenize",
+    "add_generation_prompt",
+    "continue_final_message",
+    "return_dict",
+)
+"""What mlx_lm itself gives to the function that fills the template: no variables of the template."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What fills a template."""
+
+    conversation: list[dict[str, Any]]
+    tools: list[Any] | None
+    documents: list[Any] | None
+    template: str | None
+    """A template of the request's own, or the name of one of the model's."""
+    config: dict[str, Any]
+    """The template's variables besides those."""
+    opened: bool
+    """Whether the last message is left open, in place of beginning an answer."""
+
+    @property
+    def last(self) -> str:
+        """The content of the last message."""
+        return str(self.conversation[-1]["content"])
+
+    def marked(self) -> list[dict[str, Any]]:
+        """The conversation, with `TAG` behind a message that is left open."""
+        *before, last = self.conversation
+        return [*before, {**last, "content": self.last + TAG}] if self.opened else self.conversation
+
+
+def filling(messages: Sequence[Message], options: ChatOptions, opened: bool = False) -> Filling:
+    """What fills a template.
+
+    Args:
+        messages: The conversation.
+        options: What else the template gets.
+        opened: Leave the last message open, to be gone on with, as the answer's given beginning always is.
+
+    Raises:
+        PromptError: The options are no JSON of the right kind, or set what can't be set.
+    """
+    if options.response is not None:
+        messages, opened = (*messages, Message("assistant", options.response)), True
+    config = _parsed("The template's configuration", options.config, dict) or {}
+    tools = _parsed("The list of tools", options.tools, list)
+    taken = next(
+        (name for name in config if name in ARGUMENTS or (name == "tools" and tools is not None)), None
+    )
+    if taken is not None:
+        raise PromptError(
+            f"The template's configuration can't set {taken}: it is given otherwise.", "Leave it out."
+        )
+    return Filling(
+        conversation=[_values(message) for message in messages],
+        tools=config.pop("tools", tools),
+        documents=config.pop("documents", None),
+        template=config.pop("chat_template", None),
+        config=config,
+        opened=opened,
+    )
+
+
+def left_open(text: str, content: str) -> str:
+    """A filled template up to the end of its last message, cut as transformers cuts it.
+
+    Args:
+        text: With `TAG` behind that message's content.
+        content: Without it.
+
+    Raises:
+        PromptError: The template doesn't write the message.
+    """
+    mark = TAG.strip()
+    if content.strip() not in text or mark not in text:
+        raise chat_template.refusal("it does not write out the message that is to be gone on with")
+    end = text.rindex(mark)
+    return text[:end] if text.startswith(TAG, end) else text[:end].rstrip()
+
+
+def _values(message: Message) -> dict[str, Any]:
+    """A message as a template gets it: without keys that hold nothing, and its reasoning under each name."""
+    more = _parsed("A message", message.more, dict) or {}
+    values = {"role": message.role, "content": message.content, **more}
+    values = {name: value for name, value in values.items() if value is not None}
+    reasoning = next((values[name] for name in REASONING if name in values), None)
+    if reasoning is not None:
+        values = {"thinking": reasoning, **values, "reasoning_content": reasoning}
+    return values
+
+
+def _parsed(what: str, content: str, kind: type) -> Any:
+    """Some JSON of a request, None where it is empty."""
+    if not content:
+        return None
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise PromptError(f"{what} is no JSON: {why}.", "Mend it.") from None
+    if not isinstance(value, kind):
+        raise PromptError(f"{what} must be a JSON {'object' if kind is dict else 'list'}.", "Mend it.")
+    return value

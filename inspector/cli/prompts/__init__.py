@@ -1,0 +1,1 @@
+"""Prompts given in other ways than as one text."""
