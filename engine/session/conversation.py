@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.commands import AddTurn, Prefill
+from engine.commands import AddTurn, Prefill, PreviewPrompt
 from engine.errors import PromptError
 from engine.model.forward import Stopped
 from engine.records import (
@@ -31,6 +31,21 @@ OTHER_CUT = "Encoded as a whole, the conversation would be cut into other tokens
 
 
 @dataclass(frozen=True, slots=True)
+class EncodedPrompt:
+    """A prompt as it goes through the model."""
+
+    text: str
+    """The template filled, or the raw text."""
+    ids: list[int]
+    chat: bool
+    """Whether a chat template was filled."""
+    notes: tuple[str, ...]
+    """Requests that could not be met."""
+    messages: tuple[Message, ...]
+    """The conversation that the template got."""
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """What a turn adds to a path."""
 
@@ -41,14 +56,11 @@ class Turn:
     """Where the template's text is another one than that of the path with the turn."""
 
 
-def prompt(
-    session: Session, command: Prefill, stopped: Stopped
-) -> Iterator[PromptOpened | PrefillChunk | Prefilled]:
-    """Prefill raw text, or a conversation.
+def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt:
+    """A prompt as it goes through the model: what a preview shows is what a prefill takes.
 
     Raises:
-        PromptError: As `Session.prefill`, or the template refuses the conversation.
-        Cancelled: `stopped` returned True.
+        PromptError: The prompt can't be encoded, or the template refuses the conversation.
     """
     notes = []
     chat = (command.chat or bool(command.messages)) and session.tokens.has_chat_template
@@ -60,13 +72,26 @@ def prompt(
         notes.append("The system prompt is not used: only a chat template has a place for it.")
     messages = (command.messages or conversation(command.text, command.system)) if chat else ()
     text = session.tokens.chat(messages, command.options) if chat else command.text
+    return EncodedPrompt(text, session.encode(text, bare=chat), chat, tuple(notes), messages)
+
+
+def prompt(
+    session: Session, command: Prefill, stopped: Stopped
+) -> Iterator[PromptOpened | PrefillChunk | Prefilled]:
+    """Prefill raw text, or a conversation.
+
+    Raises:
+        PromptError: As `encoded` and `Session.prefill`.
+        Cancelled: `stopped` returned True.
+    """
+    made = encoded(session, command)
     return session.prefill(
-        text,
-        session.encode(text, bare=chat),
-        chat=chat,
+        made.text,
+        made.ids,
+        chat=made.chat,
         echo=command.echo,
-        notes=tuple(notes),
-        messages=messages,
+        notes=made.notes,
+        messages=made.messages,
         options=command.options,
         step_size=command.step_size,
         stopped=stopped,
@@ -142,11 +167,11 @@ def next_turn(session: Session, messages: tuple[Message, ...], options: ChatOpti
     text = tokens.join([*path, *added])
     if text == whole:
         return Turn(tokens.join(added), added, (OTHER_CUT,))
-    at, kept = _shared(text, whole), _shared(path, ids)
+    at, kept = shared(text, whole), shared(path, ids)
     return Turn(tokens.join(added), added, differs=TurnDiffers(at, text[at:], whole[at:], kept, len(ids)))
 
 
-def _shared(one: Sequence[object], other: Sequence[object]) -> int:
+def shared(one: Sequence[object], other: Sequence[object]) -> int:
     """How much two sequences have in common at the beginning."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

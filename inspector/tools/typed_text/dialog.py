@@ -17,9 +17,9 @@ from engine.records import Failure, PromptToken, Tokenized
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.session.lookup import Lookup
 from inspector.state.timeline import Item, Timeline
-from inspector.tools.typed_text.pieces import PieceList
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.pieces import PieceList
 from inspector.widgets.safety import SafeTextArea
 
 KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
