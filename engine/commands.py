@@ -85,6 +85,20 @@ class Prefill(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class PreviewPrompt(Command):
+    """Cut a prompt as a `Prefill` of these fields would, and change nothing; answered by `PromptPreview`. An aside."""
+
+    aside: ClassVar[bool] = True
+    text: str
+    chat: bool
+    system: str | None = None
+    messages: tuple[Message, ...] = ()
+    options: ChatOptions = NO_OPTIONS
+    most: int = 400
+    """Tokens that are handed out at most: of a longer prompt the first and the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
 class AddTurn(Command):
     """Add the user's next turn after the current node, and go to its end.
 

@@ -8,7 +8,7 @@ from engine import commands
 from engine.commands import Command
 from engine.desk import Call, Desk, Handler
 from engine.inspection.explain import explain, what_if
-from engine.inspection.typed_text import check_room, cut, pieces, tokenize
+from engine.inspection.typed_text import check_room, cut, pieces, preview, tokenize
 from engine.inspection.vocabulary import Vocabulary, find
 from engine.model.load import load_tokenizer
 from engine.records import Tokenized, conversation
@@ -33,6 +33,7 @@ class InspectionCommands:
             commands.WhatIf: self._what_if,
             commands.FindTokens: self._find,
             commands.Tokenize: self._tokenize,
+            commands.PreviewPrompt: self._preview,
             commands.CutText: self._cut_text,
             commands.Insert: self._insert,
         }
@@ -58,6 +59,9 @@ class InspectionCommands:
 
     def _tokenize(self, command: commands.Tokenize, call: Call) -> None:
         self._desk.emit(tokenize(self._desk.session.tokens, command.text))
+
+    def _preview(self, command: commands.PreviewPrompt, call: Call) -> None:
+        self._desk.emit(preview(self._desk.session, command))
 
     def _cut_text(self, command: commands.CutText, call: Call) -> None:
         tokens = load_tokenizer(command.settings, self._desk.emit, call.cancel)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.commands import PreviewPrompt
 from engine.errors import PromptError, StepError
 from engine.model.tokens import Tokens
-from engine.records import Piece, Tokenized
+from engine.records import Piece, PromptPreview, Tokenized
+from engine.session import conversation
 from engine.session.session import Session
 from engine.tree import ROOT
 
@@ -25,6 +27,25 @@ def tokenize(tokens: Tokens, text: str) -> Tokenized:
         PromptError: The text isn't Unicode, or gives an id beyond the model's embedding.
     """
     return Tokenized(text, pieces(tokens, cut(tokens, text) if text else []))
+
+
+def preview(session: Session, command: PreviewPrompt) -> PromptPreview:
+    """Show the tokens of a prompt that is to be prefilled.
+
+    Raises:
+        PromptError: As `conversation.encoded`.
+    """
+    made = conversation.encoded(session, command)
+    cut, most = pieces(session.tokens, made.ids), max(2, command.most)
+    whole = len(cut) <= most
+    return PromptPreview(
+        len(cut),
+        sum(piece.special for piece in cut),
+        conversation.shared(made.ids, session.tree.tokens(session.node)),
+        cut if whole else cut[: most // 2],
+        () if whole else cut[most // 2 - most :],
+        made.notes,
+    )
 
 
 def pieces(tokens: Tokens, ids: Sequence[int]) -> tuple[Piece, ...]:

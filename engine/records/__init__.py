@@ -22,7 +22,15 @@ from engine.records.costs import (
     Work,
 )
 from engine.records.ends import Ended, Failure, Finished, FinishReason
-from engine.records.explore import AheadLine, BreakpointHit, LookedAhead, Piece, Tokenized, TokensFound
+from engine.records.explore import (
+    AheadLine,
+    BreakpointHit,
+    LookedAhead,
+    Piece,
+    PromptPreview,
+    Tokenized,
+    TokensFound,
+)
 from engine.records.kv import KVGroup, KVReading, Memory
 from engine.records.marks import Deleted, Marked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
@@ -84,6 +92,7 @@ __all__ = [
     "ProfilePart",
     "Profiled",
     "PromptOpened",
+    "PromptPreview",
     "PromptToken",
     "RaceEnded",
     "RaceOpened",
@@ -137,6 +146,7 @@ Record = (
     | LookedAhead
     | TokensFound
     | Tokenized
+    | PromptPreview
     | BreakpointHit
     | Swept
     | Marked

@@ -74,6 +74,24 @@ class Tokenized:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptPreview:
+    """A prompt as it would be prefilled, the chat template filled and cut into tokens; nothing was taken."""
+
+    tokens: int
+    """Of the prompt."""
+    special: int
+    """Special tokens among them."""
+    shared: int
+    """First tokens that are those of the current path."""
+    first: tuple[Piece, ...]
+    """The first tokens; all of them, where `last` is empty."""
+    last: tuple[Piece, ...]
+    """The last tokens of a prompt that is too long to be handed out as a whole."""
+    notes: tuple[str, ...]
+    """Requests that can't be met."""
+
+
+@dataclass(frozen=True, slots=True)
 class BreakpointHit:
     """A run stopped because of its breakpoints."""
 

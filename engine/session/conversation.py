@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from engine.commands import AddTurn, Prefill
+from engine.commands import AddTurn, Prefill, PreviewPrompt
 from engine.errors import PromptError
 from engine.model.forward import Stopped
 from engine.records import (
@@ -32,6 +32,21 @@ OTHER_CUT = "Encoded as a whole, the conversation would be cut into other tokens
 
 
 @dataclass(frozen=True, slots=True)
+class EncodedPrompt:
+    """A prompt as it goes through the model."""
+
+    text: str
+    """The template filled, or the raw text."""
+    ids: list[int]
+    chat: bool
+    """Whether a chat template was filled."""
+    notes: tuple[str, ...]
+    """Requests that could not be met."""
+    messages: tuple[Message, ...]
+    """The conversation that the template got."""
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """What a turn adds to a path."""
 
@@ -42,17 +57,12 @@ class Turn:
     """Where the template's text is another one than that of the path with the turn."""
 
 
-def prompt(
-    session: Session, command: Prefill, stopped: Stopped
-) -> Iterator[PromptOpened | PrefillChunk | Prefilled]:
-    """Prefill raw text, or a conversation.
+def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt:
+    """A prompt as it goes through the model: what a preview shows is what a prefill takes.
 
     Raises:
-        PromptError: As `Session.prefill`, or the template refuses the conversation.
-        Cancelled: `stopped` returned True.
+        PromptError: The prompt can't be encoded, or the template refuses the conversation.
     """
-    if command.cache_file:
-        return saved_prompt.prompt(session, command, stopped)
     notes = []
     options = command.options
     chat = (command.chat or bool(command.messages)) and session.tokens.takes_chat(options)
@@ -68,14 +78,36 @@ def prompt(
     messages = (command.messages or conversation(command.text, command.system)) if chat else ()
     text = session.tokens.chat(messages, options) if chat else command.text
     response = _as_written(text, options.response) if chat and options.response is not None else None
-    return session.prefill(
+    return EncodedPrompt(
         text,
         session.encode(text, bare=chat),
-        chat=chat,
+        chat,
+        tuple(notes),
+        messages,
+        replace(options, response=response),
+    )
+
+
+def prompt(
+    session: Session, command: Prefill, stopped: Stopped
+) -> Iterator[PromptOpened | PrefillChunk | Prefilled]:
+    """Prefill raw text, or a conversation.
+
+    Raises:
+        PromptError: As `encoded` and `Session.prefill`.
+        Cancelled: `stopped` returned True.
+    """
+    if command.cache_file:
+        return saved_prompt.prompt(session, command, stopped)
+    made = encoded(session, command)
+    return session.prefill(
+        made.text,
+        made.ids,
+        chat=made.chat,
         echo=command.echo,
-        notes=tuple(notes),
-        messages=messages,
-        options=replace(options, response=response),
+        notes=made.notes,
+        messages=made.messages,
+        options=made.options,
         step_size=command.step_size,
         stopped=stopped,
     )
@@ -157,11 +189,11 @@ def next_turn(session: Session, messages: tuple[Message, ...], options: ChatOpti
     text = tokens.join([*path, *added])
     if text == whole:
         return Turn(tokens.join(added), added, (OTHER_CUT,))
-    at, kept = _shared(text, whole), _shared(path, ids)
+    at, kept = shared(text, whole), shared(path, ids)
     return Turn(tokens.join(added), added, differs=TurnDiffers(at, text[at:], whole[at:], kept, len(ids)))
 
 
-def _shared(one: Sequence[object], other: Sequence[object]) -> int:
+def shared(one: Sequence[object], other: Sequence[object]) -> int:
     """How much two sequences have in common at the beginning."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

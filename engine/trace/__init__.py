@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import TraceError
-from engine.records import Loading, LookedAhead, ModelFacts, PromptOpened, Restoring
+from engine.records import Loading, LookedAhead, ModelFacts, PromptOpened, PromptPreview, Restoring
 from engine.trace.bounds import LINES_LIMIT, TOTAL_LIMIT
 from engine.trace.entry import VERSION, Entry, Header, Unknown
 from engine.trace.file import TraceReader, uncollected
@@ -110,7 +110,7 @@ def peek(path: Path | str, lines: int = 50) -> Peek:
 
 
 def worth_keeping(record: object) -> bool:
-    """Whether a record belongs in a journal: progress records do not."""
-    return not isinstance(record, Loading | Restoring) and not (
+    """Whether a record belongs in a journal: progress does not, nor what was asked of a prompt that was not given."""
+    return not isinstance(record, Loading | Restoring | PromptPreview) and not (
         isinstance(record, LookedAhead) and not record.last
     )

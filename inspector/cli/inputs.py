@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 from engine.errors import PromptError
-from engine.files import TEXT_LIMIT, read_at_most, read_regular
-from engine.paths import shorter, typed
+from engine.files import TEXT_LIMIT, read_at_most
+from inspector.texts import decoded as decoded
+from inspector.texts import read_text_file
 
 ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
@@ -50,32 +52,7 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
     Raises:
         PromptError: It isn't there, can't be read, is no regular file, or has more than `TEXT_LIMIT` bytes.
     """
-    try:
-        path = typed(name)
+    with suppress(OSError, ValueError):
         if name.startswith("/dev/") and os.path.samestat(os.stat(name), os.fstat(0)):
             return read_stdin("Give the text in a file.")
-        return read_regular(path, TEXT_LIMIT)
-    except FileNotFoundError:
-        raise PromptError(f"There is no {kind} {shorter(name)}.", mend) from None
-    except OSError as error:
-        hint = "Give a regular file, or pipe it into standard input (-)."
-        raise PromptError(f"The {kind} {shorter(name)} can't be read: {error.strerror}.", hint) from error
-
-
-def decoded(raw: bytes, source: str) -> str:
-    """Bytes as the UTF-8 text that they must be.
-
-    Args:
-        raw: What was read.
-        source: Where, for the message.
-
-    Raises:
-        PromptError: They are no UTF-8.
-    """
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        where = f"byte {raw[error.start]:#04x} at offset {error.start}"
-        raise PromptError(
-            f"{source} is not UTF-8 ({where}).", "Convert it first, with iconv for example."
-        ) from None
+    return read_text_file(name, kind, mend, "Give a regular file, or pipe it into standard input (-).")

@@ -24,7 +24,9 @@ class Notice:
 def notice(record: Record) -> Notice | None:
     """What to tell of a record, None for most."""
     match record:
-        case Failure(command="Explain" | "WhatIf" | "FindTokens" | "Tokenize", expected=True):
+        case Failure(
+            command="Explain" | "WhatIf" | "FindTokens" | "Tokenize" | "PreviewPrompt", expected=True
+        ):
             return None  # it is said in the place where the answer would stand
         case Failure(command="SearchBeams" | "GoOnBeams", expected=True):
             return None  # the beam screen says so

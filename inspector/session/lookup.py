@@ -40,7 +40,12 @@ class Lookup(Generic[Answer]):
 
     def drop(self) -> None:
         """Nobody waits for an answer any more."""
-        self._wanted, self.tell = None, lambda _: None
+        self.tell = lambda _: None
+        self.forget()
+
+    def forget(self) -> None:
+        """There is nothing to be asked for now."""
+        self._wanted = None
         if self._out is not None:
             self._client.cancel(self._out)
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from engine.commands import PreviewPrompt
+from engine.records import PromptPreview
 from engine.settings import LoadSettings
 from inspector.main.dialogs.facts import FactsDialog
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import Draft, PromptDialog
-from inspector.main.tool import SET_UP, Hint, Host, Key, Needs, Tool, ToolActions, When
+from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
+from inspector.session.lookup import Lookup
+from inspector.session.prefill import Prompt
+from inspector.session.prompt_history import given
+
+_MOST_KEPT = 100
+"""Prompts that are kept beside those of the tree."""
 
 
 class SetupActions(ToolActions):
@@ -16,15 +24,21 @@ class SetupActions(ToolActions):
         super().__init__(host)
         self.draft = host.controller.setup.prompt
         """What stands in the prompt dialog when it is opened."""
+        self._typed: list[Prompt] = []
+        """What was given or left in it before."""
+        self._lookup = Lookup(PreviewPrompt, PromptPreview, host.controller.client)
 
     def prompt(self) -> None:
         """Ask for a prompt."""
-        self.host.open(PromptDialog(self.draft, self.timeline.facts, self.timeline.prompt), self._prompted)
+        before = [*given(self.timeline), *self._typed]
+        dialog = PromptDialog(self.draft, lambda: self.timeline.facts, self._lookup, before)
+        self.host.open(dialog, self._prompted)
 
     def _prompted(self, draft: Draft | None) -> None:
         if draft is None:
             return
         self.draft = draft.prompt
+        self._typed = [*self._typed[1 - _MOST_KEPT :], draft.prompt]
         if draft.submitted:
             self.controller.setup.give(draft.prompt)
             self.host.answer()
@@ -57,4 +71,16 @@ SETTING_UP = Tool(
             SetupActions.facts, Needs.MODEL),
     ),
     hints=(Hint(14, ("prompt",), "prompt", 9, When.LIVE),),
+    help=(
+        HelpSection(
+            "While a prompt is typed",
+            (
+                ("`↑` `↓`", "On the first and the last line: the prompt before, the next one. `alt+↑` `alt+↓` on any."),
+                ("`ctrl+o`", "Take the text of a file; `→` completes its path."),
+                ("`ctrl+a`", "Select all of it: what is typed then takes its place."),
+                ("`ctrl+s`", "Prefill it."),
+                ("`esc`", "Leave; what was typed is kept."),
+            ),
+        ),
+    ),
 )  # fmt: skip

@@ -1,20 +1,30 @@
-"""The dialog for a prompt: raw or through the chat template, with a real editor."""
+"""The dialog for a prompt: raw or through the chat template, in a real editor, with its tokens in sight."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import on
+from textual.binding import Binding, BindingType
+from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Label, TextArea
+from textual.widgets import Button, Label, TextArea
 
-from engine.records import ModelFacts, PromptOpened
+from engine.commands import PreviewPrompt
+from engine.records import Failure, ModelFacts, PromptPreview
+from inspector.display import visible
+from inspector.main.dialogs.prompt_editor import PromptEditor
+from inspector.main.dialogs.prompt_file import PromptFileDialog
+from inspector.session.lookup import Lookup
 from inspector.session.prefill import Prompt
+from inspector.session.prompt_history import PromptHistory
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import MOST_TYPED, SafeInput, SafeTextArea
+from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.pieces import PieceList
+from inspector.widgets.safety import MOST_TYPED, SafeTextArea
 
 MODES = ("raw", "through the chat template")
 ECHOES: tuple[tuple[str, bool | None], ...] = (
@@ -22,6 +32,9 @@ ECHOES: tuple[tuple[str, bool | None], ...] = (
     ("always", True),
     ("never", False),
 )
+SHORT, SOON, LATER = 5_000, 0.05, 0.3
+"""Characters of a short text, and seconds without a key after which a short and a longer one are cut anew: 200,000
+characters take the engine some 0.2 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,85 +50,176 @@ class PromptDialog(Dialog[Draft]):
 
     Args:
         prompt: The initial values of the fields.
-        facts: Of the model, None while it loads.
-        last: The prompt in the cache, for the token hint.
+        facts: Returns those of the model, None while it loads.
+        lookup: Asks the engine how the prompt is cut.
+        before: Prompts from before, oldest first.
     """
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+o", "read_file", "From a file", tooltip="Take the text of a file.", priority=True),
+    ]
     HEADING: ClassVar[str] = "Prompt"
     APPLY: ClassVar[str] = "Prefill"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (
+        ("↑↓", "other prompts", 5),
+        ("ctrl+o", "from a file", 4),
+        ("ctrl+a", "select all", 2),
+        ("⇥", "next field", 3),
+    )
 
-    def __init__(self, prompt: Prompt, facts: ModelFacts | None, last: PromptOpened | None) -> None:
+    def __init__(
+        self,
+        prompt: Prompt,
+        facts: Callable[[], ModelFacts | None],
+        lookup: Lookup[PromptPreview],
+        before: Sequence[Prompt] = (),
+    ) -> None:
         super().__init__()
-        self.prompt, self.facts, self.last = prompt, facts, last
-        self._whole = "" if len(prompt.text) <= MOST_TYPED else prompt.text
+        self.prompt, self.facts, self.lookup = prompt, facts, lookup
+        self.history = PromptHistory(before, prompt)
+        self._whole = ""
         """A prompt that is too long to be edited: it stays as it is while nothing is typed in its place."""
+        self._file = ""
+        """The name of the file that was read last."""
+        self._timer: Timer | None = None
 
     @property
     def templated(self) -> bool:
         """Whether there is a chat template, as far as it is known."""
-        return self.facts is None or self.facts.has_chat_template
+        facts = self.facts()
+        return facts is None or facts.has_chat_template
 
     def body(self) -> Iterable[Widget]:
-        text = "" if self._whole else self.prompt.text
-        yield SafeTextArea(text, id="prompt-text", soft_wrap=True, tab_behavior="focus")
-        yield Remark(self._hint(), id="prompt-remark")
-        yield Label("mode", classes="field-label", markup=False)
-        yield Choice(MODES if self.templated else MODES[:1], int(self._chat), id="prompt-mode")
+        yield PromptEditor(id="prompt-text", soft_wrap=True, tab_behavior="focus")
+        yield Remark("It is being cut into tokens.", id="prompt-remark")
+        yield PieceList(both_ends=True, id="prompt-pieces")
+        yield Choice(MODES if self.templated else MODES[:1], id="prompt-mode")
         yield Label("system prompt", classes="field-label", id="system-label", markup=False)
-        yield SafeInput(self.prompt.system or "", "none", id="prompt-system")
+        yield SafeTextArea(id="prompt-system", soft_wrap=True, tab_behavior="focus", placeholder="none")
         yield Label(
             "prompt logprobs: what the model thought of each token", classes="field-label", markup=False
         )
         yield Choice([label for label, _ in ECHOES], self._echo, id="prompt-echo")
 
-    @property
-    def _chat(self) -> bool:
-        return self.prompt.chat and self.templated
+    def extra(self) -> Iterable[Button]:
+        yield Button("From a file  ctrl+o", id="prompt-read", compact=True)
 
     @property
     def _echo(self) -> int:
         return [echo for _, echo in ECHOES].index(self.prompt.echo)
 
     def on_mount(self) -> None:
-        """Begin in the text, all of it selected: typing replaces it, an arrow key goes on at its end."""
-        area = self.query_one("#prompt-text", SafeTextArea)
-        area.focus()
-        area.select_all()
-        self._show_system()
+        """Begin in the text, at its end."""
+        self.lookup.tell = self._answered
+        self.query_one("#prompt-text", PromptEditor).focus()
+        self._put(self.prompt)
 
-    @on(Choice.Changed, "#prompt-mode")
-    def _show_system(self) -> None:
-        chat = bool(self.query_one("#prompt-mode", Choice).chosen)
-        for widget in self.query("#system-label, #prompt-system"):
-            widget.display = chat
+    def let_go(self) -> None:
+        """Wait for no answer any more."""
+        self.lookup.drop()
 
-    @on(TextArea.Changed, "#prompt-text")
-    def _text_changed(self) -> None:
-        self.query_one("#prompt-remark", Remark).say(self._hint())
+    # ---- the fields -------------------------------------------------------------------------
 
-    def _hint(self) -> str:
-        """What is known of the room: tokens are counted by the engine, when the prompt is prefilled."""
-        if self._whole:
-            return (
-                f"The prompt has {len(self._whole):,} characters, too many to be edited here. "
-                "Type another one, or prefill it again as it is."
-            )
-        if self.facts is None:
-            return "The model is still loading; the prompt is prefilled when it is there."
-        window = self.facts.context_window
-        hint = f"Context window {window:,} tokens." if window else "The model states no context window."
-        if self.last is not None:
-            hint += f" The prompt in the cache has {len(self.last.tokens):,}."
-        return hint + ("" if self.templated else " The model has no chat template.")
+    def _put(self, prompt: Prompt) -> None:
+        """Edit another prompt; whether its logprobs are wanted stays."""
+        self._whole = "" if len(prompt.text) <= MOST_TYPED else prompt.text
+        self.query_one("#prompt-text", PromptEditor).put("" if self._whole else prompt.text)
+        self.query_one("#prompt-mode", Choice).chosen = int(prompt.chat and self.templated)
+        self.query_one("#prompt-system", SafeTextArea).load_text(prompt.system or "")
+        self._changed()
 
     def typed(self) -> Prompt:
         """The prompt in the fields."""
         return Prompt(
-            self.query_one("#prompt-text", SafeTextArea).text or self._whole,
+            self.query_one("#prompt-text", PromptEditor).text or self._whole,
             bool(self.query_one("#prompt-mode", Choice).chosen),
-            self.query_one("#prompt-system", SafeInput).value or None,
+            self.query_one("#prompt-system", SafeTextArea).text or None,
             ECHOES[self.query_one("#prompt-echo", Choice).chosen][1],
         )
+
+    @on(PromptEditor.Asked)
+    def _history_asked(self, message: PromptEditor.Asked) -> None:
+        if (prompt := self.history.go(message.by, self.typed())) is not None:
+            self._put(prompt)
+
+    @on(Button.Pressed, "#prompt-read")
+    def action_read_file(self) -> None:
+        """Ask for a file whose text takes the place of the one that was typed."""
+        dialog = PromptFileDialog(self._file)
+
+        def read(text: str | None) -> None:
+            self._file = dialog.file_name
+            if text is not None:
+                self._put(replace(self.typed(), text=text))
+
+        self.app.push_screen(dialog, read)
+
+    # ---- its tokens -------------------------------------------------------------------------
+
+    @on(TextArea.Changed)
+    @on(Choice.Changed, "#prompt-mode")
+    def _changed(self) -> None:
+        """Have the prompt cut anew once no key was pressed for a moment."""
+        prompt = self.typed()
+        for widget in self.query("#system-label, #prompt-system"):
+            widget.display = prompt.chat
+        if self._timer is not None:
+            self._timer.stop()
+        if self._too_long or not (prompt.text or prompt.chat):
+            self.lookup.forget()
+            self._show(self._hint())
+        else:
+            self._timer = self.set_timer(SOON if len(prompt.text) <= SHORT else LATER, self._ask)
+
+    @property
+    def _too_long(self) -> bool:
+        return len(self.typed().text) > MOST_TYPED
+
+    def _ask(self) -> None:
+        if self.left:
+            return
+        prompt = self.typed()
+        if self.facts() is None:
+            self._show(self._hint())
+        self.lookup.ask(PreviewPrompt(prompt.text, prompt.chat, prompt.system))
+
+    def _answered(self, answer: PromptPreview | Failure) -> None:
+        if isinstance(answer, Failure):
+            self._show(visible(f"{answer.message} {answer.hint}".rstrip()), wrong=True)
+        else:
+            facts = self.facts()
+            window = facts.context_window if facts is not None else None
+            self._show(counted(answer, window), window is not None and answer.tokens > window, answer)
+
+    def _show(self, text: str, wrong: bool = False, answer: PromptPreview | None = None) -> None:
+        self.query_one("#prompt-remark", Remark).say(text, wrong)
+        pieces = self.query_one("#prompt-pieces", PieceList)
+        if answer is None:
+            pieces.put_ends((), (), 0)
+        else:
+            shown = len(answer.first) + len(answer.last)
+            pieces.put_ends(answer.first, answer.last, answer.tokens - shown)
+
+    def _hint(self) -> str:
+        """Why no tokens are shown."""
+        if self._whole and self._too_long:
+            return (
+                f"The prompt has {len(self._whole):,} characters, too many to be edited here or shown cut. "
+                "Type another one, or prefill it as it is."
+            )
+        if self._too_long:
+            return "The prompt is too long to be shown cut. It can be prefilled."
+        facts = self.facts()
+        if facts is None:
+            return "The model is still loading; the prompt is cut, and prefilled, when it is there."
+        window = f" The context window holds {facts.context_window:,} tokens." if facts.context_window else ""
+        return f"Type a prompt; ↑ brings earlier ones, ctrl+o one from a file.{window}{self._bare}"
+
+    @property
+    def _bare(self) -> str:
+        return "" if self.templated else " The model has no chat template."
+
+    # ---- leaving ----------------------------------------------------------------------------
 
     def action_leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
@@ -127,7 +231,22 @@ class PromptDialog(Dialog[Draft]):
         if prompt.text:
             self.dismiss(Draft(prompt, True))
         else:
-            self.query_one("#prompt-remark", Remark).say(
-                "The prompt is empty. Type at least one character.", True
-            )
-            self.query_one("#prompt-text", SafeTextArea).focus()
+            self._show("The prompt is empty. Type at least one character.", wrong=True)
+            self.query_one("#prompt-text", PromptEditor).focus()
+
+
+def counted(preview: PromptPreview, window: int | None) -> str:
+    """A sentence on the tokens of a prompt; printable.
+
+    Args:
+        preview: What the engine made of it.
+        window: Tokens that the context window holds, None where the model states none.
+    """
+    count = f"{preview.tokens:,} token" + "s" * (preview.tokens != 1)
+    count += f", {preview.special:,} of them special" if preview.special else ""
+    if window is not None and preview.tokens > window:
+        return f"{count}: too many. The context window holds {window:,}. Shorten the prompt."
+    parts = [f"{count}, of a context window of {window:,}." if window is not None else f"{count}."]
+    if preview.shared:
+        parts.append(f"The first {preview.shared:,} are those of the path on show.")
+    return visible(" ".join((*parts, *preview.notes)))

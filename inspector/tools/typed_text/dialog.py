@@ -16,9 +16,9 @@ from inspector.display import quoted, token_label, truncate, visible
 from inspector.session.lookup import Lookup
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.typed_text.pieces import PieceList
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.pieces import PieceList
 from inspector.widgets.typed_area import TypedTextArea
 
 KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."

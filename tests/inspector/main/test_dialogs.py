@@ -23,6 +23,7 @@ from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.widgets.one_line import escaped, unescaped
 from inspector.widgets.safety import SafeInput, SafeTextArea, editable
 from tests.inspector.fakes import facts
+from tests.inspector.main.test_prompt_dialog import previewed
 from tests.inspector.rig import Rig, run
 
 HOSTILE = "a[/nope]\x1b[31m\x9b1m\x00\x7f\u202eb\u200b[@click=app.quit]x[/]\ud83d"
@@ -51,7 +52,7 @@ def test_a_prompt_is_typed_and_prefilled():
 def test_letters_typed_into_the_prompt_are_no_commands():
     async def test(rig: Rig) -> None:
         await rig.ready()
-        await rig.press("p", "right", "q", "space", "r", "s", "enter", "left", "x")
+        await rig.press("p", "q", "space", "r", "s", "enter", "left", "x")
         assert rig.app.screen.query_one("#prompt-text", SafeTextArea).text == "Once upon a time,q rs" + "x\n"
         assert rig.engine.sent == []
 
@@ -61,25 +62,25 @@ def test_letters_typed_into_the_prompt_are_no_commands():
 def test_nothing_typed_is_lost_when_the_dialog_is_left():
     async def test(rig: Rig) -> None:
         await rig.ready()
-        await rig.press("p", "right", "exclamation_mark", "tab", "right")
-        rig.app.screen.query_one("#prompt-system", SafeInput).value = "Be kind."
+        await rig.press("p", "exclamation_mark", "tab", "right")
+        rig.app.screen.query_one("#prompt-system", SafeTextArea).text = "Be kind.\nBe brief."
         await rig.press("escape")
         assert rig.engine.sent == []
         await rig.press("p")
         assert isinstance(rig.app.screen, PromptDialog)
         typed = rig.app.screen.typed()
-        assert (typed.text, typed.chat, typed.system) == ("Once upon a time,!", True, "Be kind.")
+        assert (typed.text, typed.chat, typed.system) == ("Once upon a time,!", True, "Be kind.\nBe brief.")
 
     run(test)
 
 
-def test_typing_replaces_the_prompt_and_an_arrow_goes_on_at_its_end():
+def test_typing_goes_on_at_the_end_and_replaces_what_was_selected():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("p", "H", "i", "ctrl+s")
-        assert rig.engine.sent == [commands.Prefill("Hi", False, None, None)]
+        assert rig.engine.sent == [commands.Prefill("Once upon a time,Hi", False, None, None)]
         rig.engine.sent.clear()
-        await rig.press("p", "right", "exclamation_mark", "ctrl+s")
+        await rig.press("p", "ctrl+a", "H", "i", "exclamation_mark", "ctrl+s")
         assert rig.engine.sent == [commands.Prefill("Hi!", False, None, None)]
 
     run(test)
@@ -94,6 +95,7 @@ def test_an_empty_prompt_is_refused_in_place():
         await rig.press("ctrl+s")
         assert remark(rig, "prompt-remark") == ("The prompt is empty. Type at least one character.", True)
         await rig.press("a")
+        await previewed(rig)
         assert not remark(rig, "prompt-remark")[1]
         await rig.press("ctrl+s")
         assert rig.engine.sent == [commands.Prefill("a", False, None, None)]
@@ -115,16 +117,8 @@ def test_a_model_without_a_template_offers_raw_prompts_only():
         await rig.push(rig.session.load(has_chat_template=False))
         await rig.press("p")
         assert rig.app.screen.query_one("#prompt-mode").labels == ("raw",)
+        await rig.press("ctrl+a", "delete")
         assert "no chat template" in remark(rig, "prompt-remark")[0]
-
-    run(test)
-
-
-def test_the_prompt_dialog_tells_the_room_there_is():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p")
-        assert remark(rig, "prompt-remark")[0] == "Context window 512 tokens. The prompt in the cache has 5."
 
     run(test)
 

@@ -14,8 +14,8 @@ from engine.records import Ended, Failure, Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.typed_text.dialog import KEYS, OwnTextDialog, TypedTextArea, spot
-from inspector.tools.typed_text.pieces import PieceList
 from inspector.tools.typed_text.summary import typed_summary
+from inspector.widgets.pieces import PieceList
 from tests.inspector.fakes import session as made
 from tests.inspector.main.test_dialogs import HOSTILE, remark
 from tests.inspector.rig import Rig, run
@@ -153,7 +153,7 @@ def test_of_a_long_text_the_end_is_shown_and_the_rest_is_counted():
         first = 300 + int(found[1])
         assert f"{first} │" in text
         assert f"{first - 1} │" not in text
-        assert len(shown.pieces) == 400
+        assert (len(shown.last), shown.left_out) == (400, 0)
 
     run(test)
 

@@ -1,0 +1,48 @@
+"""Texts in files that a person names: read whole, within bounds, as UTF-8. Standard library alone."""
+
+from __future__ import annotations
+
+from engine.errors import PromptError
+from engine.files import TEXT_LIMIT, read_regular
+from engine.paths import shorter, typed
+
+
+def read_text_file(name: str, kind: str, mend: str, otherwise: str) -> bytes:
+    """All of a file.
+
+    Args:
+        name: Its path.
+        kind: What it is called in a message.
+        mend: What to do where it isn't there, as a sentence.
+        otherwise: What to do where it can't be read, as a sentence.
+
+    Raises:
+        PromptError: It isn't there, can't be read, is no regular file, or has more than `TEXT_LIMIT` bytes.
+    """
+    try:
+        return read_regular(typed(name), TEXT_LIMIT)
+    except FileNotFoundError:
+        raise PromptError(f"There is no {kind} {shorter(name)}.", mend) from None
+    except OSError as error:
+        raise PromptError(
+            f"The {kind} {shorter(name)} can't be read: {error.strerror}.", otherwise
+        ) from error
+
+
+def decoded(raw: bytes, source: str) -> str:
+    """Bytes as the UTF-8 text that they must be.
+
+    Args:
+        raw: What was read.
+        source: Where, for the message.
+
+    Raises:
+        PromptError: They are no UTF-8.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        where = f"byte {raw[error.start]:#04x} at offset {error.start}"
+        raise PromptError(
+            f"{source} is not UTF-8 ({where}).", "Convert it first, with iconv for example."
+        ) from None

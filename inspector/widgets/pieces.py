@@ -1,0 +1,171 @@
+"""A text as the tokenizer cuts it: each token with its id under it, the boundaries in sight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+
+from engine.records import Piece
+from inspector.display import pad, token_label, truncate
+from inspector.widgets.canvas import Canvas, Row
+
+MOST = 400
+"""Tokens that are laid out at most."""
+Line = tuple[int, Sequence[Piece]]
+"""The number of its first token in the text, and its tokens."""
+
+
+class PieceList(Canvas):
+    """The tokens in lines of two rows each; a token that ends with a newline ends its line.
+
+    Args:
+        both_ends: Where there is no room for all, whether the first lines are shown, too, and keys scroll; else the
+            last ones alone, where the user types.
+        id: Of the widget.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "scroll_rows(-2)", "Up", show=False),
+        Binding("down", "scroll_rows(2)", "Down", show=False),
+        Binding("pageup", "scroll_pages(-1)", "Page up", show=False),
+        Binding("pagedown", "scroll_pages(1)", "Page down", show=False),
+        Binding("home", "scroll_rows(-100000)", "Begin", show=False),
+        Binding("end", "scroll_rows(100000)", "End", show=False),
+    ]
+
+    def __init__(self, both_ends: bool = False, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.both_ends = both_ends
+        self.first: Sequence[Piece] = ()
+        self.last: Sequence[Piece] = ()
+        self.left_out = 0
+        """Tokens between the first and the last ones."""
+        self._top: int | None = None
+        """The first row on show, None until it was scrolled."""
+        self._height = 0
+        """Rows of all lines."""
+
+    def put(self, pieces: Sequence[Piece]) -> None:
+        """Show a text's tokens, of a long one the end."""
+        self.put_ends((), pieces[-MOST:], max(0, len(pieces) - MOST))
+
+    def put_ends(self, first: Sequence[Piece], last: Sequence[Piece], left_out: int) -> None:
+        """Show a text's first and last tokens.
+
+        Args:
+            first: From its beginning.
+            last: Up to its end.
+            left_out: How many are between them.
+        """
+        self.first, self.last, self.left_out, self._top = first, last, left_out, None
+        self.redraw()
+
+    def action_scroll_rows(self, by: int) -> None:
+        """Scroll by some rows, as far as there are any."""
+        if self.both_ends and self._height > self.size.height:
+            self._top = max(0, min((self._top or 0) + by, self._height - self.size.height))
+            self.redraw()
+
+    def action_scroll_pages(self, by: int) -> None:
+        """Scroll by what is on show."""
+        self.action_scroll_rows(by * max(2, self.size.height // 2 * 2))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scroll, unless all is on show."""
+        self._scrolled(event, 2)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scroll, unless all is on show."""
+        self._scrolled(event, -2)
+
+    def _scrolled(self, event: events.MouseEvent, by: int) -> None:
+        if self.both_ends and self._height > self.size.height:
+            event.stop()
+            self.action_scroll_rows(by)
+
+    # ---- rows -------------------------------------------------------------------------------
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        if width < 4:
+            return []
+        behind = len(self.first) + self.left_out
+        first, last = list(_lines(self.first, 0, width)), list(_lines(self.last, behind, width))
+        self._height = 2 * len(first + last) + bool(self.left_out)
+        self.can_focus = (
+            self.both_ends and self._height > height
+        )  # a stop of the tab key only where there is need
+        if self._height <= height or self._top is not None:
+            top = min(self._top or 0, max(0, self._height - height))
+            return self._all(first, last)[top : top + height]
+        room = max(1, (height - 1) // 2)
+        above = room // 2 if self.both_ends else 0
+        below = room - above
+        if self.left_out:
+            first, last = first[:above], last[-below:]
+        else:
+            lines = first + last
+            first, last = lines[:above], lines[-below:]
+        return self._all(first, last)
+
+    def _all(self, first: Sequence[Line], last: Sequence[Line]) -> list[Row]:
+        """The rows of some lines, and between them how many tokens are not shown."""
+        end = first[-1][0] + len(first[-1][1]) if first else 0
+        rows = [row for line in first for row in self._rows(line)]
+        if last and (hidden := last[0][0] - end):
+            words = "tokens not shown" if first else "tokens before these"
+            rows.append([Segment(f"… {hidden:,} {words}", self.ink("muted"))])
+        return rows + [row for line in last for row in self._rows(line)]
+
+    def _rows(self, line: Line) -> tuple[Row, Row]:
+        place, pieces = line
+        texts: Row = []
+        ids: Row = []
+        for number, piece in enumerate(pieces, place):
+            cells = _cells(piece, self.size.width)
+            label = pad(_label(piece, self.size.width), cells)
+            texts += [Segment(label, self._style(piece, number)), self._edge]
+            ids += [Segment(pad(str(piece.id), cells), self.ink("muted")), self._edge]
+        return texts, ids
+
+    @property
+    def _edge(self) -> Segment:
+        return Segment("│", self.ink("faint"))
+
+    def _style(self, piece: Piece, place: int) -> Style:
+        """Neighbours have different backgrounds; a special token is reversed."""
+        if piece.special:
+            return self.ink("special") + Style(reverse=True)
+        return Style(bgcolor=self.ink("row").bgcolor) if place % 2 else Style()
+
+
+def _lines(pieces: Sequence[Piece], place: int, width: int) -> Iterator[Line]:
+    """Tokens line by line as they fit side by side.
+
+    Args:
+        pieces: Tokens that follow each other.
+        place: The first one's number in the text.
+        width: Cells of a line.
+    """
+    begin = used = 0
+    for at, piece in enumerate(pieces):
+        cells = _cells(piece, width) + 1
+        if at > begin and (used + cells > width or pieces[at - 1].text.endswith("\n")):
+            yield place + begin, pieces[begin:at]
+            begin, used = at, 0
+        used += cells
+    if pieces:
+        yield place + begin, pieces[begin:]
+
+
+def _label(piece: Piece, width: int) -> str:
+    return truncate(token_label(piece.text, piece.raw), width - 1)
+
+
+def _cells(piece: Piece, width: int) -> int:
+    return max(cell_len(_label(piece, width)), len(str(piece.id)))

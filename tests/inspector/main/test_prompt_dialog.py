@@ -1,0 +1,337 @@
+"""The prompt dialog: the tokens as they will be cut, other prompts, and prompts from files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from pathlib import Path
+
+import pytest
+from textual.widgets import TextArea
+
+from engine import commands
+from engine.commands import PreviewPrompt
+from engine.records import Failure, Message, Piece, PromptOpened, PromptPreview
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.main.dialogs.prompt import PromptDialog, counted
+from inspector.main.dialogs.prompt_file import PromptFileDialog, completed
+from inspector.session.prefill import Prompt
+from inspector.session.prompt_history import PromptHistory
+from inspector.widgets.choice import Choice
+from inspector.widgets.pieces import PieceList
+from inspector.widgets.safety import MOST_TYPED, SafeInput
+from tests.inspector.rig import Rig, run
+from tests.inspector.tools.sampler.test_what_if_real import until
+
+HOSTILE = "a[/nope]\x1b[31m\x9b1m\x00\x7f‮b​[@click=app.quit]x[/]"
+
+
+def pieces(text: str) -> tuple[Piece, ...]:
+    """A text cut before each blank, special tokens whole."""
+    parts = re.findall(r"<\|\w+\|>|\n| ?[^ <\n]+|\s", text)
+    return tuple(Piece(300 + n % 900, each, each.encode("utf-8", "replace"), each.startswith("<|"))
+                 for n, each in enumerate(parts))  # fmt: skip
+
+
+def preview(asked: PreviewPrompt, shared: int = 0, notes: tuple[str, ...] = ()) -> PromptPreview:
+    """What an engine would make of it."""
+    text = f"<|user|>{asked.text}<|end|>\n<|assistant|>" if asked.chat else asked.text
+    cut = pieces(text)
+    whole = len(cut) <= 40
+    special = sum(piece.special for piece in cut)
+    return PromptPreview(
+        len(cut), special, shared, cut if whole else cut[:20], () if whole else cut[-20:], notes
+    )
+
+
+def area(rig: Rig) -> TextArea:
+    return rig.app.screen.query_one("#prompt-text", TextArea)
+
+
+def remark(rig: Rig) -> tuple[str, bool]:
+    widget = rig.app.screen.query_one("#prompt-remark")
+    return str(widget.content), widget.has_class("-wrong")
+
+
+async def asked(rig: Rig) -> PreviewPrompt:
+    """Wait until the engine is asked how what stands in the dialog is cut."""
+    typed = rig.app.screen.typed()
+    wanted = PreviewPrompt(typed.text, typed.chat, typed.system)
+    await rig.until(lambda: rig.engine.asked and rig.engine.asked[-1] == wanted)
+    return wanted
+
+
+async def previewed(rig: Rig, shared: int = 0, notes: tuple[str, ...] = ()) -> None:
+    """Answer what the dialog asks."""
+    await rig.push([preview(await asked(rig), shared, notes)])
+    await rig.end(PreviewPrompt.kind)
+
+
+# ---- tokens -----------------------------------------------------------------------------------
+
+
+def test_the_tokens_are_shown_as_they_will_be_cut():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p")
+        await previewed(rig, shared=3)
+        assert remark(rig) == (
+            "4 tokens, of a context window of 512. The first 3 are those of the path on show.",
+            False,
+        )
+        lines = rig.screen_text().split("\n")
+        row = next(n for n, line in enumerate(lines) if re.search(r"Once *│␣upon│␣a *│␣time,│", line))
+        assert re.search(r"300 *│301 *│302 *│303 *│", lines[row + 1])
+
+    run(test)
+
+
+def test_the_whole_text_of_the_template_is_in_sight_before_it_is_sent():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p", "tab", "right")
+        await previewed(rig)
+        assert remark(rig)[0] == "8 tokens, 3 of them special, of a context window of 512."
+        text = rig.screen_text()
+        for part in ("<|user|>", "<|end|>", "<|assistant|>"):
+            assert part in text
+        shown = rig.app.screen.query_one(PieceList)
+        special = next(segment for segment in shown.render_line(0) if "<|user|>" in segment.text)
+        assert special.style.reverse
+
+    run(test)
+
+
+def test_a_template_that_refuses_is_told_in_place():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p", "tab", "right")
+        question = await asked(rig)
+        refusal = Failure("PreviewPrompt", "The template refuses \x1b it.", "Leave the system prompt out.")
+        await rig.push([refusal])
+        await rig.end("PreviewPrompt")
+        assert remark(rig) == ("The template refuses ␛ it. Leave the system prompt out.", True)
+        assert question.chat
+        assert not rig.app._notifications
+
+    run(test)
+
+
+def test_what_does_not_fit_is_told_before_it_is_sent():
+    assert counted(PromptPreview(600, 2, 0, (), (), ()), 512) == (
+        "600 tokens, 2 of them special: too many. The context window holds 512. Shorten the prompt."
+    )
+    assert counted(PromptPreview(1, 0, 0, (), (), ("No [/x]\x1b.",)), None) == "1 token. No [/x]␛."
+
+
+def test_the_latest_text_wins_and_nothing_is_asked_for_an_empty_one():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p")
+        first = await asked(rig)
+        await rig.press("x")
+        await rig.until(lambda: rig.engine.cancelled(first) or rig.engine.cancels)
+        await rig.push([preview(first)])
+        assert "token," not in remark(rig)[0]
+        await rig.end("PreviewPrompt")
+        await previewed(rig)
+        assert remark(rig)[0].startswith("4 tokens")
+        await rig.press("ctrl+a", "delete")
+        assert remark(rig)[0].startswith("Type a prompt; ↑ brings earlier ones, ctrl+o one from a file.")
+        assert rig.app.screen.query_one(PieceList).first == ()
+
+    run(test)
+
+
+def test_while_the_model_loads_there_are_no_tokens_and_it_is_said():
+    async def test(rig: Rig) -> None:
+        await rig.press("p", "x")
+        await asked(rig)
+        assert "still loading" in remark(rig)[0]
+        await rig.push(rig.session.load())
+        await previewed(rig)
+        assert remark(rig)[0] == "4 tokens, of a context window of 512."
+        await rig.press("ctrl+s")
+        assert rig.engine.last(commands.Prefill).text == "Once upon a time,x"
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_of_a_long_prompt_both_ends_are_shown_and_the_rest_can_be_scrolled_to(size: tuple[int, int]):
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p", "ctrl+a")
+        area(rig).text = " ".join(f"w{n:03}" for n in range(300))
+        await rig.pilot.pause()
+        await previewed(rig)
+        text = rig.screen_text()
+        assert re.search(r"… \d+ tokens (not shown|before these)", text)
+        assert "w299" in text
+        shown = rig.app.screen.query_one(PieceList)
+        await rig.press("tab")
+        assert rig.app.focused is shown
+        await rig.press("end", "home")
+        assert "w000" in "".join(strip.text for strip in shown._strips)
+        seen = set()
+        for _ in range(30):
+            seen |= set(re.findall(r"w\d{3}|… 260 tokens not shown", "".join(s.text for s in shown._strips)))
+            await rig.press("down")
+        assert {"w000", "w019", "… 260 tokens not shown", "w280", "w299"} <= seen
+
+    run(test, size)
+
+
+def test_hostile_text_does_nothing():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p")
+        area(rig).text = HOSTILE
+        await rig.pilot.pause()
+        await previewed(rig, notes=(HOSTILE,))
+        assert not any(char in rig.screen_text() for char in "\x1b\x9b\x00\x7f‮​")
+
+    run(test)
+
+
+def test_a_text_beyond_the_bound_is_not_cut_but_prefilled():
+    async def test(rig: Rig) -> None:
+        await rig.push(rig.session.load())
+        await rig.press("p")
+        assert not rig.engine.asked
+        assert "too many to be edited here" in remark(rig)[0]
+        await rig.press("ctrl+s")
+        assert len(rig.engine.last(commands.Prefill).text) > MOST_TYPED
+
+    run(test, prompt="word " * 100_000)
+
+
+# ---- other prompts ----------------------------------------------------------------------------
+
+
+def test_what_is_changed_on_the_way_through_the_prompts_stays():
+    a, b, c = (Prompt(text, False) for text in "abc")
+    history = PromptHistory([a, b, a, Prompt("", False)], c)
+    assert history.earlier == 2  # the last of equal ones, and none that is empty
+    assert history.go(-1, Prompt("c!", False)) == a
+    assert history.go(-1, a) == b
+    assert history.go(-1, b) is None
+    assert history.go(1, Prompt("b!", True)) == a
+    assert history.go(1, a) == Prompt("c!", False)
+    assert history.go(1, c) is None
+    assert history.go(-1, c) == a
+    assert history.go(-1, a) == Prompt("b!", True)
+
+
+def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_left():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        chat = rig.session.open(("<|user|>", "Hi"))
+        opened = [
+            PromptOpened(**{**vars_of(record), "chat": True, "messages": (Message("system", "Be kind.\nSo."), Message("user", "Hi"))})
+            if isinstance(record, PromptOpened) else record for record in chat
+        ]  # fmt: skip
+        await rig.push(opened)
+        await rig.press("p", "exclamation_mark", "enter", "x", "escape", "p")
+        assert area(rig).text == "Once upon a time,!\nx"
+        await rig.press("up")
+        assert area(rig).text == "Once upon a time,!\nx"  # to the first line
+        await rig.press("up")
+        assert rig.app.screen.typed() == Prompt("Hi", True, "Be kind.\nSo.")
+        assert area(rig).cursor_location == (0, 2)
+        await rig.press("y", "up")
+        assert rig.app.screen.typed() == Prompt("Once upon a time,", False)
+        await rig.press("up", "alt+down")
+        assert area(rig).text == "Hiy"
+        await rig.press("alt+down", "ctrl+s")
+        assert rig.engine.last(commands.Prefill).text == "Once upon a time,!\nx"
+
+    run(test)
+
+
+def vars_of(record: PromptOpened) -> dict[str, object]:
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+
+
+# ---- from a file ------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_read_from_a_file(tmp_path: Path):
+    (tmp_path / "story.txt").write_text("From a file.\n", encoding="utf-8")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large.txt").write_bytes(b"x" * (16 * 2**20 + 1))
+    wrong = {
+        "": "No file was named. Give a name.",
+        "absent": "There is no prompt file ",
+        "pipe": "it is a named pipe, not a regular file. Give a regular file.",
+        "latin.txt": "is not UTF-8 (byte 0xe9 at offset 3).",
+        "empty.txt": "The file is empty.",
+        "large.txt": "it has more than 16 MiB",
+        ".": "Is a directory",
+        "a\x00b": "can't be",
+    }
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p", "ctrl+o")
+        assert isinstance(rig.app.screen, PromptFileDialog)
+        said = rig.app.screen.query_one("#prompt-file-remark")
+        for name, why in wrong.items():
+            rig.app.screen.query_one(SafeInput).value = f"{tmp_path}/{name}" if name else ""
+            await rig.pilot.pause()
+            await rig.press("enter")
+            await rig.until(lambda: said.has_class("-wrong"))
+            assert why in str(said.content), name
+        rig.app.screen.query_one(SafeInput).value = f"{tmp_path}/sto"
+        await rig.until(lambda: rig.app.screen.query_one(SafeInput)._suggestion)
+        await rig.press("right", "enter")
+        await rig.until(lambda: isinstance(rig.app.screen, PromptDialog))
+        await rig.until(lambda: area(rig).text == "From a file.\n")
+        await rig.press("x", "ctrl+s")
+        assert rig.engine.last(commands.Prefill).text == "From a file.\nx"
+
+    run(test)
+
+
+def test_a_path_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "Prompts").mkdir()
+    for name in ("Prompts/b.txt", "Prompts/a.txt", "Prompts/.hidden", "bad\x1b[31m.txt"):
+        (tmp_path / name).write_text("x")
+    monkeypatch.chdir(tmp_path)
+    assert completed("Pro") == "Prompts/"
+    assert completed("Prompts/") == "Prompts/a.txt"
+    assert completed("Prompts/.") == "Prompts/.hidden"
+    assert completed(f"{tmp_path}/Prompts/b") == f"{tmp_path}/Prompts/b.txt"
+    assert completed("bad") is None  # a name that isn't printable
+    assert completed("none/x") is None
+    assert completed("a\x00b/c") is None
+
+
+# ---- with a model -----------------------------------------------------------------------------
+
+
+def test_what_is_shown_is_what_is_prefilled() -> None:
+    app = InspectorApp(LoadSettings(), Settings(temp=0.0), "Once upon a time", False)
+
+    async def body() -> None:
+        async with app.run_test(size=(120, 40)) as pilot:
+            timeline = app.controller.timeline
+            await until(pilot, lambda: app.controller.timeline.prefilled)
+            await pilot.press("p", "comma", "tab", "right")
+            shown = app.screen.query_one(PieceList)
+            await until(pilot, lambda: any(piece.special for piece in shown.first))
+            assert app.screen.query_one("#prompt-mode", Choice).chosen == 1
+            ids = [piece.id for piece in shown.first]
+            await pilot.press("ctrl+s")
+            await until(pilot, lambda: timeline.prompt is not None and timeline.prompt.chat)
+            assert [token.id for token in app.controller.timeline.prompt.tokens] == ids
+            await pilot.press("p")
+            await until(
+                pilot, lambda: "those of the path on show" in app.screen.query_one("#prompt-remark").content
+            )
+
+    asyncio.run(body())
