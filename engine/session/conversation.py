@@ -44,6 +44,8 @@ class EncodedPrompt:
     """Requests that could not be met."""
     messages: tuple[Message, ...]
     """The conversation that the template got."""
+    options: ChatOptions
+    """What else it got."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +80,8 @@ def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt
     messages = (command.messages or conversation(command.text, command.system)) if chat else ()
     text = session.tokens.chat(messages, options) if chat else command.text
     response = _as_written(text, options.response) if chat and options.response is not None else None
-    return EncodedPrompt(
-        text,
-        session.encode(text, bare=chat),
-        chat,
-        tuple(notes),
-        messages,
-        replace(options, response=response),
-    )
+    ids, options = session.encode(text, bare=chat), replace(options, response=response)
+    return EncodedPrompt(text, ids, chat, tuple(notes), messages, options)
 
 
 def prompt(

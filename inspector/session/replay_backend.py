@@ -19,7 +19,8 @@ _SEARCHES = (commands.SearchBeams.kind, commands.GoOnBeams.kind)
 _ANSWERS = (
     records.WhatIfAnswered, records.TokensFound, records.Tokenized, records.PromptPreview, records.Recalled,
     records.Measuring, records.RaceOpened, records.RaceStep, records.RaceEnded, records.Profiled,
-    records.RooflineMeasured, records.KVCompared, records.Swept, records.Loading, records.Restoring, records.TurnDiffers,
+    records.RooflineMeasured, records.KVCompared, records.Swept, records.Loading, records.Restoring,
+    records.TurnDiffers,
 )  # fmt: skip
 """Records that answered a question of the person who recorded: nobody waits for them here."""
 

@@ -85,18 +85,13 @@ class SafeInput(Input, Inked, inherit_css=False):
 class SafeTextArea(TextArea):
     """Several lines to type in; control characters that were pasted are shown, not obeyed."""
 
-    def on_unmount(self) -> None:
-        """Be forgotten. The toolkit's editor watches the theme, and would stay in memory until that changes."""
-        for watchers in getattr(self.app, "__watchers", {}).values():
-            watchers[:] = [watcher for watcher in watchers if watcher[0] is not self]
-
     def on_paste(self, event: events.Paste) -> None:
         """Refuse what would be too much to edit."""
         if len(self.document.text) + len(event.text) > MOST_TYPED:
             event.prevent_default()
             event.stop()
             self.app.notify(
-                f"That is more than {MOST_TYPED:,} characters. Put it into a file: p and ctrl+o read a prompt from one.",
+                f"That is more than {MOST_TYPED:,} characters. Put it into a file: p, ctrl+o read one.",
                 title="Not pasted",
                 severity="warning",
                 markup=False,

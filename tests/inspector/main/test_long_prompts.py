@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from textual.events import Paste
 from textual.widgets import TextArea
 
 from engine.commands import Prefill
-from engine.records import PrefillChunk
 from inspector.main.opening import MOST_SHOWN, OpeningPanel
 from inspector.widgets.safety import MOST_IN_LINE, MOST_TYPED, SafeInput
 from tests.inspector.rig import Rig, run
@@ -30,7 +28,7 @@ def test_a_text_that_is_too_long_is_not_pasted_and_the_way_is_told() -> None:
         await paste(rig, LONG)
         assert area.text == before
         [told] = [notice.message for notice in rig.app._notifications]
-        assert told.endswith("Put it into a file: p and ctrl+o read a prompt from one.")
+        assert told.endswith("Put it into a file: p, ctrl+o read one.")
         await rig.press("ctrl+a", "delete")
         await paste(rig, LONG[:MOST_TYPED])
         assert len(area.text) == MOST_TYPED
@@ -68,20 +66,3 @@ def test_a_prompt_that_is_too_long_to_edit_stays_as_it_is() -> None:
         assert rig.engine.last(Prefill).text == "x"
 
     run(test, prompt=LONG)
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])
-def test_a_prefill_shows_the_chunk_that_is_read(size: tuple[int, int]) -> None:
-    words = [f" word{number}" for number in range(1500)]
-
-    async def test(rig: Rig) -> None:
-        opened = [*rig.session.load(), *rig.session.open(words, chunk=100)]
-        first = next(place for place, record in enumerate(opened) if isinstance(record, PrefillChunk))
-        await rig.push(opened[:first])
-        for record in opened[first:]:
-            await rig.push([record])
-            if isinstance(record, PrefillChunk) and record.done < len(words):
-                assert {f"word{record.done - 1}", f"word{record.done}"} <= {*rig.screen_text().split()}
-        assert "word1499" in rig.screen_text()  # and at its end the tip
-
-    run(test, size)
