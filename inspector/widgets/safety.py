@@ -91,7 +91,7 @@ class SafeTextArea(TextArea):
             event.prevent_default()
             event.stop()
             self.app.notify(
-                f"That is more than {MOST_TYPED:,} characters. Put it into a file: p and ctrl+o read a prompt from one.",
+                f"That is more than {MOST_TYPED:,} characters. Put it into a file: p, ctrl+o read one.",
                 title="Not pasted",
                 severity="warning",
                 markup=False,

@@ -28,7 +28,7 @@ def test_a_text_that_is_too_long_is_not_pasted_and_the_way_is_told() -> None:
         await paste(rig, LONG)
         assert area.text == before
         [told] = [notice.message for notice in rig.app._notifications]
-        assert told.endswith("Put it into a file: p and ctrl+o read a prompt from one.")
+        assert told.endswith("Put it into a file: p, ctrl+o read one.")
         await rig.press("ctrl+a", "delete")
         await paste(rig, LONG[:MOST_TYPED])
         assert len(area.text) == MOST_TYPED

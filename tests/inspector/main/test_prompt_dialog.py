@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from textual.widgets import TextArea
 
 from engine import commands
 from engine.commands import PreviewPrompt
-from engine.records import Failure, Message, Piece, PromptOpened, PromptPreview
+from engine.records import Ended, Failure, Message, Piece, PromptOpened, PromptPreview
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.dialogs.prompt import PromptDialog, counted
@@ -39,10 +40,10 @@ def preview(asked: PreviewPrompt, shared: int = 0, notes: tuple[str, ...] = ()) 
     """What an engine would make of it."""
     text = f"<|user|>{asked.text}<|end|>\n<|assistant|>" if asked.chat else asked.text
     cut = pieces(text)
-    whole = len(cut) <= 40
+    whole = len(cut) <= 120
     special = sum(piece.special for piece in cut)
     return PromptPreview(
-        len(cut), special, shared, cut if whole else cut[:20], () if whole else cut[-20:], notes
+        len(cut), special, shared, cut if whole else cut[:60], () if whole else cut[-60:], notes
     )
 
 
@@ -56,11 +57,21 @@ def remark(rig: Rig) -> tuple[str, bool]:
 
 
 async def asked(rig: Rig) -> PreviewPrompt:
-    """Wait until the engine is asked how what stands in the dialog is cut."""
+    """Wait until the engine is asked how what stands in the dialog is cut; end what was cancelled for that."""
     typed = rig.app.screen.typed()
     wanted = PreviewPrompt(typed.text, typed.chat, typed.system)
-    await rig.until(lambda: rig.engine.asked and rig.engine.asked[-1] == wanted)
-    return wanted
+    ended: set[int] = set()
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        questions = [each for each in rig.engine.asked if isinstance(each, PreviewPrompt)]
+        if questions and questions[-1] == wanted and not rig.engine.cancelled(questions[-1]):
+            return wanted
+        for each in questions:
+            if rig.engine.cancelled(each) and each.id not in ended:
+                ended.add(each.id)
+                await rig.push([Ended(each.kind, cancelled=True, id=each.id)])
+        await rig.pilot.pause(0.01)
+    raise AssertionError(f"it was never asked: {wanted}")
 
 
 async def previewed(rig: Rig, shared: int = 0, notes: tuple[str, ...] = ()) -> None:
@@ -132,10 +143,9 @@ def test_the_latest_text_wins_and_nothing_is_asked_for_an_empty_one():
         await rig.press("p")
         first = await asked(rig)
         await rig.press("x")
-        await rig.until(lambda: rig.engine.cancelled(first) or rig.engine.cancels)
+        await rig.until(lambda: rig.engine.cancels)
         await rig.push([preview(first)])
         assert "token," not in remark(rig)[0]
-        await rig.end("PreviewPrompt")
         await previewed(rig)
         assert remark(rig)[0].startswith("4 tokens")
         await rig.press("ctrl+a", "delete")
@@ -176,10 +186,10 @@ def test_of_a_long_prompt_both_ends_are_shown_and_the_rest_can_be_scrolled_to(si
         await rig.press("end", "home")
         assert "w000" in "".join(strip.text for strip in shown._strips)
         seen = set()
-        for _ in range(30):
-            seen |= set(re.findall(r"w\d{3}|… 260 tokens not shown", "".join(s.text for s in shown._strips)))
+        for _ in range(60):
+            seen |= set(re.findall(r"w\d{3}|… 180 tokens not shown", "".join(s.text for s in shown._strips)))
             await rig.press("down")
-        assert {"w000", "w019", "… 260 tokens not shown", "w280", "w299"} <= seen
+        assert {"w000", "w059", "… 180 tokens not shown", "w240", "w299"} <= seen
 
     run(test, size)
 
@@ -228,12 +238,11 @@ def test_what_is_changed_on_the_way_through_the_prompts_stays():
 def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_left():
     async def test(rig: Rig) -> None:
         await rig.ready()
-        chat = rig.session.open(("<|user|>", "Hi"))
-        opened = [
-            PromptOpened(**{**vars_of(record), "chat": True, "messages": (Message("system", "Be kind.\nSo."), Message("user", "Hi"))})
-            if isinstance(record, PromptOpened) else record for record in chat
-        ]  # fmt: skip
-        await rig.push(opened)
+        messages = (Message("system", "Be kind.\nSo."), Message("user", "Hi"))
+        opened = PromptOpened(
+            "<|user|>Hi", True, rig.timeline.prompt.tokens[:2], False, messages=messages, new_tree=False
+        )
+        await rig.push([opened])
         await rig.press("p", "exclamation_mark", "enter", "x", "escape", "p")
         assert area(rig).text == "Once upon a time,!\nx"
         await rig.press("up")
@@ -249,10 +258,6 @@ def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_l
         assert rig.engine.last(commands.Prefill).text == "Once upon a time,!\nx"
 
     run(test)
-
-
-def vars_of(record: PromptOpened) -> dict[str, object]:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
 # ---- from a file ------------------------------------------------------------------------------
@@ -288,7 +293,7 @@ def test_a_prompt_is_read_from_a_file(tmp_path: Path):
             assert why in str(said.content), name
         rig.app.screen.query_one(SafeInput).value = f"{tmp_path}/sto"
         await rig.until(lambda: rig.app.screen.query_one(SafeInput)._suggestion)
-        await rig.press("right", "enter")
+        await rig.press("end", "right", "enter")
         await rig.until(lambda: isinstance(rig.app.screen, PromptDialog))
         await rig.until(lambda: area(rig).text == "From a file.\n")
         await rig.press("x", "ctrl+s")
@@ -319,19 +324,16 @@ def test_what_is_shown_is_what_is_prefilled() -> None:
 
     async def body() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
-            timeline = app.controller.timeline
-            await until(pilot, lambda: app.controller.timeline.prefilled)
+            await until(lambda: app.controller.timeline.prefilled)
             await pilot.press("p", "comma", "tab", "right")
             shown = app.screen.query_one(PieceList)
-            await until(pilot, lambda: any(piece.special for piece in shown.first))
+            await until(lambda: any(piece.special for piece in shown.first))
             assert app.screen.query_one("#prompt-mode", Choice).chosen == 1
             ids = [piece.id for piece in shown.first]
             await pilot.press("ctrl+s")
-            await until(pilot, lambda: timeline.prompt is not None and timeline.prompt.chat)
+            await until(lambda: app.controller.timeline.prompt.chat)
             assert [token.id for token in app.controller.timeline.prompt.tokens] == ids
             await pilot.press("p")
-            await until(
-                pilot, lambda: "those of the path on show" in app.screen.query_one("#prompt-remark").content
-            )
+            await until(lambda: "those of the path on show" in app.screen.query_one("#prompt-remark").content)
 
     asyncio.run(body())
