@@ -32,7 +32,8 @@ def parser() -> Parser:
     add = made.add_argument
     file = "a trace, or a name that `inspector sessions` lists; without one the demonstration"
     add("trace", metavar="FILE", nargs="?", help=file)
-    add("--to", choices=NAMES, help="what to write (default: what the end of OUT says)")
+    to = "what to write (default: what the end of OUT says)"
+    add("--to", type=format_name, choices=NAMES, metavar="FORMAT", help=f"{', '.join(NAMES)}: {to}")
     out = "where; - is standard output (default: FILE's name in this directory)"
     add("--output", "-o", metavar="OUT", help=out)
     node = "look at this node, or where this named branch begins, on a path through it"
@@ -43,6 +44,12 @@ def parser() -> Parser:
     add("--size", type=dimensions, default=SIZE, metavar="COLUMNSxROWS", help=size)
     add("--light", action="store_true", help="in the light theme")
     return made
+
+
+def format_name(text: str) -> str:
+    """A format as it is typed, or as a file's name ends: `md` for `markdown`."""
+    name = text.lower()
+    return {"htm": "html", "markdown": "md", "text": "txt"}.get(name, name)
 
 
 def dimensions(text: str) -> tuple[int, int]:
@@ -85,8 +92,7 @@ def run(args: Namespace) -> int:
 def _target(args: Namespace, trace: Path | None) -> tuple[str, Path | None]:
     """Format and file; None for standard output."""
     given = typed(args.output) if args.output not in (None, STDOUT) else None
-    name = args.to or (given.suffix.lstrip(".").lower() if given else "")
-    name = {"htm": "html", "markdown": "md", "text": "txt"}.get(name, name)
+    name = args.to or format_name(given.suffix.lstrip(".") if given else "")
     if name not in NAMES:
         what = f"The end of {given} names no format." if given else "What to write was not said."
         raise EngineError(what, f"Add --to: {', '.join(NAMES)}.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from engine.records import Step
 from inspector.display import truncate, visible
-from inspector.state.branches import PROMPT, ROOT, made
+from inspector.state.branches import ROOT, made
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
@@ -57,8 +57,7 @@ def paths(recording: Recording) -> list[Path]:
     for items in others:
         own = next((place for place, item in enumerate(items) if item.node not in met), len(items) - 1)
         met.update(item.node for item in items)
-        if made(items[own]) != PROMPT:
-            listed.append(_path(recording, items, own, made(items[own])))
+        listed.append(_path(recording, items, own, made(items[own])))
     return listed
 
 

@@ -40,10 +40,10 @@ def preview(asked: PreviewPrompt, shared: int = 0, notes: tuple[str, ...] = ()) 
     """What an engine would make of it."""
     text = f"<|user|>{asked.text}<|end|>\n<|assistant|>" if asked.chat else asked.text
     cut = pieces(text)
-    whole = len(cut) <= 40
+    whole = len(cut) <= 120
     special = sum(piece.special for piece in cut)
     return PromptPreview(
-        len(cut), special, shared, cut if whole else cut[:20], () if whole else cut[-20:], notes
+        len(cut), special, shared, cut if whole else cut[:60], () if whole else cut[-60:], notes
     )
 
 
@@ -186,10 +186,10 @@ def test_of_a_long_prompt_both_ends_are_shown_and_the_rest_can_be_scrolled_to(si
         await rig.press("end", "home")
         assert "w000" in "".join(strip.text for strip in shown._strips)
         seen = set()
-        for _ in range(30):
-            seen |= set(re.findall(r"w\d{3}|… 260 tokens not shown", "".join(s.text for s in shown._strips)))
+        for _ in range(60):
+            seen |= set(re.findall(r"w\d{3}|… 180 tokens not shown", "".join(s.text for s in shown._strips)))
             await rig.press("down")
-        assert {"w000", "w019", "… 260 tokens not shown", "w280", "w299"} <= seen
+        assert {"w000", "w059", "… 180 tokens not shown", "w240", "w299"} <= seen
 
     run(test, size)
 
@@ -239,7 +239,9 @@ def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_l
     async def test(rig: Rig) -> None:
         await rig.ready()
         messages = (Message("system", "Be kind.\nSo."), Message("user", "Hi"))
-        opened = PromptOpened("<|user|>Hi", True, rig.timeline.prompt.tokens[:2], False, messages=messages)
+        opened = PromptOpened(
+            "<|user|>Hi", True, rig.timeline.prompt.tokens[:2], False, messages=messages, new_tree=False
+        )
         await rig.push([opened])
         await rig.press("p", "exclamation_mark", "enter", "x", "escape", "p")
         assert area(rig).text == "Once upon a time,!\nx"
@@ -291,7 +293,7 @@ def test_a_prompt_is_read_from_a_file(tmp_path: Path):
             assert why in str(said.content), name
         rig.app.screen.query_one(SafeInput).value = f"{tmp_path}/sto"
         await rig.until(lambda: rig.app.screen.query_one(SafeInput)._suggestion)
-        await rig.press("right", "enter")
+        await rig.press("end", "right", "enter")
         await rig.until(lambda: isinstance(rig.app.screen, PromptDialog))
         await rig.until(lambda: area(rig).text == "From a file.\n")
         await rig.press("x", "ctrl+s")
@@ -322,7 +324,6 @@ def test_what_is_shown_is_what_is_prefilled() -> None:
 
     async def body() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
-            timeline = app.controller.timeline
             await until(lambda: app.controller.timeline.prefilled)
             await pilot.press("p", "comma", "tab", "right")
             shown = app.screen.query_one(PieceList)
@@ -330,11 +331,9 @@ def test_what_is_shown_is_what_is_prefilled() -> None:
             assert app.screen.query_one("#prompt-mode", Choice).chosen == 1
             ids = [piece.id for piece in shown.first]
             await pilot.press("ctrl+s")
-            await until(lambda: timeline.prompt is not None and timeline.prompt.chat)
+            await until(lambda: app.controller.timeline.prompt.chat)
             assert [token.id for token in app.controller.timeline.prompt.tokens] == ids
             await pilot.press("p")
-            await until(
-                pilot, lambda: "those of the path on show" in app.screen.query_one("#prompt-remark").content
-            )
+            await until(lambda: "those of the path on show" in app.screen.query_one("#prompt-remark").content)
 
     asyncio.run(body())
