@@ -14,6 +14,8 @@ from engine.records import Moved, Prefilled, PromptOpened, PromptToken, Restored
 from inspector.session.restore import largest_difference, restore_of
 from inspector.state.branches import PROMPT, Branches, token
 from inspector.state.timeline import Phase, Timeline
+from inspector.tools.export.paths import paths
+from inspector.tools.export.recording import Recording, line
 from tests.inspector.session.test_restore import Bench, rerolls
 
 FIRST = "Once upon a time, there was a little girl"
@@ -165,3 +167,13 @@ def test_the_fold_of_any_prompts_and_steps_is_that_of_its_tokens(
     for slot, item in enumerate(timeline.items):
         assert item.position == slot
         assert isinstance(item, PromptToken) != (slot in timeline.step_slots)
+
+
+def test_an_export_tells_the_branches_of_every_prompt(lived: Bench) -> None:
+    recording = line(Recording(lived.timeline))
+    found = paths(recording)
+    leaves = {node for node in lived.timeline.tree.nodes if not lived.timeline.tree.children.get(node)}
+    assert {each.items[-1].node for each in found} == leaves
+    texts = ["".join(item.text for item in each.items) for each in found]
+    assert any(text.startswith(FIRST) for text in texts)
+    assert any(text.startswith(EDITED) for text in texts)
