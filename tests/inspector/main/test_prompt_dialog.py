@@ -21,6 +21,7 @@ from inspector.main.dialogs.prompt_file import PromptFileDialog, completed
 from inspector.session.prefill import Prompt
 from inspector.session.prompt_history import PromptHistory
 from inspector.widgets.choice import Choice
+from inspector.widgets.dialog import Remark
 from inspector.widgets.pieces import PieceList
 from inspector.widgets.safety import MOST_TYPED, SafeInput
 from tests.inspector.rig import Rig, run
@@ -334,6 +335,7 @@ def test_what_is_shown_is_what_is_prefilled() -> None:
             await until(lambda: app.controller.timeline.prompt.chat)
             assert [token.id for token in app.controller.timeline.prompt.tokens] == ids
             await pilot.press("p")
-            await until(lambda: "those of the path on show" in app.screen.query_one("#prompt-remark").content)
+            said = app.screen.query_one("#prompt-remark", Remark)
+            await until(lambda: f"The first {len(ids)} are those of the path on show." in str(said.content))
 
     asyncio.run(body())
