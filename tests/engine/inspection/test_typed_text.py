@@ -13,6 +13,7 @@ from mlx_lm import utils
 from tokenizers import Tokenizer, decoders, models, normalizers
 
 from engine import commands, pocket, records
+from engine.chunks import of_prompt
 from engine.errors import PromptError, StepError
 from engine.inspection.typed_text import check_room, cut, tokenize
 from engine.model.tokens import Tokens
@@ -145,10 +146,13 @@ def test_an_insertion_inside_the_prompt_equals_a_fresh_prefill(zoo: Zoo, kind: s
     assert [step.position for step in steps] == [place, place + 1, place + 2]
     ids = session.tree.tokens(session.node)
     assert ids == PROMPT[:place] + typed
-    assert np.abs(session.logits - Reference(loaded).logits(tuple(ids), place)).max() <= tolerance
+    assert np.abs(session.logits - Reference(loaded).logits(tuple(ids), of_prompt(place))).max() <= tolerance
     session.move(tip)
     assert session.tree.tokens(session.node) == PROMPT
-    assert np.abs(session.logits - Reference(loaded).logits(tuple(PROMPT), len(PROMPT))).max() <= tolerance
+    assert (
+        np.abs(session.logits - Reference(loaded).logits(tuple(PROMPT), of_prompt(len(PROMPT)))).max()
+        <= tolerance
+    )
 
 
 def test_each_typed_token_tells_what_the_model_thought_of_it(ready: Engine) -> None:
