@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
-from typing import cast
+from typing import Any, cast
 
 from rich.text import Text
 from textual import constants, events, on
@@ -222,16 +222,9 @@ class InspectorApp(App[int]):
         """
         if self._exit and isinstance(event, events.InputEvent):
             return
-        if isinstance(event, events.MouseDown) and self._gone_at(event.x, event.y):
+        if isinstance(event, events.MouseDown) and gone_at(self.screen, event.x, event.y):
             return
         await super().on_event(event)
-
-    def _gone_at(self, x: int, y: int) -> bool:
-        """Whether what stands at a place has gone; the toolkit would draw it, to see what is under the mouse."""
-        try:
-            return not self.screen.get_widget_at(x, y)[0].is_attached
-        except NoWidget:
-            return False
 
     # ---- the engine -------------------------------------------------------------------------
 
@@ -361,3 +354,11 @@ class InspectorApp(App[int]):
         self.notify(
             "q quits, ctrl+q from everywhere; esc or space pauses a run.", title="Still here", markup=False
         )
+
+
+def gone_at(screen: Screen[Any], x: int, y: int) -> bool:
+    """Whether what stands at a place has gone; the toolkit would draw it, to see what is under the mouse."""
+    try:
+        return not screen.get_widget_at(x, y)[0].is_attached
+    except NoWidget:
+        return False

@@ -130,7 +130,8 @@ class MainScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
-        self.panel(StepsPanel).metric = self._text.metric
+        for steps in self.query(StepsPanel):  # there is none where a signal ended the program before
+            steps.metric = self._text.metric
         self.show()
 
     def _begin(self, begins: Preferences) -> None:

@@ -279,9 +279,11 @@ def test_closing_before_the_start_is_fine() -> None:
 FACE = {
     "beam_settings",
     "breakpoints",
+    "chunks",
     "commands",
     "errors",
     "records",
+    "setting_field",
     "settings",
     "stalls",
     "sweep_settings",

@@ -13,6 +13,7 @@ import pytest
 from engine import commands, pocket, records
 from engine.errors import EngineError, LoadError
 from engine.model.load import load, load_tokenizer
+from engine.records import NO_OPTIONS, conversation
 from engine.settings import LoadSettings
 from engine.task import Task
 from engine.worker import Worker
@@ -34,7 +35,8 @@ def test_it_cuts_as_the_loaded_model_does_and_needs_no_weights(bare: Path) -> No
     alone, whole = load_tokenizer(LoadSettings(model=str(bare))), load(LoadSettings()).tokens
     for text in TEXTS:
         assert alone.encode(text) == whole.encode(text)
-    assert alone.chat("Hi", "Be good") == whole.chat("Hi", "Be good")
+    messages = conversation("Hi", "Be good")
+    assert alone.chat(messages, NO_OPTIONS) == whole.chat(messages, NO_OPTIONS)
     assert (alone.vocabulary, alone.eos_ids) == (whole.vocabulary, whole.eos_ids)
     with pytest.raises(LoadError, match="has no weights"):
         load(LoadSettings(model=str(bare)))

@@ -83,7 +83,7 @@ def test_the_line_of_keys_keeps_the_worthiest_that_fit():
     assert [(written(TABLE, hint), hint.word) for hint in whole] == [
         ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("/", "token"),
         ("a", "type"), ("⌫", "take back"), ("w", "why"), ("t", "tree"), ("B", "beams"), ("m", "colour"),
-        ("s", "sampling"), ("p", "prompt"), ("f", "enlarge"), ("?", "help"), ("q", "quit"),
+        ("s", "sampling"), ("p", "prompt"), ("R", "reply"), ("f", "enlarge"), ("?", "help"), ("q", "quit"),
     ]  # fmt: skip
     narrow = [hint.word for hint in fitting(TABLE, 38, STILL)]
     assert narrow[:2] == ["step", "run"]
@@ -140,6 +140,7 @@ def state_of(rig: Rig) -> tuple[object, ...]:
     return (
         rig.app.main.status.answer,
         len(rig.app.screen_stack),
+        len(rig.app._notifications),
         rig.screen_text(),
         rig.app.theme,
         rig.app.main.arrangement.current,

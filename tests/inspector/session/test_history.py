@@ -115,7 +115,7 @@ def test_settings_are_undone_and_the_others_stay():
 
 def test_a_chosen_token_is_undone_by_going_back_to_the_path_before():
     desk = Desk()
-    tip, boundary = desk.timeline.tip, desk.timeline.boundary
+    tip, boundary = desk.timeline.tip, desk.timeline.step_slots[0]
     chosen = desk.choose(boundary + 1)
     desk.push(desk.made.steps(2))
     end = desk.timeline.tip
@@ -130,7 +130,7 @@ def test_a_chosen_token_is_undone_by_going_back_to_the_path_before():
 
 def test_deletions_are_undone_in_their_place_among_other_changes():
     desk = Desk()
-    tip, boundary = desk.timeline.tip, desk.timeline.boundary
+    tip, boundary = desk.timeline.tip, desk.timeline.step_slots[0]
     chosen = desk.choose(boundary + 1)
     desk.push([desk.made.move(tip), Ended("MoveTo"), Deleted(chosen), Marked(tip, bookmarked=True)])
     assert desk.undo().startswith("Undone: the bookmark")
@@ -146,7 +146,7 @@ def test_deletions_are_undone_in_their_place_among_other_changes():
 def test_a_session_that_is_gone_on_with_knows_what_to_undo(undone: int):
     """The records as a trace holds them, settings among them, make the same log."""
     desk = Desk()
-    tip, boundary = desk.timeline.tip, desk.timeline.boundary
+    tip, boundary = desk.timeline.tip, desk.timeline.step_slots[0]
     chosen = desk.choose(boundary + 1)
     desk.push([desk.made.move(tip), Ended("MoveTo"), Marked(tip, bookmarked=True)])
     desk.controller.setup.configure(Settings(temp=0.3))

@@ -158,7 +158,7 @@ def test_the_palette_the_help_and_the_line_of_keys_know_it() -> None:
         await rig.from_palette("count words", "Count words")
         await rig.until(lambda: drawn(rig))
 
-    run(test, (140, 160))
+    run(test, (140, 220))
 
 
 def test_it_is_grey_and_refused_before_there_is_a_prompt() -> None:

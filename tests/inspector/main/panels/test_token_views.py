@@ -261,7 +261,7 @@ def forked() -> tuple[Session, Timeline, int]:
     """A session with another branch at the third step; the timeline, and that step's slot."""
     made = session(6)
     timeline = made.timeline()
-    slot = timeline.boundary + 2
+    slot = timeline.step_slots[2]
     before = timeline.items[slot - 1].node
     other = next(c for c in made.tips[before].candidates if c.id != timeline.items[slot].id)
     for record in made.choose(before, other.id):
@@ -331,7 +331,7 @@ async def test_steps_have_the_same_signs_as_the_text() -> None:
         panel.show(timeline)
         await pilot.pause()
         row = next(line for line in lines(pilot) if "★├" in line)
-        assert f" {slot - timeline.boundary + 1} " in row
+        assert f" {timeline.steps_before(slot) + 1} " in row
         assert screen(pilot).count("├") == 1
         timeline.apply(Marked(timeline.items[slot].node, note="why?"))
         panel.show(timeline)

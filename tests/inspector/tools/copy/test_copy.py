@@ -105,7 +105,7 @@ def test_at_the_tip_the_token_is_the_highlighted_candidate():
     async def test(rig: Rig) -> None:
         await rig.ready(steps=3)
         await rig.press("down", "C", "t")
-        assert rig.app.clipboard == rig.app.main.candidate.text
+        assert rig.app.clipboard == rig.app.main.host.candidate.text
 
     run(test)
 
@@ -113,7 +113,7 @@ def test_at_the_tip_the_token_is_the_highlighted_candidate():
 def test_half_a_pair_of_surrogates_and_a_large_text_are_copied_too():
     async def test(rig: Rig) -> None:
         await rig.ready(steps=3)
-        assert rig.app.main.clipboard.copy("a\ud83d") == 2
+        assert rig.app.main.host.clipboard.copy("a\ud83d") == 2
         assert rig.app.clipboard == "a?"
         rig.app.main.actions["copy"]._copy("x" * 80_000, "the completion")
         assert rig.status.startswith(
