@@ -165,7 +165,8 @@ class Prefilled:
     kv: KVReading
     memory: Memory
     ttft_ms: float
-    """Time to first token: forward of what the cache lacked and the first draw, without the prompt logprobs."""
+    """Time to first token: the move to what the cache can keep, the forward of the rest and the first draw, without the
+    prompt logprobs."""
     echo_ms: float
     prompt_tps: float
     """Tokens that ran, a second."""

@@ -49,6 +49,8 @@ class PromptPath:
     """The logits after the tokens that the cache holds, where they were kept."""
     cost: MoveCost
     """What the cache got without a forward."""
+    ms: float = 0.0
+    """Milliseconds that this took."""
 
 
 class PrefillRun:

@@ -94,7 +94,7 @@ class Session(SessionState):
 
     def _add_prompt(self, text: str, ids: list[int], parent: int) -> PromptPath:
         """Add a prompt to the tree, and make the cache hold what was computed of its path before."""
-        known = len(self.tree)
+        begun, known = time.perf_counter(), len(self.tree)
         nodes = self.tree.add_prompt(parent, ids)
         path = self.tree.nodes(nodes[-1])
         computed = next((place for place, node in enumerate(path) if node >= known), len(path))
@@ -105,7 +105,8 @@ class Session(SessionState):
         cost = self._share(nodes[-1], max(0, computed - 1) if again else len(path) - 1, computed)
         self.tree.visit(nodes[-1])
         before = row if self.kv.offset == computed else None
-        return PromptPath(text, self.tree.tokens(nodes[-1]), nodes, parent, self.pending, before, cost)
+        ids, ms = self.tree.tokens(nodes[-1]), (time.perf_counter() - begun) * 1000
+        return PromptPath(text, ids, nodes, parent, self.pending, before, cost, ms)
 
     def _share(self, end: int, want: int, computed: int) -> MoveCost:
         """Make the cache hold what it can of the path to a prompt's end, and go to the node before that.
@@ -158,7 +159,7 @@ class Session(SessionState):
             next=self.next,
             kv=self.kv_reading(),
             memory=memory(),
-            ttft_ms=run.ms + forward_ms + self.position.node_logits.sample_ms,
+            ttft_ms=run.prompt.ms + run.ms + forward_ms + self.position.node_logits.sample_ms,
             echo_ms=run.echo_ms,
             prompt_tps=run.remaining / (run.ms + forward_ms) * 1000,
             kept=cost.kept,

@@ -81,7 +81,7 @@ _LAST = (
         lambda own: own.host.quit()),
 )  # fmt: skip
 _HINTS = (
-    Hint(15, ("enlarge",), "enlarge", 1),
-    Hint(16, ("help",), "help", 13),
-    Hint(17, ("quit",), "quit", 8),
+    Hint(16, ("enlarge",), "enlarge", 1),
+    Hint(17, ("help",), "help", 13),
+    Hint(18, ("quit",), "quit", 8),
 )
