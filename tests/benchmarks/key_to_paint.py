@@ -18,6 +18,7 @@ from textual.events import Key
 from engine.records import Record, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.config.preferences import Preferences
 
 ROUNDS = 100
 PROMPT = "Once upon a time, there was a little girl named Lily."
@@ -32,7 +33,9 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self.app = InspectorApp(LoadSettings(), Settings(max_tokens=10**6), PROMPT, chat=False)
+        self.app = InspectorApp(
+            LoadSettings(), Settings(max_tokens=10**6), PROMPT, chat=False, begins=Preferences()
+        )
         self.app.controller.client.listeners.append(self._take)
         self.engine: list[float] = []
         self.shown: list[float] = []

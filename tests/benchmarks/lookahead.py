@@ -17,6 +17,7 @@ from engine.records import LookedAhead
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.app import InspectorApp
+from inspector.config.preferences import Preferences
 
 ROUNDS = 50
 PROMPT = "Once upon a time, there was a little girl named Lily."
@@ -27,7 +28,9 @@ class Watch(EngineThread):
 
     def __init__(self) -> None:
         super().__init__(lambda record: self.app.emit(record))
-        self.app = InspectorApp(LoadSettings(), Settings(), PROMPT, chat=False, engine=self)
+        self.app = InspectorApp(
+            LoadSettings(), Settings(), PROMPT, chat=False, engine=self, begins=Preferences()
+        )
         self._drain = self.app.drain
         self.app.drain = self.drain  # type: ignore[method-assign]
         self.asked: LookAhead | None = None

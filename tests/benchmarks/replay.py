@@ -17,13 +17,14 @@ from pathlib import Path
 from engine.settings import LoadSettings, Settings
 from engine.trace import save_as
 from inspector.app import InspectorApp
+from inspector.config.preferences import Preferences
 from inspector.session.playback import Opening
 from tests.benchmarks.trace import long, recorded
 
 
 async def measure(path: Path) -> None:
     """Open, wait until all is read, walk, seek and play."""
-    app = InspectorApp(LoadSettings(), Settings(), trace=Opening(path))
+    app = InspectorApp(LoadSettings(), Settings(), trace=Opening(path), begins=Preferences())
     begun = time.perf_counter()
     async with app.run_test(size=(120, 40)) as pilot:
         while not app.controller.timeline.steps:

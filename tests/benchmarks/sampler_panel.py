@@ -13,6 +13,7 @@ import time
 
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.config.preferences import Preferences
 
 STEPS = 300
 ROUNDS = 4
@@ -21,7 +22,7 @@ SETTINGS = Settings(temp=0.8, top_p=0.95, seed=3, max_tokens=STEPS, min_tokens=S
 
 async def rate(key: str | None) -> float:
     """Steps a second of one run in a screen of 120 by 40, after a key was pressed."""
-    app = InspectorApp(LoadSettings(), SETTINGS, "Once upon a time", chat=False)
+    app = InspectorApp(LoadSettings(), SETTINGS, "Once upon a time", chat=False, begins=Preferences())
     async with app.run_test(size=(120, 40)) as pilot:
         timeline = app.controller.timeline
         while timeline.prefilled is None:
