@@ -112,7 +112,9 @@ def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
 def _past(timeline: Timeline) -> str:
     """What goes on past the end."""
     picked = _picked(timeline)
-    return f"Space takes {_name(picked)} past it, r runs on" if picked else "Space or r goes on past it"
+    past = f"Space takes {_name(picked)} past it, r runs on" if picked else "Space or r goes on past it"
+    talks = timeline.prompt is not None and timeline.prompt.messages and not timeline.recorded
+    return f"{past}, R replies" if talks else past
 
 
 def _picked(timeline: Timeline) -> Candidate | None:

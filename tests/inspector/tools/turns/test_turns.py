@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine import commands
-from engine.records import Ended, Failure, Message, PromptOpened, TurnDiffers
+from engine.records import Ended, Failure, Finished, Message, PromptOpened, TurnDiffers
 from inspector.state.roles import role_slots
 from inspector.tools.turns.dialogs import DiffersDialog, TurnDialog
 from inspector.widgets.choice import Choice
@@ -44,6 +44,15 @@ def test_a_reply_is_sent_with_the_conversation_before_it():
         assert rig.app.screen is rig.app.main
         await rig.press("escape")
         assert rig.engine.cancelled(sent), "escape stops it on its way"
+
+    run(test)
+
+
+def test_at_the_end_of_an_answer_the_status_line_tells_of_it():
+    async def test(rig: Rig) -> None:
+        await chatting(rig)
+        await rig.push([Finished(rig.timeline.tip, "eos", "<|im_end|>")])
+        assert rig.status.endswith("r runs on, R replies")
 
     run(test)
 
