@@ -58,7 +58,7 @@ TRIAL = Tool(
     keys=(Key("words", "W", "W", "Count words", LOOK, "Show how often each word was said.",
               lambda own: own.host.toggle("words"), Needs.DISTRIBUTION),),
     panel=PanelSpec(WordsPanel, Place.SIDE, "Words", "Words", "the words"),
-    hints=(Hint(18, ("words",), "words", 20),),
+    hints=(Hint(19, ("words",), "words", 20),),
     situation="Counting words. Press W or esc to go back",
 )  # fmt: skip
 # ---- the tests --------------------------------------------------------------------------------
