@@ -57,6 +57,8 @@ class Turn:
     notes: tuple[str, ...] = ()
     differs: TurnDiffers | None = None
     """Where the template's text is another one than that of the path with the turn."""
+    whole: tuple[str, list[int]] = ("", [])
+    """The whole conversation as the template gives it, where it differs."""
 
 
 def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt:
@@ -134,12 +136,12 @@ def add_turn(
     if turn.differs is not None and command.differing == "ask":
         yield turn.differs
         return
-    whole = turn.differs is not None and command.differing == "template"
-    text = session.tokens.chat(messages, options) if whole else turn.text
+    anew = turn.differs is not None and command.differing == "template"
+    text, ids = turn.whole if anew else (turn.text, turn.ids)
     yield from session.prefill(
         text,
-        session.encode(text, bare=True) if whole else turn.ids,
-        parent=ROOT if whole else session.node,
+        ids,
+        parent=ROOT if anew else session.node,
         chat=True,
         echo=command.echo,
         notes=turn.notes,
@@ -186,7 +188,8 @@ def next_turn(session: Session, messages: tuple[Message, ...], options: ChatOpti
     if text == whole:
         return Turn(tokens.join(added), added, (OTHER_CUT,))
     at, kept = shared(text, whole), shared(path, ids)
-    return Turn(tokens.join(added), added, differs=TurnDiffers(at, text[at:], whole[at:], kept, len(ids)))
+    differs = TurnDiffers(at, text[at:], whole[at:], kept, len(ids))
+    return Turn(tokens.join(added), added, differs=differs, whole=(whole, ids))
 
 
 def shared(one: Sequence[object], other: Sequence[object]) -> int:
@@ -198,8 +201,11 @@ def shared(one: Sequence[object], other: Sequence[object]) -> int:
 def _after_answer(session: Session, messages: tuple[Message, ...], options: ChatOptions) -> list[int]:
     """Token ids of what the template writes after the last answer; its end is left out where the path has it."""
     *before, _, last = messages
-    text = session.tokens.chat((*before, Message("assistant", ANSWER), last), options)
-    _, found, after = text.rpartition(ANSWER)
+    mark = ANSWER
+    while any(mark in message.content for message in messages):
+        mark += "'"
+    text = session.tokens.chat((*before, Message("assistant", mark), last), options)
+    _, found, after = text.rpartition(mark)
     if not found:
         raise PromptError("The chat template has no place for an answer before a turn.", "Give a new prompt.")
     ids = session.encode(after, bare=True)

@@ -107,14 +107,11 @@ class DiffersDialog(Dialog[Differing]):
         yield Remark("and the template, given the whole conversation, with")
         yield Static(Content(_excerpt(differs.template)), id="differs-template")
         again = differs.tokens - differs.kept
-        yield Choice(
-            (
-                "keep the path: all that the model wrote stays in its context",
-                f"as the template: {again:,} of {differs.tokens:,} tokens run, on a path of their own",
-            ),
-            id="differs-choice",
+        yield Choice(("keep the path", "as the template"), id="differs-choice")
+        yield Remark(
+            "On the path all that the model wrote stays in its context, as in mlx_lm.chat. As the template, "
+            f"{again:,} of {differs.tokens:,} tokens run, on a path of their own."
         )
-        yield Remark("Servers and mlx_lm.chat do the second each turn where they fill the template anew.")
 
     def on_mount(self) -> None:
         """Begin in the choice."""

@@ -13,7 +13,7 @@ from engine.errors import PromptError
 from engine.model.forward import never
 from engine.model.load import Loaded
 from engine.records import Message, Prefilled, PromptOpened, TurnDiffers
-from engine.session.conversation import OTHER_CUT, add_turn, prompt
+from engine.session.conversation import ANSWER, OTHER_CUT, add_turn, prompt
 from engine.session.session import Session
 from engine.settings import Settings
 from tests.engine.session.chat_templates import TEMPLATES, chatting
@@ -94,7 +94,9 @@ def test_a_turn_on_the_path_keeps_what_the_template_drops(family: tuple[str, Loa
     record = opened(session, USERS[0])
     say(session, "I think.\n</think>\n\nThe dog ran.")
     before = session.tree.tokens(session.node)
-    added, *_ = turn(session, record, "Why?", "path")
+    added, *_ = turn(
+        session, record, f"Why? {ANSWER}", "path"
+    )  # the mark is looked for where no message has it
     path = session.tree.tokens(session.node)
     assert path[: len(before)] == before
     assert (
