@@ -101,7 +101,7 @@ def test_a_turn_on_the_path_keeps_what_the_template_drops(family: tuple[str, Loa
     assert path[: len(before)] == before
     assert (
         session.tokens.join(path[len(before) :])
-        == "\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n<think>\n"
+        == f"\n<|im_start|>user\nWhy? {ANSWER}<|im_end|>\n<|im_start|>assistant\n<think>\n"
     )
     assert added.text == session.tokens.join(path[len(before) :])
 
