@@ -1,8 +1,7 @@
 """Times the parts of a model: evaluates a part's inputs before its time begins, and its outputs before it ends.
 
-Parts are identified by the structure of the model, not by its family: the decoder layers are the model's list of
-modules, a layer's parts are its direct children, and outside the layers every module without submodules is a part. The
-names of its class and attribute indicate what a part does; where they don't, only its path is known.
+The parts are the decoder layers and their direct children (`engine.model.layers`), and outside the layers every module
+without submodules.
 
 Python looks up a module's call on its class, so the classes are patched while the fences are installed.
 """
@@ -19,20 +18,8 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.cache.kinds import arrays
+from engine.model.layers import decoder_layers, is_stack, parts_of, role_of
 from engine.records import Role
-
-NAMES: tuple[tuple[Role, tuple[str, ...]], ...] = (
-    ("norm", ("norm", " ln_", " ln")),
-    (
-        "recurrence",
-        ("mamba", "ssm", "conv", "delta", "linear_attn", "linearattention", "lightning", "recurrent"),
-    ),
-    ("recurrence", ("rwkv", "time_mix", "timemix", "rglru")),
-    ("attention", ("attn", "attention")),
-    ("mlp", ("mlp", "moe", "feed_forward", "feedforward", "ffn", "expert", "channel_mix", "channelmix")),
-    ("recurrence", ("mixer",)),
-)
-"""Roles by parts of `Class attribute` in lower case; the first that matches applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,41 +41,20 @@ def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
     names = {id(module): name for name, module in model.named_modules()}
     parts: dict[int, FencedPlace] = {}
     inside: set[int] = set()
-    for index, layer in enumerate(layers(model)):
+    for index, layer in enumerate(decoder_layers(model)):
         inside |= {id(module) for _, module in layer.named_modules()}
         path = names.get(id(layer), f"layers.{index}")
         parts[id(layer)] = FencedPlace(path, "residual", index)
-        for attribute, child in layer.children().items():
-            if isinstance(child, nn.Module):
-                parts[id(child)] = FencedPlace(f"{path}.{attribute}", _role(child, attribute), index)
+        for attribute, child in parts_of(layer):
+            parts[id(child)] = FencedPlace(f"{path}.{attribute}", role_of(child, attribute), index)
     for name, module in model.named_modules():
         if name and id(module) not in inside and not _has_modules(module):
             parts[id(module)] = FencedPlace(name, _outer_role(module, name.split(".")[-1], vocabulary), None)
     return parts
 
 
-def layers(model: Any) -> list[Any]:
-    """The decoder layers: the model's `layers`, else its longest list of modules."""
-    named = getattr(model, "layers", None)
-    stacks: list[list[Any]] = [
-        value for _, module in model.named_modules() for value in module.values() if _is_stack(value)
-    ]
-    if isinstance(named, list) and _is_stack(named):
-        stacks = [named]
-    return [layer for layer in max(stacks, key=len, default=[]) if isinstance(layer, nn.Module)]
-
-
-def _is_stack(value: Any) -> bool:
-    return isinstance(value, list) and any(isinstance(item, nn.Module) for item in value)
-
-
 def _has_modules(module: Any) -> bool:
-    return any(isinstance(child, nn.Module) or _is_stack(child) for child in module.children().values())
-
-
-def _role(module: Any, attribute: str) -> Role:
-    words = f"{type(module).__name__} {attribute}".lower()
-    return next((role for role, parts in NAMES if any(part in words for part in parts)), "other")
+    return any(isinstance(child, nn.Module) or is_stack(child) for child in module.children().values())
 
 
 def _outer_role(module: Any, attribute: str, vocabulary: int) -> Role:
@@ -97,7 +63,7 @@ def _outer_role(module: Any, attribute: str, vocabulary: int) -> Role:
     weight = getattr(module, "weight", None)
     if isinstance(weight, mx.array) and weight.ndim == 2 and weight.shape[0] == vocabulary:
         return "head"
-    role = _role(module, attribute)
+    role = role_of(module, attribute)
     return role if role == "norm" else "other"
 
 

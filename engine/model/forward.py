@@ -62,7 +62,8 @@ class Runner:
     """
 
     def __init__(self, model: Any, settings: LoadSettings) -> None:
-        self._model = model
+        self.model = model
+        """As mlx_lm loads it; it keeps no state of a session."""
         self._settings = settings
         self.kv = KV(model, settings)
         self.undo: tuple[Snapshot, ...] | None = None
@@ -75,7 +76,7 @@ class Runner:
             step_size: Tokens a chunk; None for what the settings say.
         """
         settings = self._settings
-        return Runner(self._model, replace(settings, prefill_step_size=step_size) if step_size else settings)
+        return Runner(self.model, replace(settings, prefill_step_size=step_size) if step_size else settings)
 
     def forward_chunk(self, ids: Sequence[int]) -> mx.array:
         """Run a chunk of tokens, as mlx_lm's prefill does: the caches are evaluated, the logits stay lazy.
@@ -88,7 +89,7 @@ class Runner:
         """
         offset = self.kv.offset
         try:
-            logits: mx.array = self._model(mx.array([list(ids)]), cache=self.kv.caches)
+            logits: mx.array = self.model(mx.array([list(ids)]), cache=self.kv.caches)
             self.kv.advance(len(ids), chunk=True)
             mx.eval(self.kv.state())
         except BaseException:
@@ -142,13 +143,33 @@ class Runner:
         mx.clear_cache()  # the next pass is longer by a token and can use none of these buffers
         return row
 
+    def forward_logits(self, ids: Sequence[int]) -> mx.array:
+        """Run some tokens in one forward, with the logits after each of them.
+
+        Args:
+            ids: Token ids below the rows of the embedding.
+
+        Returns:
+            float32, shape (len(ids), vocabulary), evaluated.
+        """
+        offset = self.kv.offset
+        try:
+            logits: mx.array = self.model(mx.array([list(ids)]), cache=self.kv.caches)
+            self.kv.advance(len(ids), chunk=len(ids) > 1)
+            rows = logits[0].astype(mx.float32)
+            mx.eval(rows, self.kv.state())
+        except BaseException:
+            self.kv.recover(offset)
+            raise
+        return rows
+
     def forward_rows(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Run one token for each row of a cache of several rows; where it fails, the cache is unusable.
 
         Returns:
             Logits, float32, shape (rows, vocabulary), in host memory.
         """
-        logits: mx.array = self._model(mx.array([[token] for token in tokens]), cache=self.kv.caches)
+        logits: mx.array = self.model(mx.array([[token] for token in tokens]), cache=self.kv.caches)
         self.kv.advance(1)
         outputs = [logits[:, -1].astype(mx.float32), *self.kv.pending()]
         mx.eval(outputs)
@@ -167,7 +188,7 @@ class Runner:
         """
         offset = self.kv.offset
         try:
-            logits: mx.array = self._model(tokens, cache=self.kv.caches)
+            logits: mx.array = self.model(tokens, cache=self.kv.caches)
             self.kv.advance(tokens.shape[1])
         except BaseException:
             self.kv.recover(offset)

@@ -31,6 +31,17 @@ from engine.records.explore import (
     Tokenized,
     TokensFound,
 )
+from engine.records.floats import Floats
+from engine.records.inside import (
+    AttentionLayer,
+    AttentionRead,
+    CaptureFacts,
+    Check,
+    LensCell,
+    LensColumn,
+    LensRead,
+    LensToken,
+)
 from engine.records.kv import KVGroup, KVReading, Memory
 from engine.records.marks import Deleted, Marked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
@@ -55,6 +66,8 @@ from engine.records.sweeps import Figure, Machine, SweepName, SweepPoint, Swept
 __all__ = [
     "NO_OPTIONS",
     "AheadLine",
+    "AttentionLayer",
+    "AttentionRead",
     "Beam",
     "BeamEnded",
     "BeamOpened",
@@ -62,7 +75,9 @@ __all__ = [
     "BreakpointHit",
     "CacheKind",
     "Candidate",
+    "CaptureFacts",
     "ChatOptions",
+    "Check",
     "Deleted",
     "Distribution",
     "Ended",
@@ -71,11 +86,16 @@ __all__ = [
     "Figure",
     "FinishReason",
     "Finished",
+    "Floats",
     "Hypothesis",
     "KVCompared",
     "KVCost",
     "KVGroup",
     "KVReading",
+    "LensCell",
+    "LensColumn",
+    "LensRead",
+    "LensToken",
     "Loading",
     "LookedAhead",
     "Machine",
@@ -160,6 +180,8 @@ Record = (
     | Profiled
     | RooflineMeasured
     | KVCompared
+    | AttentionRead
+    | LensRead
     | Finished
     | Ended
     | Failure

@@ -20,6 +20,11 @@ class Chunked(Kind):
     def held(self, cache: Any) -> int:
         return int(cache.offset - cache.start_position)
 
+    def key_positions(self, cache: Any, count: int) -> list[int] | None:
+        """See `Kind`; without the dropped beginning."""
+        first = int(cache.start_position)
+        return list(range(first, first + count)) if first + count == cache.offset else None
+
     def limit(self, cache: Any) -> int | None:
         """The chunk of attention."""
         return int(cache.chunk_size)

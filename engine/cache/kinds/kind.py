@@ -92,6 +92,10 @@ class Kind:
         """Tokens whose keys and values a cache holds."""
         return int(getattr(cache, "offset", 0))
 
+    def key_positions(self, cache: Any, count: int) -> list[int] | None:
+        """The position in the path of each of the `count` keys that a cache just returned; None where it isn't known."""
+        return list(range(count)) if count == getattr(cache, "offset", None) else None
+
     def limit(self, cache: Any) -> int | None:
         """Tokens that a cache can hold, None where it grows with the text."""
         return None

@@ -35,6 +35,15 @@ class Rotating(Kind):
         length = cache.keys.shape[2] if cache.keys is not None else 0
         return int(min(cache.offset, max(cache.max_size, length)))
 
+    def key_positions(self, cache: Any, count: int) -> list[int] | None:
+        """See `Kind`: the first tokens that it keeps, then the ring, whose newest key is before where it writes next."""
+        offset, keep, index = int(cache.offset), int(cache.keep), int(cache._idx)
+        if offset <= count:
+            return list(range(offset)) if offset == count else None
+        newest = [offset - index + slot for slot in range(keep, index)]
+        oldest = [offset - (count - keep) + slot for slot in range(count - index)]
+        return [*range(keep), *newest, *oldest]
+
     def limit(self, cache: Any) -> int | None:
         """The window."""
         return int(cache.max_size)

@@ -12,7 +12,8 @@ import pytest
 from engine.cache.kinds import arrays
 from engine.errors import Cancelled, StepError
 from engine.measuring.fenced import profile
-from engine.measuring.fences import Fences, layers, places
+from engine.measuring.fences import Fences, places
+from engine.model.layers import decoder_layers
 from engine.records import Measuring, Profiled
 from engine.session.session import Session
 from engine.session.uncached import open_session
@@ -59,7 +60,7 @@ def test_the_parts_are_the_models_and_nothing_is_changed(zoo: Zoo, name: str) ->
     assert session.step().id == twin.step().id
     assert np.array_equal(session.logits, twin.logits)
     assert (found.node, found.tokens) == (session.tree[session.node].parent, len(PROMPT) + 1)
-    count = len(layers(zoo.load(name).model))
+    count = len(decoder_layers(zoo.load(name).model))
     roles = Counter(part.role for part in found.parts if part.layer is not None)
     mixers = {role: roles[role] for role in ("attention", "recurrence") if roles[role]}
     assert mixers == MIXERS.get(name, {"attention": count})

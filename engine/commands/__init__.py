@@ -1,0 +1,82 @@
+"""The commands of an engine: frozen values of plain fields, with an id; their classes declare how to treat them.
+
+The engine answers every command but `Cancel` with records. The last of them is one `records.Ended` with the command's
+id, after a `records.Failure` with the same id where the command failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.commands.command import Cancel, Command
+from engine.commands.decoding import GoOnBeams, LookAhead, Run, SearchBeams
+from engine.commands.inside import Inside, ReadAttention, ReadLens
+from engine.commands.inspection import CutText, Explain, FindTokens, PreviewPrompt, Tokenize, WhatIf
+from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
+from engine.commands.session import (
+    AddTurn,
+    Choose,
+    Configure,
+    GoOnPrefill,
+    Grown,
+    Insert,
+    Load,
+    MoveTo,
+    Prefill,
+    Recall,
+    Reroll,
+    Restore,
+    Take,
+    TakeStep,
+    Verify,
+)
+
+__all__ = [
+    "KINDS",
+    "AddTurn",
+    "Cancel",
+    "Choose",
+    "Command",
+    "CompareKV",
+    "Configure",
+    "CutText",
+    "Explain",
+    "FindTokens",
+    "GoOnBeams",
+    "GoOnPrefill",
+    "Grown",
+    "Insert",
+    "Inside",
+    "Load",
+    "LookAhead",
+    "Measure",
+    "MeasureRoofline",
+    "MoveTo",
+    "Prefill",
+    "PreviewPrompt",
+    "Profile",
+    "Race",
+    "ReadAttention",
+    "ReadLens",
+    "Recall",
+    "Reroll",
+    "Restore",
+    "Run",
+    "SearchBeams",
+    "Sweep",
+    "Take",
+    "TakeStep",
+    "Tokenize",
+    "Verify",
+    "WhatIf",
+]
+
+
+def _kinds() -> dict[str, type[Command]]:
+    """The classes of this package without the bases. `__subclasses__` would have each twice, see `__init_subclass__`."""
+    classes = [cls for cls in globals().values() if isinstance(cls, type) and issubclass(cls, Command)]
+    return {cls.kind: cls for cls in classes if cls not in (Command, Inside, Measure)}
+
+
+KINDS: Mapping[str, type[Command]] = _kinds()
+"""Every command by its kind."""

@@ -1,0 +1,88 @@
+"""The commands that look at a text or at a distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from engine.commands.command import Command
+from engine.records import NO_OPTIONS, ChatOptions, Message
+from engine.settings import LoadSettings, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenize(Command):
+    """Cut a text into tokens without taking them; answered by `Tokenized`. An aside."""
+
+    aside: ClassVar[bool] = True
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewPrompt(Command):
+    """Cut a prompt as a `Prefill` of these fields would, and change nothing; answered by `PromptPreview`. An aside."""
+
+    aside: ClassVar[bool] = True
+    text: str
+    chat: bool
+    system: str | None = None
+    messages: tuple[Message, ...] = ()
+    options: ChatOptions = NO_OPTIONS
+    most: int = 400
+    """Tokens that are handed out at most: of a longer prompt the first and the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutText(Command):
+    """Cut a text by a model's tokenizer alone: its weights are not read, and a loaded model stays as it is.
+
+    Answered by `Loading` records and one `Tokenized`, whose text has the chat template in it.
+    """
+
+    needs_model: ClassVar[bool] = False
+    settings: LoadSettings
+    text: str
+    chat: bool = False
+    """Through the model's chat template, as a user's message."""
+    system: str | None = None
+    messages: tuple[Message, ...] = ()
+    """A whole conversation, in place of `text` and `system`."""
+    options: ChatOptions = NO_OPTIONS
+    """What else the chat template gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindTokens(Command):
+    """Search the vocabulary at a node, from kept logits; answered by `TokensFound`. An aside."""
+
+    aside: ClassVar[bool] = True
+    node: int
+    query: str
+    """Part of a token's text; `#123` for an id; `0x e2 9c` for bytes."""
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Explain(Command):
+    """Explain the sampler stage by stage after a node, from kept logits; answered by `Explained`.
+
+    An aside: it is answered between the steps of a run.
+    """
+
+    aside: ClassVar[bool] = True
+    node: int
+    """The node before the token in question: its distribution is explained."""
+    settings: Settings | None = None
+    """Other settings to try with the same draw; None for those that were used."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf(Command):
+    """Which steps up to a node would have picked other tokens under other settings; answered by `WhatIfAnswered`.
+
+    An aside: it is answered between the steps of a run.
+    """
+
+    aside: ClassVar[bool] = True
+    settings: Settings
+    tip: int

@@ -1,0 +1,52 @@
+"""The commands that measure on separate caches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.commands.command import Command
+from engine.sweep_settings import SweepSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep(Command):
+    """Measure the model's speed and memory point by point; answered by `Measuring` records and one `Swept`."""
+
+    settings: SweepSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Measure(Command):
+    """Base of measurements on separate caches; answered by `Measuring` records and those that the class names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race(Measure):
+    """Race with a KV cache and without one; answered by `RaceOpened`, `RaceStep` records and `RaceEnded`."""
+
+    first: int = 16
+    """Tokens of the sequence before the first step that is measured."""
+    last: int = 128
+    """Tokens after the last; at most the context window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile(Measure):
+    """Measure the parts of the next step with fences; answered by one `Profiled`."""
+
+    repeats: int = 5
+    """Counted rounds, after the warm-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRoofline(Measure):
+    """Compare prefill and decode with the machine's limits; answered by one `RooflineMeasured`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareKV(Measure):
+    """Compute the path with quantized KV caches; answered by `KVCompared` after each precision."""
+
+    bits: tuple[int, ...] = (8, 4)
+    group_size: int | None = None
+    """None for 64, or 32 where the heads are smaller."""

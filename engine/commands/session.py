@@ -1,0 +1,177 @@
+"""The commands that load a model, read prompts, step, and move in the tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from engine.commands.command import Command
+from engine.records import NO_OPTIONS, ChatOptions, Message, Origin
+from engine.settings import LoadSettings, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Command):
+    """Load a model; answered by `Loading` records and one `ModelFacts`."""
+
+    needs_model: ClassVar[bool] = False
+    settings: LoadSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill(Command):
+    """Add a prompt to the tree and go to its end; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`."""
+
+    stoppable: ClassVar[bool] = True
+    text: str
+    chat: bool
+    """Through the model's chat template, as a user's message."""
+    system: str | None = None
+    echo: bool | None = None
+    """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+    step_size: int | None = None
+    """Tokens a chunk, None for as many as take about 100 ms."""
+    messages: tuple[Message, ...] = ()
+    """A whole conversation, in place of `text` and `system`."""
+    options: ChatOptions = NO_OPTIONS
+    """What else the chat template gets."""
+    cache_file: str = ""
+    """A KV cache that mlx_lm.cache_prompt saved, to go on from; `text` follows what it holds."""
+    cached_text: str = ""
+    """The prompt that mlx_lm.cache_prompt was given for it: the file has no token ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoOnPrefill(Command):
+    """Continue a prefill that was cancelled; answered by `PrefillChunk` and `Prefilled`."""
+
+    stoppable: ClassVar[bool] = True
+    step_size: int | None = None
+    """Tokens a chunk from here on; None changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddTurn(Command):
+    """Add the user's next turn after the current node, and go to its end.
+
+    Answered by `PromptOpened`, `PrefillChunk` and `Prefilled`; or by `TurnDiffers` alone, where the template would
+    write the conversation so far in another way and `differing` is `ask`.
+    """
+
+    stoppable: ClassVar[bool] = True
+    text: str
+    history: tuple[Message, ...]
+    """The conversation up to the model's last answer, which the path has."""
+    options: ChatOptions = NO_OPTIONS
+    echo: bool | None = None
+    """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+    differing: Literal["ask", "path", "template"] = "ask"
+    """`path` adds the turn to the path as it is, `template` begins a prompt with the template's own text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A node of a tree that is to be rebuilt."""
+
+    node: int
+    parent: int
+    id: int
+    origin: Origin
+    has_step: bool
+    """Whether it has a `Step` record; nodes of beams may not have been stepped."""
+    prompt_begin: int = 0
+    """Of a prompt's token: tokens of the path before the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore(Command):
+    """Rebuild a recorded session's tree and move to one of its nodes.
+
+    Nodes keep their numbers. Only the path to the node runs through the model; answered by `Restoring` records and one
+    `Restored`.
+    """
+
+    nodes: tuple[Grown, ...]
+    """In the order of their numbers."""
+    node: int
+    """The node to move to."""
+    rerolls: tuple[tuple[int, int], ...] = ()
+    """Nodes with a re-roll count above 0, and that count."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeStep(Command):
+    """Take the token that the sampler picked and run it through the model; answered by `Step`."""
+
+    kind: ClassVar[str] = "Step"
+    stoppable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Choose(Command):
+    """Take a token after node `node`; answered by `Moved`, unless it is the current node, and `Step`."""
+
+    stoppable: ClassVar[bool] = True
+    node: int
+    token: int
+    """Its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTo(Command):
+    """Move the session to a node of the tree; answered by `Moved`.
+
+    Tokens of the path that were never stepped (those of beams) are stepped now, each answered by `Step`.
+    """
+
+    stoppable: ClassVar[bool] = True
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Take(Command):
+    """Take tokens by id after node `node`, as a branch; answered by one `Step` a token."""
+
+    stoppable: ClassVar[bool] = True
+    node: int
+    ids: tuple[int, ...]
+    origin: Origin = "chosen"
+
+
+@dataclass(frozen=True, slots=True)
+class Insert(Command):
+    """Insert a text after node `node`, as a branch; answered by one `Step` a token."""
+
+    stoppable: ClassVar[bool] = True
+    node: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Configure(Command):
+    """Use other settings from here on; answered by `Resampled` where a prompt is loaded."""
+
+    needs_model: ClassVar[bool] = False
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Reroll(Command):
+    """Draw again after the current node; answered by `Resampled`."""
+
+    stoppable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Verify(Command):
+    """Recompute the path from nothing and compare; answered by `Verified`."""
+
+    stoppable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Recall(Command):
+    """Recompute the logits after some nodes of one path, in separate caches; answered by `Recalled`."""
+
+    stoppable: ClassVar[bool] = True
+    nodes: tuple[int, ...]

@@ -1,0 +1,44 @@
+"""The commands that look inside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine import commands
+from engine.commands import Command
+from engine.desk import Call, Desk, Handler
+from engine.inspection.inside.attention import read_attention
+from engine.inspection.inside.lens import read_lens
+
+
+class InsideCommands:
+    """Handlers that run a token of the tree again on copies of the cache.
+
+    Args:
+        desk: The session, and where records are emitted.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def handlers(self) -> Mapping[type[Command], Handler]:
+        """See `Capability`."""
+        return {commands.ReadAttention: self._attention, commands.ReadLens: self._lens}
+
+    def forget(self, model: bool) -> None:
+        """Nothing is kept from command to command."""
+
+    def _attention(self, command: commands.ReadAttention, call: Call) -> None:
+        self._desk.emit(read_attention(self._desk.session, command.node, call.stopped))
+
+    def _lens(self, command: commands.ReadLens, call: Call) -> None:
+        self._desk.emit(
+            read_lens(
+                self._desk.session,
+                command.node,
+                command.positions,
+                command.top,
+                command.followed,
+                call.stopped,
+            )
+        )

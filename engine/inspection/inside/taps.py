@@ -1,0 +1,320 @@
+"""Taps: what the layers of a model are given, what they return, and where their attention looks, during a forward.
+
+No model of mlx_lm is changed or known by name. What all of them go through is replaced while a tap is set:
+
+- `mx.fast.scaled_dot_product_attention`, the fused attention, which some models call without mlx_lm's base module;
+- `mlx_lm.models.base.quantized_scaled_dot_product_attention`, which that module calls for quantized caches;
+- `mx.softmax` of four or more dimensions, for models with an attention of their own (routers of experts have fewer);
+- the calls of the layers and, on request, of their direct children;
+- `update_and_fetch` of the caches, which tells whose keys an attention is given.
+
+An `Edits` may change what heads, parts and layers return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import mlx.core as mx
+import mlx_lm.models.base as base
+
+from engine.cache.kinds import kind_of
+from engine.inspection.inside.patches import Patch, calls, patched
+from engine.inspection.inside.weights import AttentionInputs, attention_weights, weighted_error
+from engine.model.layers import decoder_layers, parts_of
+
+fused_attention = mx.fast.scaled_dot_product_attention
+"""MLX's own: while taps are set, the attribute is another function."""
+softmax = mx.softmax
+
+
+def hidden(result: Any) -> mx.array:
+    """The residual stream in what a layer returns: some return a tuple."""
+    state: mx.array = result[0] if isinstance(result, tuple | list) else result
+    return state
+
+
+def with_hidden(result: Any, state: mx.array) -> Any:
+    """What a layer returned, with another residual stream."""
+    if isinstance(result, tuple | list):
+        return type(result)([state, *result[1:]])
+    return state
+
+
+class Edits:
+    """Changes to what a forward computes; this one changes nothing."""
+
+    def heads(self, layer: int, output: mx.array) -> mx.array:
+        """What the heads of a layer's attention return, shape (rows, heads, tokens, size)."""
+        return output
+
+    def part(self, layer: int, name: str, result: Any) -> Any:
+        """What a direct child of a layer returns."""
+        return result
+
+    def layer(self, layer: int, given: mx.array, result: Any) -> Any:
+        """What a layer returns, given the residual stream before it."""
+        return result
+
+
+@dataclass(slots=True)
+class LayerRun:
+    """One call of a decoder layer."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+    @property
+    def given(self) -> mx.array:
+        """The residual stream before the layer, shape (rows, tokens, size)."""
+        state: mx.array = self.args[0] if self.args else next(iter(self.kwargs.values()))
+        return state
+
+    @property
+    def state(self) -> mx.array:
+        """The residual stream after it."""
+        return hidden(self.result)
+
+
+@dataclass(slots=True)
+class AttentionRun:
+    """One attention within a layer."""
+
+    layer: int
+    kind: Literal["fused", "quantized", "softmax"]
+    """`softmax`: the model computes its attention itself, and the weights are those that it computed."""
+    weights: mx.array
+    """Float32, shape (heads, tokens, keys), evaluated."""
+    sinks: mx.array | None
+    """Each head's share that its sink takes, shape (heads, tokens); None without sinks."""
+    kv_heads: int
+    positions: list[int] | None
+    """Of each key, in the order of the keys; None where it isn't known whose keys they are."""
+    error: float | None
+    """How far the output is from the values under these weights; None where the weights are the model's own."""
+    output: mx.array | None
+    """Shape (rows, heads, tokens, size); None for the model's own attention."""
+    part: int | None
+    """`id()` of the layer's child that it ran in, where children are tapped."""
+
+
+@dataclass(slots=True)
+class PartRun:
+    """One call of a layer's direct child."""
+
+    layer: int
+    name: str
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    attention: list[AttentionRun]
+
+
+@dataclass(slots=True)
+class Taps:
+    """What one forward of a model computed, for as long as it is `set`.
+
+    Args:
+        model: As mlx_lm loads it.
+        caches: Those of the forward, for the positions of their keys.
+        attention: Whether weights are computed.
+        parts: Whether the calls of the layers' children are recorded.
+        edits: Changes to what is computed.
+    """
+
+    model: Any
+    caches: Sequence[Any] = ()
+    attention: bool = True
+    parts: bool = False
+    edits: Edits = field(default_factory=Edits)
+    layers: dict[int, LayerRun] = field(default_factory=dict)
+    attended: list[AttentionRun] = field(default_factory=list)
+    written: list[PartRun] = field(default_factory=list)
+    _stack: list[Any] = field(default_factory=list)
+    """The layers that run."""
+    _child: list[Any] = field(default_factory=list)
+    _quiet: bool = False
+    """Within the quantized attention, whose softmax is not the model's own."""
+    _fetched: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    """By `id()`, the keys that caches returned, kept alive so that the ids stay theirs, and the caches."""
+    _index: dict[int, int] = field(default_factory=dict)
+
+    @contextmanager
+    def set(self) -> Iterator[Taps]:
+        """Tap the forwards of the model in this block."""
+        layers = decoder_layers(self.model)
+        self._index = {id(layer): index for index, layer in enumerate(layers)}
+        children = [child for layer in layers for _, child in parts_of(layer)] if self.parts else []
+        patches: list[Patch] = [
+            (mx.fast, "scaled_dot_product_attention", self._fused),
+            (base, "quantized_scaled_dot_product_attention", self._quantized_around()),
+            (mx, "softmax", self._softmax),
+            *calls(layers, self._layer),
+            *calls(children, self._part_around(layers)),
+            *calls(list(_flat(self.caches)), self._fetch, "update_and_fetch"),
+        ]
+        try:
+            with patched(*patches):
+                yield self
+        finally:
+            self._fetched.clear()
+
+    # ---- layers and parts ---------------------------------------------------------------------
+
+    @property
+    def _layer_now(self) -> int | None:
+        return self._stack[-1] if self._stack else None
+
+    def _layer(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        index = self._index[id(module)]
+        self._stack.append(index)
+        try:
+            result = original(module, *args, **kwargs)
+        finally:
+            self._stack.pop()
+        run = LayerRun(args, kwargs, result)
+        run.result = self.edits.layer(index, run.given, result)
+        self.layers[index] = run
+        return run.result
+
+    def _part_around(self, layers: Sequence[Any]) -> Any:
+        names = {
+            id(child): (index, name) for index, layer in enumerate(layers) for name, child in parts_of(layer)
+        }
+
+        def part(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+            if self._child:  # a part within a part writes to it, not to the residual stream
+                return original(module, *args, **kwargs)
+            before = len(self.attended)
+            self._child.append(module)
+            try:
+                result = original(module, *args, **kwargs)
+            finally:
+                self._child.pop()
+            index, name = names[id(module)]
+            result = self.edits.part(index, name, result)
+            if self._layer_now is not None:
+                run = PartRun(index, name, module, args, kwargs, result, self.attended[before:])
+                self.written.append(run)
+            return result
+
+        return part
+
+    # ---- attention ----------------------------------------------------------------------------
+
+    def _fused(
+        self,
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        *,
+        scale: float,
+        mask: Any = None,
+        sinks: Any = None,
+        **more: Any,
+    ) -> mx.array:
+        output = fused_attention(q, k, v, scale=scale, mask=mask, sinks=sinks, **more)
+        if self._layer_now is None:
+            return output
+        self._record("fused", AttentionInputs(q, k, v, scale, mask, sinks), output, k)
+        return self.edits.heads(self._layer_now, output)
+
+    def _quantized_around(self) -> Any:
+        original = base.quantized_scaled_dot_product_attention
+
+        def quantized(
+            queries: mx.array, q_keys: Any, q_values: Any, scale: float, mask: Any,
+            group_size: int = 64, bits: int = 8,
+        ) -> mx.array:  # fmt: skip
+            kept = queries * 1  # the original scales its argument in place
+            self._quiet = True
+            try:
+                output: mx.array = original(
+                    queries, q_keys, q_values, scale=scale, mask=mask, group_size=group_size, bits=bits
+                )
+            finally:
+                self._quiet = False
+            if self._layer_now is None:
+                return output
+            keys, values = (
+                mx.dequantize(*packed, group_size=group_size, bits=bits) for packed in (q_keys, q_values)
+            )
+            self._record("quantized", AttentionInputs(kept, keys, values, scale, mask, None), output, q_keys)
+            return self.edits.heads(self._layer_now, output)
+
+        return quantized
+
+    def _softmax(self, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
+        shares = softmax(x, *args, **kwargs)
+        if self._layer_now is None or self._quiet or x.ndim < 4:
+            return shares
+        if self.attention:
+            weights = shares.reshape(-1, *shares.shape[-2:]).astype(mx.float32)
+            positions = self._positions(None, weights.shape[-1])
+            mx.eval(weights)
+            self.attended.append(
+                AttentionRun(
+                    self._layer_now, "softmax", weights, None, 0, positions, None, None, self._part_id
+                )
+            )
+        heads = shares.reshape(shares.shape[0], -1, *shares.shape[-2:])
+        return self.edits.heads(self._layer_now, heads).reshape(shares.shape)
+
+    def _record(self, kind: Any, given: AttentionInputs, output: mx.array, keys: Any) -> None:
+        layer = self._layer_now
+        assert layer is not None
+        weights, sinks, error = mx.zeros((0,)), None, None
+        if self.attention:
+            weights, taken = attention_weights(given)
+            sinks = None if given.sinks is None else taken
+            wrong = weighted_error(weights, given.values, output)
+            # Layer by layer: the float32 copies of all layers' keys at once would take several times the cache.
+            mx.eval(weights, taken, wrong)
+            error = float(wrong.item())
+        positions = self._positions(keys, given.keys.shape[2])
+        self.attended.append(
+            AttentionRun(
+                layer, kind, weights, sinks, given.keys.shape[1], positions, error, output, self._part_id
+            )
+        )
+
+    @property
+    def _part_id(self) -> int | None:
+        return id(self._child[-1]) if self._child else None
+
+    # ---- whose keys -----------------------------------------------------------------------------
+
+    def _fetch(self, original: Any, cache: Any, args: Any, kwargs: Any) -> Any:
+        fetched = original(cache, *args, **kwargs)
+        self._fetched[id(fetched[0])] = fetched[0], cache
+        return fetched
+
+    def _positions(self, keys: Any, count: int) -> list[int] | None:
+        """The positions of an attention's keys in the path.
+
+        Args:
+            keys: The object that a cache returned; a layer that shares another's keys is given the same one. A model may
+                also make its own of it.
+            count: Number of keys.
+        """
+        known = self._fetched.get(id(keys))
+        caches = [known[1]] if known is not None else [cache for _, cache in self._fetched.values()]
+        for cache in reversed(caches):
+            positions = kind_of(cache).key_positions(cache, count)
+            if positions is not None:
+                return positions
+        return None if self._fetched else list(range(count))
+
+
+def _flat(caches: Sequence[Any]) -> Iterator[Any]:
+    """Caches that hold keys, those within others too."""
+    for cache in caches:
+        if hasattr(cache, "caches"):
+            yield from _flat(cache.caches)
+        elif hasattr(cache, "update_and_fetch"):
+            yield cache

@@ -1,0 +1,56 @@
+"""The structure of a model, whatever its family: its decoder layers, and what their parts do.
+
+The decoder layers are the model's list of modules, a layer's parts are its direct children. The names of its class and
+attribute indicate what a part does; where they don't, only its path is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import mlx.nn as nn
+
+from engine.records import Role
+
+ROLES: tuple[tuple[Role, tuple[str, ...]], ...] = (
+    ("norm", ("norm", " ln_", " ln")),
+    (
+        "recurrence",
+        ("mamba", "ssm", "conv", "delta", "linear_attn", "linearattention", "lightning", "recurrent"),
+    ),
+    ("recurrence", ("rwkv", "time_mix", "timemix", "rglru")),
+    ("attention", ("attn", "attention")),
+    ("mlp", ("mlp", "moe", "feed_forward", "feedforward", "ffn", "expert", "channel_mix", "channelmix")),
+    ("recurrence", ("mixer",)),
+)
+"""Roles by parts of `Class attribute` in lower case; the first that matches applies."""
+
+
+def decoder_layers(model: Any) -> list[Any]:
+    """The decoder layers: the model's `layers`, else its longest list of modules."""
+    named = getattr(model, "layers", None)
+    stacks: list[list[Any]] = [
+        value for _, module in model.named_modules() for value in module.values() if is_stack(value)
+    ]
+    if isinstance(named, list) and is_stack(named):
+        stacks = [named]
+    return [layer for layer in max(stacks, key=len, default=[]) if isinstance(layer, nn.Module)]
+
+
+def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
+    """The direct children of a layer: attribute and module."""
+    for attribute, child in layer.children().items():
+        if isinstance(child, nn.Module):
+            yield attribute, child
+
+
+def is_stack(value: Any) -> bool:
+    """Whether it is a list with modules in it."""
+    return isinstance(value, list) and any(isinstance(item, nn.Module) for item in value)
+
+
+def role_of(module: Any, attribute: str) -> Role:
+    """What a part does, by the names of its class and of the attribute that holds it."""
+    words = f"{type(module).__name__} {attribute}".lower()
+    return next((role for role, parts in ROLES if any(part in words for part in parts)), "other")

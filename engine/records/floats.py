@@ -1,0 +1,59 @@
+"""Arrays of numbers in a record: too many for a tuple of floats, packed into bytes."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Width = Literal[16, 32]
+
+
+@dataclass(frozen=True, slots=True)
+class Floats:
+    """An array of IEEE 754 numbers, packed little-endian, the last axis together."""
+
+    shape: tuple[int, ...]
+    packed: bytes
+    bits: int = 32
+    """16 or 32 for each number."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the bytes are those of the shape: a file may say otherwise."""
+        return self.bits in (16, 32) and len(self.packed) == math.prod(self.shape) * self.bits // 8
+
+    def row(self, *index: int) -> tuple[float, ...]:
+        """One row along the last axis; empty where the array lacks it.
+
+        Args:
+            index: One for each axis but the last.
+        """
+        inside = len(index) == len(self.shape) - 1 and all(
+            0 <= at < length for at, length in zip(index, self.shape, strict=False)
+        )
+        if not (inside and self.fits):
+            return ()
+        length, place = self.shape[-1], 0
+        for at, count in zip(index, self.shape, strict=False):
+            place = place * count + at
+        return struct.unpack_from(
+            f"<{length}{_CODES[self.bits]}", self.packed, place * length * self.bits // 8
+        )
+
+
+_CODES = {16: "e", 32: "f"}
+
+
+def floats(values: Iterable[float], shape: Sequence[int], bits: Width = 32) -> Floats:
+    """Pack numbers.
+
+    Args:
+        values: As many as the shape has, the last axis together.
+        shape: Of the array.
+        bits: For each number.
+    """
+    numbers = tuple(values)
+    return Floats(tuple(shape), struct.pack(f"<{len(numbers)}{_CODES[bits]}", *numbers), bits)
