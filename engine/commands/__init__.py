@@ -73,7 +73,7 @@ __all__ = [
 
 
 def _kinds() -> dict[str, type[Command]]:
-    """The classes of this package without the bases. `__subclasses__` would have each twice, see `__init_subclass__`."""
+    """The classes above without the bases. `__subclasses__` would have each twice, see `__init_subclass__`."""
     classes = [cls for cls in globals().values() if isinstance(cls, type) and issubclass(cls, Command)]
     return {cls.kind: cls for cls in classes if cls not in (Command, Inside, Measure)}
 

@@ -70,7 +70,7 @@ class AttentionLayer:
     weights: Floats
     """Shape (heads, keys); the keys in the order of the path."""
     keep: int
-    """The first keys are those of the path's first `keep` tokens, the others those of its last tokens up to this one."""
+    """The first keys are those of the path's first `keep` tokens, the others those of its last ones."""
     sinks: tuple[float, ...] = ()
     """What each head's sink takes, which no token has; empty without sinks."""
 

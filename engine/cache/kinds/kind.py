@@ -93,7 +93,7 @@ class Kind:
         return int(getattr(cache, "offset", 0))
 
     def key_positions(self, cache: Any, count: int) -> list[int] | None:
-        """The position in the path of each of the `count` keys that a cache just returned; None where it isn't known."""
+        """The position in the path of each of the `count` keys that a cache just returned; None where unknown."""
         return list(range(count)) if count == getattr(cache, "offset", None) else None
 
     def limit(self, cache: Any) -> int | None:

@@ -36,7 +36,7 @@ class Rotating(Kind):
         return int(min(cache.offset, max(cache.max_size, length)))
 
     def key_positions(self, cache: Any, count: int) -> list[int] | None:
-        """See `Kind`: the first tokens that it keeps, then the ring, whose newest key is before where it writes next."""
+        """See `Kind`: the first tokens that it keeps, then the ring: the newest key is before the one written next."""
         offset, keep, index = int(cache.offset), int(cache.keep), int(cache._idx)
         if offset <= count:
             return list(range(offset)) if offset == count else None

@@ -93,7 +93,7 @@ def _sum_error(run: AttentionRun) -> float:
     sums = run.weights.sum(axis=-1)
     if run.sinks is not None:
         sums = sums + run.sinks
-    return float(mx.abs(sums - 1).max().item())
+    return float(np.array(mx.abs(sums - 1).max()))
 
 
 def _missing(runs: list[AttentionRun], layers: tuple[AttentionLayer, ...], depth: int) -> tuple[str, ...]:

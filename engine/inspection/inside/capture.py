@@ -52,7 +52,7 @@ class Capture:
 
     def forward_check(self) -> Check:
         """Whether the taps left the logits as they are."""
-        error = float(mx.abs(self.logits - self.plain).max().item())
+        error = float(np.array(mx.abs(self.logits - self.plain).max()))
         return Check("forward", error if np.isfinite(error) else float("inf"), 0.0)
 
     def facts(self, begun: float, family: str, *checks: Check) -> CaptureFacts:

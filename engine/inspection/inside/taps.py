@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import mlx.core as mx
 import mlx_lm.models.base as base
+import numpy as np
 
 from engine.cache.kinds import kind_of
 from engine.inspection.inside.patches import Patch, calls, patched
@@ -241,9 +242,7 @@ class Taps:
                 self._quiet = False
             if self._layer_now is None:
                 return output
-            keys, values = (
-                mx.dequantize(*packed, group_size=group_size, bits=bits) for packed in (q_keys, q_values)
-            )
+            keys, values = (_unpacked(packed, group_size, bits) for packed in (q_keys, q_values))
             self._record("quantized", AttentionInputs(kept, keys, values, scale, mask, None), output, q_keys)
             return self.edits.heads(self._layer_now, output)
 
@@ -275,7 +274,7 @@ class Taps:
             wrong = weighted_error(weights, given.values, output)
             # Layer by layer: the float32 copies of all layers' keys at once would take several times the cache.
             mx.eval(weights, taken, wrong)
-            error = float(wrong.item())
+            error = float(np.array(wrong))
         positions = self._positions(keys, given.keys.shape[2])
         self.attended.append(
             AttentionRun(
@@ -298,8 +297,8 @@ class Taps:
         """The positions of an attention's keys in the path.
 
         Args:
-            keys: The object that a cache returned; a layer that shares another's keys is given the same one. A model may
-                also make its own of it.
+            keys: The object that a cache returned; a layer that shares another's keys is given the same one. A model
+                may also make its own of it.
             count: Number of keys.
         """
         known = self._fetched.get(id(keys))
@@ -309,6 +308,11 @@ class Taps:
             if positions is not None:
                 return positions
         return None if self._fetched else list(range(count))
+
+
+def _unpacked(packed: Any, group_size: int, bits: int) -> mx.array:
+    weights, scales, biases = packed
+    return mx.dequantize(weights, scales, biases, group_size=group_size, bits=bits)
 
 
 def _flat(caches: Sequence[Any]) -> Iterator[Any]:
