@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.screen import Screen
@@ -14,7 +14,7 @@ from inspector.main.clipboard import Clipboard
 from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.panel_layout import PanelLayout
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.tool import KeyTable
+from inspector.main.tool import KeyTable, Tool
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback, Severity
 from inspector.widgets.overlay import shown
@@ -152,6 +152,15 @@ class ScreenHost:
         opened = next((each for each in self._table.tools if each.id == tool), None)
         keys = keys_markdown(self._table) if opened is None else screen_markdown(opened)
         self.open(HelpDialog(keys))
+
+    def family(self, tool: str) -> Sequence[Tool]:
+        """The tools of the same family as one of them, that one included."""
+        family = next((each.family for each in self._table.tools if each.id == tool), "")
+        return [each for each in self._table.tools if each.family and each.family == family]
+
+    def press(self, key: str) -> None:
+        """Do what a key of the main screen does, once what lies over it has gone."""
+        self._screen.call_later(self._screen.action_do, key)
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""

@@ -118,6 +118,12 @@ class Host(Protocol):
             tool: Id of the one whose own screen is open; empty for the keys of the main screen.
         """
 
+    def family(self, tool: str) -> Sequence[Tool]:
+        """The tools that look at the same thing as one of them, that one included, in the order of the registry."""
+
+    def press(self, key: str) -> None:
+        """Do what a key of the main screen does, by its id, once this one is on top."""
+
     def switch_theme(self) -> None:
         """Switch between dark and light."""
 
@@ -290,6 +296,8 @@ class Tool:
     help: tuple[HelpSection, ...] = ()
     situation: str = ""
     """What the status line says while the tool's panel is the current one."""
+    family: str = ""
+    """The same for tools that look at the same thing: their screens lead to one another. Their first keys open them."""
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from inspector.tools.copy.tool import COPY
 from inspector.tools.costs.tool import COSTS
 from inspector.tools.export.tool import EXPORT
 from inspector.tools.find.tool import FIND
+from inspector.tools.lens.tool import LENS
 from inspector.tools.lookahead.tool import LOOK_AHEAD
 from inspector.tools.marks.tool import MARKS
 from inspector.tools.race.tool import RACE
@@ -32,6 +33,7 @@ TOOLS: tuple[Tool, ...] = (
     RACE,
     COSTS,
     SWEEP,
+    LENS,
     SAMPLER,
     TREE,
     MARKS,

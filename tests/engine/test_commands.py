@@ -36,6 +36,8 @@ SAMPLES: tuple[Command, ...] = (
     commands.Insert(1, " dog"),
     commands.Take(1, (2,)),
     commands.Tokenize(" dog"),
+    commands.ReadAttention(1),
+    commands.ReadLens(1),
     commands.PreviewPrompt("Once", chat=False),
     commands.CutText(LoadSettings(), "dog"),
     commands.FindTokens(1, "dog"),

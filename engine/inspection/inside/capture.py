@@ -118,8 +118,10 @@ def before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runne
     detached = run_at(session, parent, stopped)
     runner = copy_runner(detached.runner) if detached.runner is session.runner else detached.runner
     why = f" ({detached.why})" if detached.why else ""
-    note = f"{detached.recomputed:,} tokens of the path went through the model again{why}."
-    return runner, note if detached.recomputed else ""
+    if not detached.recomputed:
+        return runner, ""
+    tokens = "1 token" if detached.recomputed == 1 else f"{detached.recomputed:,} tokens"
+    return runner, f"{tokens} of the path went through the model again{why}."
 
 
 def tolerance(session: Session) -> float:

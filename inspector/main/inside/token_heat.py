@@ -1,0 +1,99 @@
+"""The text up to a token, each token in the colour of a number that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+
+from inspector import scales
+from inspector.display import token_text, unfinished, visible
+from inspector.state.session_tree import Item
+from inspector.widgets.canvas import Canvas, Row, colourful, is_dark
+from inspector.widgets.inks import panel_css
+from inspector.widgets.token_styles import heat_style
+from inspector.widgets.wrap import TextPiece, Wrap
+
+STEPS = (0.02, 0.05, 0.15, 0.35, 0.65)
+"""Shares from which on a token has the next colour."""
+TOLD = 0.01
+"""The least share whose number is written under its token."""
+
+
+class TokenHeat(Canvas):
+    """Tokens with their shares as heat, and as numbers in a row under the text where there is room."""
+
+    DEFAULT_CSS = panel_css("TokenHeat")
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._items: Sequence[Item] = ()
+        self._shares: Sequence[float] = ()
+        self._mark = -1
+
+    def put(self, title: str, items: Sequence[Item], shares: Sequence[float] = (), mark: int = -1) -> None:
+        """Show tokens.
+
+        Args:
+            title: Printable.
+            items: The path up to the token that is looked at, which is drawn as the cursor.
+            shares: A number from 0 to 1 for each token; none for no heat.
+            mark: Another token to underline, -1 for none.
+        """
+        self._items, self._shares, self._mark = items, shares, mark
+        self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        numbered = bool(self._shares) and height >= 2
+        wrap = Wrap(width - 1, numbered)
+        for slot, item in enumerate(self._items):
+            parts = item.text.split("\n")
+            texts = (
+                [token_text(item.text, item.raw, unfinished(item.raw))]
+                if len(parts) == 1
+                else list(map(visible, parts))
+            )
+            wrap.append(texts, "", self._number(slot) if numbered else "")
+        each = 2 if numbered else 1
+        lines = wrap.lines[-max(1, height // each) :]  # the end is what the token is at
+        rows: list[Row] = []
+        for line in lines:
+            rows.append([part for piece in line.pieces for part in self._piece(piece)])
+            if numbered:
+                rows.append([self._under(piece) for piece in line.pieces])
+        return rows
+
+    def _share(self, slot: int) -> float:
+        return self._shares[slot] if slot < len(self._shares) else 0.0
+
+    def _number(self, slot: int) -> str:
+        share = self._share(slot)
+        return f"{share * 100:.0f}" if share >= TOLD else ""
+
+    def _piece(self, piece: TextPiece) -> list[Segment]:
+        step = sum(self._share(piece.slot) >= edge for edge in STEPS)
+        link = Style.from_meta({"slot": piece.slot})
+        blank = " " * (piece.blank + piece.edge)
+        if piece.slot == len(self._items) - 1:
+            return [Segment(piece.text, self.ink("cursor") + link), Segment(blank, self.rich_style)]
+        style = self.rich_style + heat_style(step, is_dark(self.app), colourful(self.app)) + link
+        if piece.slot == self._mark:
+            style += Style(underline=True, bold=True)
+        return [Segment(piece.text, style), Segment(blank, self.rich_style)]
+
+    def _under(self, piece: TextPiece) -> Segment:
+        return Segment(f"{piece.under:<{piece.cells}}"[: piece.cells], self.ink("muted"))
+
+
+def shares_of(weights: Sequence[float]) -> Sequence[float]:
+    """Weights as shares of the largest, for a comparison of tokens where all are small."""
+    top = max(weights, default=0.0)
+    return [weight / top for weight in weights] if top else weights
+
+
+def percent(share: float) -> str:
+    """A weight as a person reads it."""
+    return scales.percent(share)

@@ -1,0 +1,1 @@
+"""The logit lens: what each layer would predict."""
