@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inspector.cli import (
+from inspector.cli.subcommand import Subcommand
+from inspector.cli.subcommands import (
     beam,
     bench,
     completion,
@@ -18,7 +19,6 @@ from inspector.cli import (
     sessions,
     tokens,
 )
-from inspector.cli.subcommand import Subcommand
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "generate": generate.SUBCOMMAND,

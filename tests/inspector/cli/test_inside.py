@@ -11,10 +11,10 @@ import pytest
 
 from engine.records import AttentionLayer, AttentionRead, CaptureFacts, Check
 from engine.records.floats import floats
-from inspector.cli import inside
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
+from inspector.cli.subcommands import inside
 from inspector.cli.writers.inside import writer
 from tests.inspector.cli.test_main import complaint
 
@@ -83,10 +83,10 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("--at", "900"), "--at 900 is no token of the path, which has 10."),
+        (("--at", "900"), "--at 900 is no token of the path, which has 11."),
         (("--at", "x"), "--at: 'x' is no whole number."),
         (("--show", "lens,colours"), "--show: 'colours' is none of attention, lens."),
-        (("--positions", "0"), "--positions is 0: there is no column to show."),
+        (("--positions", "0"), "--positions: must be 1 or more"),
     ],
 )
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], said: str) -> None:

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from engine.errors import PromptError, SettingsError
+from engine.errors import PromptError
 from engine.settings import FIELDS
 from inspector.cli.arguments import request_from
 from inspector.cli.exit import exit_status, output
@@ -48,7 +48,7 @@ def parser() -> Parser:
     after = "generate so many tokens first (default: 0)"
     group.add_argument("--steps", type=whole, metavar="N", default=0, help=after)
     positions = f"columns of the lens: the last positions up to the token (default: {LENS})"
-    group.add_argument("--positions", type=whole, metavar="N", default=LENS, help=positions)
+    group.add_argument("--positions", type=_columns, metavar="N", default=LENS, help=positions)
     add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("sampling of --steps")
     for field in FIELDS:
@@ -68,6 +68,13 @@ def _views(text: str) -> tuple[str, ...]:
     return named
 
 
+def _columns(text: str) -> int:
+    count = whole(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return count
+
+
 def _place(text: str) -> int:
     try:
         return int(text)
@@ -85,8 +92,6 @@ def run(args: Namespace) -> int:
     from inspector.cli.driver import drive
     from inspector.cli.writers.inside import InsideWriter, writer
 
-    if args.positions < 1:
-        raise SettingsError("--positions is 0: there is no column to show.", "Give 1 or more.")
     request = request_from(args)
     out: InsideWriter = writer(request, output(), sys.stderr)
     steps = [TakeStep() for _ in range(args.steps)]
