@@ -1,0 +1,389 @@
+"""Direct logit attribution: parts that sum to the logit, as in a reference of our own; the session stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from engine import commands, records, wire
+from engine.errors import Cancelled, EngineError, PromptError, StepError
+from engine.inspection.inside import attribution, split
+from engine.inspection.inside.attribution import attribute
+from engine.inspection.inside.capture import FLOAT32, LESS, QUANTIZED
+from engine.model import synthetic
+from engine.model.load import load
+from engine.records import AttributionRead, Contribution
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings
+from engine.task import Task
+from engine.worker import Worker
+from tests.zoo import BASE, CONFIGS, Zoo
+
+PARK = "Once upon a time, there was a little boy named Max and a girl named Sue. One day, Max went to the park with"
+
+
+def opened(zoo: Zoo, name: str, steps: int = 3, text: str = PARK, **load: Any) -> Session:
+    return started(Session(zoo.load(name, **load), Settings()), steps, text)
+
+
+def started(session: Session, steps: int = 3, text: str = PARK) -> Session:
+    list(session.prefill("", session.encode(text), echo=False))
+    for _ in range(steps):
+        session.step()
+    return session
+
+
+def top(session: Session) -> tuple[int, int]:
+    """The two tokens that the model ranks first at the session's node."""
+    first, second = np.argsort(-session.logits)[:2]
+    return int(first), int(second)
+
+
+def summed(parts: tuple[Contribution, ...]) -> Any:
+    return np.sum([part.logits for part in parts], axis=0)
+
+
+# ---- the sum ----------------------------------------------------------------------------------
+
+WHOLE = {
+    "pocket": FLOAT32,
+    **dict.fromkeys(CONFIGS, FLOAT32),
+    "llama:bfloat16": LESS,
+    "gpt-oss:bfloat16": LESS,
+    "llama:4bit": FLOAT32,
+}
+"""Models, and the bound of each by the type that it computes in."""
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_parts_sum_to_the_logits(zoo: Zoo, name: str) -> None:
+    session = opened(zoo, name)
+    read = attribute(session, session.node, top(session))
+    assert read.facts.failed is None, read.facts.failed
+    assert [check.name for check in read.facts.checks] == ["forward", "lens", "parts"]
+    assert read.facts.checks[-1].bound == WHOLE[name]
+    row = session.logits
+    wrong = np.abs(summed(read.parts) - row[list(top(session))]).max() / np.abs(row).max()
+    assert wrong <= WHOLE[name]
+    assert read.total == pytest.approx(read.reached, abs=2 * WHOLE[name] * np.abs(row).max())
+    assert [token.logit for token in read.tokens] == [row[id] for id in top(session)]
+    assert [token.rank for token in read.tokens] == [1, 2]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_heads_and_rest_sum_to_their_attention(zoo: Zoo, name: str) -> None:
+    session = opened(zoo, name)
+    read = attribute(session, session.node, top(session))
+    largest = np.abs(session.logits).max()
+    attentions = [part for part in read.parts if part.kind == "attention"]
+    for part in attentions:
+        heads = [part.head(index) for index in range(part.heads.shape[0])]
+        assert np.abs(np.sum([*heads, part.rest], axis=0) - part.logits).max() <= WHOLE[name] * largest
+    # Mamba has no attention, and what its layers write is one child's; all others in the zoo are split by head.
+    assert [part.heads.shape[0] > 1 for part in attentions] == [True] * len(attentions)
+    assert bool(attentions) == (name != "mamba2")
+    assert read.notes == ()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_with_a_quantized_cache(zoo: Zoo, bits: int) -> None:
+    session = opened(zoo, "pocket", kv_bits=bits, kv_group_size=32)
+    read = attribute(session, session.node, top(session))
+    assert read.facts.failed is None
+    assert read.facts.checks[-1].bound == QUANTIZED
+    # only the attention is less exact, and what it returned is taken as it is
+    assert read.facts.checks[-1].error <= FLOAT32
+    assert all(part.heads.shape[0] for part in read.parts if part.kind == "attention")
+
+
+def test_a_bias_is_the_rest_and_a_norms_bias_the_constant(tmp_path: Path) -> None:
+    synthetic.write(tmp_path, CONFIGS["gpt2"])
+    model = load(LoadSettings(model=str(tmp_path)))
+    for layer in model.model.layers:
+        layer.attn.c_proj.bias = mx.random.normal(layer.attn.c_proj.bias.shape)
+    model.model.model.ln_f.bias = mx.random.normal(model.model.model.ln_f.bias.shape)
+    session = started(Session(model, Settings()))
+    token = top(session)[0]
+    read = attribute(session, session.node, (token,))
+    assert read.facts.failed is None
+    embedding = np.array(model.model.model.wte.weight[token])
+    assert read.parts[-1].logits[0] == pytest.approx(
+        float(embedding @ np.array(model.model.model.ln_f.bias)), rel=1e-4
+    )
+    assert all(abs(part.rest[0]) > 1e-3 for part in read.parts if part.kind == "attention")
+
+
+def test_before_a_softcap_and_without_a_split_by_head(tmp_path: Path) -> None:
+    """Gemma 2 bends its logits, and computes its attention itself; its norms stand behind attention and MLP."""
+    config = {**BASE, "model_type": "gemma2", "query_pre_attn_scalar": 32, "final_logit_softcapping": 3.0}
+    synthetic.write(tmp_path, config)
+    session = started(Session(load(LoadSettings(model=str(tmp_path))), Settings()))
+    read = attribute(session, session.node, top(session))
+    assert read.facts.failed is None, read.facts.failed
+    assert read.softcap
+    for token in read.tokens:
+        assert 3 * np.tanh(token.reached / 3) == pytest.approx(token.logit, abs=1e-4)
+        assert abs(token.reached) > abs(token.logit) + 0.1
+    assert read.notes == ("Layers 1-2: the heads can't be told apart here, the attention is one bar.",)
+    assert [part.kind for part in read.parts] == ["embedding", *["attention", "mlp"] * 2, "constant"]
+
+
+def test_earlier_tokens_and_a_single_token(zoo: Zoo) -> None:
+    session = opened(zoo, "pocket", steps=4)
+    for node in session.tree.nodes(session.node)[-4:]:
+        read = attribute(session, node, (300,))
+        assert read.facts.failed is None
+        assert read.node == node
+        assert read.total == pytest.approx(read.tokens[0].logit, abs=1e-3)
+
+
+# ---- against a reference of our own -----------------------------------------------------------
+
+
+class PlainLlama:
+    """A llama in numpy, for one sequence, that keeps what each part writes at the last position."""
+
+    def __init__(self, model: Any) -> None:
+        arrays = dict(_flat(model.parameters()))
+        self.weights = {name: np.array(array).astype(np.float64) for name, array in arrays.items()}
+        self.heads, self.groups, self.size, self.eps = 4, 2, 32, 1e-5
+
+    def parts(self, ids: list[int]) -> tuple[dict[str, Any], Any]:
+        """Everything that is written to the stream at the last token, and the stream."""
+        x = self.weights["model.embed_tokens.weight"][ids]
+        written = {"embedding": x[-1]}
+        for layer in range(2):
+            names = f"model.layers.{layer}."
+            heads = self._attention(names, self._norm(x, names + "input_layernorm.weight"))
+            x = x + heads.sum(axis=0)
+            mlp = self._mlp(names + "mlp.", self._norm(x, names + "post_attention_layernorm.weight"))
+            x = x + mlp
+            written |= {f"{layer}.{head}": heads[head, -1] for head in range(self.heads)}
+            written[f"{layer}.mlp"] = mlp[-1]
+        return written, x[-1]
+
+    def shares(self, ids: list[int], token: int) -> dict[str, float]:
+        """What each part adds to a token's logit, the final norm's scale held."""
+        written, x = self.parts(ids)
+        scale = 1 / np.sqrt((x**2).mean() + self.eps)
+        along = self.weights["model.norm.weight"] * self.weights["model.embed_tokens.weight"][token]
+        return {name: float(part * scale @ along) for name, part in written.items()}
+
+    def _norm(self, x: Any, name: str) -> Any:
+        return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + self.eps) * self.weights[name]
+
+    def _attention(self, names: str, x: Any) -> Any:
+        """What each head writes, shape (heads, tokens, width)."""
+        q, k, v = (
+            (x @ self.weights[f"{names}self_attn.{part}_proj.weight"].T).reshape(len(x), -1, self.size)
+            for part in "qkv"
+        )
+        q, k = self._turned(q), self._turned(k)
+        after = np.triu(np.full((len(x), len(x)), -np.inf), 1)
+        out = self.weights[names + "self_attn.o_proj.weight"]
+        written = []
+        for head in range(self.heads):
+            group = head // (self.heads // self.groups)
+            scores = q[:, head] @ k[:, group].T / np.sqrt(self.size) + after
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            looked = weights / weights.sum(axis=-1, keepdims=True) @ v[:, group]
+            written.append(looked @ out[:, head * self.size : (head + 1) * self.size].T)
+        return np.stack(written)
+
+    def _turned(self, x: Any) -> Any:
+        """Rotary positions: the two halves of a head are the two coordinates."""
+        half = self.size // 2
+        angles = np.arange(len(x))[:, None] * 10000.0 ** (-np.arange(half) / half)
+        cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+        one, two = x[..., :half], x[..., half:]
+        return np.concatenate([one * cos - two * sin, one * sin + two * cos], axis=-1)
+
+    def _mlp(self, names: str, x: Any) -> Any:
+        gate, up, down = (self.weights[f"{names}{part}_proj.weight"] for part in ("gate", "up", "down"))
+        gated = x @ gate.T
+        return gated / (1 + np.exp(-gated)) * (x @ up.T) @ down.T
+
+
+def _flat(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, mx.array):
+        yield name, tree
+        return
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    for key, value in items:
+        yield from _flat(value, f"{name}.{key}" if name else str(key))
+
+
+def test_each_part_and_head_of_a_llama_equals_a_reference(zoo: Zoo) -> None:
+    session = opened(zoo, "llama")
+    tokens = top(session)
+    read = attribute(session, session.node, tokens)
+    plain = PlainLlama(session.runner.model)
+    ids = session.tree.tokens(session.node)
+    for place, token in enumerate(tokens):
+        truth = plain.shares(ids, token)
+        mine: dict[str, float] = {}
+        for part in read.parts:
+            if part.kind == "attention":
+                assert part.rest[place] == pytest.approx(0, abs=1e-6)
+                mine |= {
+                    f"{part.layer}.{head}": part.head(head)[place] for head in range(part.heads.shape[0])
+                }
+            else:
+                mine[part.kind if part.layer is None else f"{part.layer}.{part.name}"] = part.logits[place]
+        assert mine.pop("constant") == 0
+        assert mine.keys() == truth.keys()
+        largest = max(map(abs, truth.values()))
+        assert largest > 1
+        assert {name: round(value / largest, 4) for name, value in mine.items()} == pytest.approx(
+            {name: value / largest for name, value in truth.items()}, abs=1.5e-4
+        )
+
+
+# ---- what must be noticed ---------------------------------------------------------------------
+
+
+def test_a_split_that_loses_a_part_fails_the_check(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lossy(*args: Any) -> split.LayerSplit | None:
+        found = split.split_layer(*args)
+        assert found is not None
+        return split.LayerSplit(found.writers[:-1], found.residual)
+
+    monkeypatch.setattr(attribution, "split_layer", lossy)
+    session = opened(zoo, "llama")
+    failed = attribute(session, session.node, top(session)).facts.failed
+    assert failed is not None
+    assert failed.name == "parts"
+    assert failed.error > 100 * failed.bound
+
+
+def test_a_layer_whose_replay_differs_is_one_bar(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opened(zoo, "llama")
+    truth = attribute(session, session.node, top(session))
+    replay = split._replay
+
+    def off(*args: Any) -> mx.array:
+        rows = replay(*args)
+        return mx.concatenate([rows[:2], rows[2:] * 1.01])  # as a part that isn't linear
+
+    monkeypatch.setattr(split, "_replay", off)
+    read = attribute(session, session.node, top(session))
+    assert [part.kind for part in read.parts] == ["embedding", "layer", "layer", "constant"]
+    assert read.notes == ("Layers 1-2: attention and MLP can't be told apart here, a layer is one bar.",)
+    assert read.facts.failed is None
+    for layer in range(2):
+        whole = summed(tuple(part for part in truth.parts if part.layer == layer))
+        assert read.parts[1 + layer].logits == pytest.approx(whole, abs=1e-4)
+
+
+def test_heads_that_do_not_sum_to_the_attention_are_not_shown(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened(zoo, "llama")
+
+    def tilted(part: Any, bound: float) -> Any:
+        heads = split_heads(part, bound)
+        return heads if heads is None else heads * mx.arange(1, heads.shape[0] + 1)[:, None, None]
+
+    split_heads = split.heads_of
+    monkeypatch.setattr(split, "heads_of", tilted)
+    read = attribute(session, session.node, top(session))
+    assert read.facts.failed is None
+    assert all(part.heads.shape[0] == 0 and part.rest == () for part in read.parts)
+    assert read.notes == ("Layers 1-2: the heads can't be told apart here, the attention is one bar.",)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "error", "words"),
+    [
+        ((), StepError, "one token, or of two"),
+        ((5, 5), StepError, "one token, or of two"),
+        ((1, 2, 3), StepError, "one token, or of two"),
+        ((10**6,), PromptError, "outside the model's vocabulary"),
+        ((-1,), PromptError, "outside the model's vocabulary"),
+    ],
+)
+def test_tokens_that_are_refused(
+    zoo: Zoo, tokens: tuple[int, ...], error: type[EngineError], words: str
+) -> None:
+    session = opened(zoo, "llama", steps=0)
+    with pytest.raises(error, match=words):
+        attribute(session, session.node, tokens)
+
+
+def test_no_place_to_look_from(zoo: Zoo) -> None:
+    session = opened(zoo, "llama", steps=0)
+    with pytest.raises(StepError):
+        attribute(session, 10**6, (5,))
+
+
+# ---- the session stays as it is ---------------------------------------------------------------
+
+
+def state(session: Session) -> tuple[Any, ...]:
+    caches = [np.array(array) for _, array in _flat([cache.state for cache in session.kv.caches])]
+    ids = session.tree.tokens(session.node)
+    return (
+        ids,
+        len(session.tree),
+        session.kv.offset,
+        [array.tobytes() for array in caches],
+        session.logits.tobytes(),
+    )
+
+
+@pytest.mark.parametrize("name", ["pocket", "gpt-oss", "lfm2", "qwen3-next", "deepseek-v2"])
+def test_the_session_is_not_changed(zoo: Zoo, name: str) -> None:
+    session, other = opened(zoo, name), opened(zoo, name)
+    before = state(session)
+    attribute(session, session.node, top(session))
+    attribute(session, session.tree[session.node].parent, (5,))
+    assert state(session) == before
+    assert [session.step().token for _ in range(5)] == [other.step().token for _ in range(5)]
+    assert state(session) == state(other)
+
+
+def test_it_can_be_cancelled_at_any_poll_and_leaves_nothing_set(zoo: Zoo) -> None:
+    session = opened(zoo, "pocket")
+    own = mx.fast.rms_norm, mx.fast.layer_norm, mx.fast.scaled_dot_product_attention, mx.tanh, mx.softmax
+    before, polls = state(session), 0
+
+    def stopped_at(number: int) -> Callable[[], bool]:
+        left = iter(range(number))
+        return lambda: next(left, None) is None
+
+    while True:
+        try:
+            attribute(session, session.node, (5,), stopped_at(polls))
+            break
+        except Cancelled:
+            polls += 1
+        assert state(session) == before
+        now = mx.fast.rms_norm, mx.fast.layer_norm, mx.fast.scaled_dot_product_attention, mx.tanh, mx.softmax
+        assert now == own
+    assert polls >= len(session.runner.model.layers)
+
+
+# ---- the command ------------------------------------------------------------------------------
+
+
+def test_the_command_and_its_record_travel() -> None:
+    found: list[records.Record] = []
+    worker = Worker(found.append, lambda: False)
+    for command in (commands.Load(LoadSettings()), commands.Prefill("Once upon a time", chat=False)):
+        worker.carry_out(Task(command))
+    found.clear()
+    command = commands.Attribute(4, (300, 301))
+    assert wire.decode(wire.encode(command)) == command
+    worker.carry_out(Task(command))
+    read, ended = found
+    assert isinstance(read, AttributionRead)
+    assert isinstance(ended, records.Ended)
+    assert wire.decode(wire.encode(read)) == read
+    worker.carry_out(Task(commands.Attribute(4, (300, 300))))
+    assert isinstance(found[-2], records.Failure)
+    assert found[-2].expected
