@@ -56,7 +56,7 @@ def attribute(
     asked = checked_logprobs(row)[list(tokens)]
     if not np.isfinite(asked).all():
         raise StepError("The model bars that token: its logit is minus infinity.", "Choose another token.")
-    end = linear_end(model, runs[-1].state, taps.layers, tokens)
+    end = linear_end(model, runs[-1].state, taps.layers, tokens, row.size)
     splits: list[LayerSplit | None] = []
     parts = [_contribution("embedding", None, "", end.share(stream(runs[0].given)))]
     for index, run in enumerate(runs):
@@ -135,7 +135,9 @@ class LinearEnd:
         return shares[0] if len(shares) == 1 else shares
 
 
-def linear_end(model: Any, state: mx.array, layers: dict[int, LayerRun], tokens: Sequence[int]) -> LinearEnd:
+def linear_end(
+    model: Any, state: mx.array, layers: dict[int, LayerRun], tokens: Sequence[int], size: int
+) -> LinearEnd:
     """Make a model's end linear at the residual stream after the last layer.
 
     The stream is float32 up to the final norm, whose result has the model's dtype again: a float32 copy of the head
@@ -146,6 +148,7 @@ def linear_end(model: Any, state: mx.array, layers: dict[int, LayerRun], tokens:
         state: What the last layer returned for one token.
         layers: Of the forward.
         tokens: Whose logits are wanted.
+        size: Of a row of logits.
     """
     capped = False
 
@@ -155,23 +158,18 @@ def linear_end(model: Any, state: mx.array, layers: dict[int, LayerRun], tokens:
         return x
 
     def logits(at: mx.array) -> mx.array:
-        return tail(model, mx.concatenate([at, mx.zeros_like(at)]), layers)
+        return tail(model, mx.concatenate([at, mx.zeros_like(at[:1])]), layers)
 
-    here = stream(state)
-    with frozen(2, (mx, "tanh", identity), dtype=state.dtype):
-        rows = logits(here)
-        mx.eval(rows)
-        weights = [_derivative(logits, here, rows, token) for token in tokens]
-    row, none = np.array(rows)
-    after = np.array(tail(model, here.astype(state.dtype), layers)[0]) if capped else row
-    return LinearEnd(np.stack(weights), none[list(tokens)].astype(np.float64), row, after, capped)
-
-
-def _derivative(logits: Any, here: mx.array, rows: mx.array, token: int) -> Numbers:
-    one = mx.zeros_like(rows)
-    one[0, token] = 1.0
-    gradient = mx.vjp(logits, [here], [one])[1][0]
-    return np.array(gradient).astype(np.float64)[0]
+    here = mx.repeat(stream(state), len(tokens), axis=0)  # a row for the derivative of each token
+    one = mx.zeros((len(tokens) + 1, size))
+    one[mx.arange(len(tokens)), mx.array(list(tokens))] = 1.0
+    with frozen(len(tokens) + 1, (mx, "tanh", identity), dtype=state.dtype):
+        (rows,), (weights,) = mx.vjp(logits, [here], [one])
+        mx.eval(rows, weights)
+    row, none = np.array(rows[0]), np.array(rows[-1])
+    after = np.array(tail(model, stream(state).astype(state.dtype), layers)[0]) if capped else row
+    constant = none[list(tokens)].astype(np.float64)
+    return LinearEnd(np.array(weights).astype(np.float64), constant, row, after, capped)
 
 
 # ---- the parts --------------------------------------------------------------------------------

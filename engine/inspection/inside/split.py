@@ -52,14 +52,8 @@ class _Rows:
     """A writer's call, and which rows of the batch it has for itself."""
 
     part: PartRun
-    heads: mx.array | None
-    """What each head makes the child return, then what it returns with none; shape (heads + 1, 1, size)."""
-
-    @property
-    def alone(self) -> mx.array:
-        """Its rows: its whole result, then its heads."""
-        whole = hidden(self.part.result).astype(mx.float32)
-        return whole if self.heads is None else mx.concatenate([whole, self.heads])
+    alone: mx.array
+    """What it returned, and where its heads can be told apart what each makes it return, and what comes without any."""
 
 
 def split_layer(layer: Any, run: LayerRun, written: Sequence[PartRun], bound: float) -> LayerSplit | None:
@@ -75,7 +69,7 @@ def split_layer(layer: Any, run: LayerRun, written: Sequence[PartRun], bound: fl
         None where its writers can't be told apart.
     """
     writers = [
-        _Rows(part, heads_of(part, bound))
+        _Rows(part, mx.concatenate([hidden(part.result).astype(mx.float32), *heads_of(part, bound)]))
         for part in written
         if role_of(part.module, part.name) != "norm" and hidden(part.result).shape == run.state.shape
     ]
@@ -131,16 +125,15 @@ def _writers(writers: Sequence[_Rows], rows: mx.array, bound: float) -> Iterator
         end = begin + writer.alone.shape[0]
         adds, heads, rest = rows[begin : begin + 1], rows[begin + 1 : end - 1], rows[end - 1 : end]
         begin = end
-        part = writer.part
+        part, summed = writer.part, heads.sum(axis=0, keepdims=True) + rest
         kind = "attention" if part.attention else KINDS.get(role_of(part.module, part.name), "other")
-        summed = heads.sum(axis=0, keepdims=True) + rest
-        if writer.heads is None or _apart(mx.concatenate([heads, rest]), adds, summed) > bound:
-            yield Writer(kind, part.name, adds)
-        else:
+        if heads.size and _apart(mx.concatenate([heads, rest]), adds, summed) <= bound:
             yield Writer(kind, part.name, adds, heads, rest)
+        else:
+            yield Writer(kind, part.name, adds)
 
 
-def heads_of(part: PartRun, bound: float) -> mx.array | None:
+def heads_of(part: PartRun, bound: float) -> list[mx.array]:
     """What each head makes an attention module return.
 
     The module runs again with its heads' outputs frozen: all of them, each alone, and none. Projections, gates and
@@ -151,11 +144,12 @@ def heads_of(part: PartRun, bound: float) -> mx.array | None:
         bound: Of the relative error of their sum.
 
     Returns:
-        Float32, shape (heads + 1, 1, size): the heads, and what comes without any. None where they can't be told apart.
+        Float32, shape (heads, 1, size), and what comes without any head, (1, 1, size). Nothing where the heads can't be
+        told apart.
     """
     output = part.attention[0].output if len(part.attention) == 1 else None
     if output is None or output.shape[0] != 1 or output.shape[2] != 1:
-        return None
+        return []
     count = output.shape[1]
     alone = mx.concatenate([mx.ones((1, count)), mx.eye(count), mx.zeros((1, count))])
     outputs = output.astype(mx.float32) * alone[:, :, None, None]
@@ -168,12 +162,12 @@ def heads_of(part: PartRun, bound: float) -> mx.array | None:
     try:
         with frozen(count + 2, (mx.fast, "scaled_dot_product_attention", attention)):
             rows = hidden(part.module(*args, **kwargs)).astype(mx.float32)
-        mx.eval(rows)
-        heads = mx.concatenate([rows[1:-1] - rows[-1:], rows[-1:]])
-        wrong = _apart(heads, hidden(part.result), rows[:1], heads.sum(axis=0, keepdims=True))
+        heads, rest = rows[1:-1] - rows[-1:], rows[-1:]
+        summed = heads.sum(axis=0, keepdims=True) + rest
+        wrong = _apart(rows, hidden(part.result), rows[:1], summed)
     except Exception:  # as above; without a cache, too, some refuse
-        return None
-    return heads if wrong <= bound else None
+        return []
+    return [heads, rest] if wrong <= bound else []
 
 
 def _for_rows(value: Any, rows: int) -> Any:
@@ -192,5 +186,6 @@ def stream(state: mx.array) -> mx.array:
 def _apart(scale: mx.array, truth: mx.array, *others: mx.array) -> float:
     """The largest difference of some arrays from another, as a share of the largest number of `scale`."""
     largest = mx.maximum(mx.abs(scale).max(), 1e-9)
-    error = max(float(np.array(mx.abs(truth - other).max() / largest)) for other in others)
+    wrong = mx.concatenate([mx.abs(truth - other).reshape(-1) for other in others])
+    error = float(np.array(wrong.max() / largest))
     return error if np.isfinite(error) else float("inf")

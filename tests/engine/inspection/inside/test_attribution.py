@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
 
 from engine import commands, records, wire
 from engine.errors import Cancelled, EngineError, PromptError, StepError
@@ -54,7 +55,7 @@ WHOLE = {
     "pocket": FLOAT32,
     **dict.fromkeys(CONFIGS, FLOAT32),
     "llama:bfloat16": LESS,
-    "gpt-oss:bfloat16": LESS,
+    "gemma3:bfloat16": LESS,
     "llama:4bit": FLOAT32,
 }
 """Models, and the bound of each by the type that it computes in."""
@@ -70,7 +71,7 @@ def test_the_parts_sum_to_the_logits(zoo: Zoo, name: str) -> None:
     row = session.logits
     wrong = np.abs(summed(read.parts) - row[list(top(session))]).max() / np.abs(row).max()
     assert wrong <= WHOLE[name]
-    assert read.total == pytest.approx(read.reached, abs=2 * WHOLE[name] * np.abs(row).max())
+    assert read.total == pytest.approx(read.reached, abs=2 * WHOLE[name] * float(np.abs(row).max()))
     assert [token.logit for token in read.tokens] == [row[id] for id in top(session)]
     assert [token.rank for token in read.tokens] == [1, 2]
 
@@ -92,7 +93,7 @@ def test_heads_and_rest_sum_to_their_attention(zoo: Zoo, name: str) -> None:
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_with_a_quantized_cache(zoo: Zoo, bits: int) -> None:
-    session = opened(zoo, "pocket", kv_bits=bits, kv_group_size=32)
+    session = opened(zoo, "pocket", kv_bits=bits, kv_group_size=32, quantized_kv_start=0)
     read = attribute(session, session.node, top(session))
     assert read.facts.failed is None
     assert read.facts.checks[-1].bound == QUANTIZED
@@ -149,7 +150,7 @@ class PlainLlama:
     """A llama in numpy, for one sequence, that keeps what each part writes at the last position."""
 
     def __init__(self, model: Any) -> None:
-        arrays = dict(_flat(model.parameters()))
+        arrays = dict(tree_flatten(model.parameters()))
         self.weights = {name: np.array(array).astype(np.float64) for name, array in arrays.items()}
         self.heads, self.groups, self.size, self.eps = 4, 2, 32, 1e-5
 
@@ -207,15 +208,6 @@ class PlainLlama:
         gate, up, down = (self.weights[f"{names}{part}_proj.weight"] for part in ("gate", "up", "down"))
         gated = x @ gate.T
         return gated / (1 + np.exp(-gated)) * (x @ up.T) @ down.T
-
-
-def _flat(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(tree, mx.array):
-        yield name, tree
-        return
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    for key, value in items:
-        yield from _flat(value, f"{name}.{key}" if name else str(key))
 
 
 def test_each_part_and_head_of_a_llama_equals_a_reference(zoo: Zoo) -> None:
@@ -285,9 +277,8 @@ def test_heads_that_do_not_sum_to_the_attention_are_not_shown(
 ) -> None:
     session = opened(zoo, "llama")
 
-    def tilted(part: Any, bound: float) -> Any:
-        heads = split_heads(part, bound)
-        return heads if heads is None else heads * mx.arange(1, heads.shape[0] + 1)[:, None, None]
+    def tilted(part: Any, bound: float) -> list[mx.array]:
+        return [rows * mx.arange(1, rows.shape[0] + 1)[:, None, None] for rows in split_heads(part, bound)]
 
     split_heads = split.heads_of
     monkeypatch.setattr(split, "heads_of", tilted)
@@ -325,15 +316,10 @@ def test_no_place_to_look_from(zoo: Zoo) -> None:
 
 
 def state(session: Session) -> tuple[Any, ...]:
-    caches = [np.array(array) for _, array in _flat([cache.state for cache in session.kv.caches])]
+    held = tree_flatten([cache.state for cache in session.kv.caches])
+    caches = [np.array(each).tobytes() if isinstance(each, mx.array) else each for _, each in held]
     ids = session.tree.tokens(session.node)
-    return (
-        ids,
-        len(session.tree),
-        session.kv.offset,
-        [array.tobytes() for array in caches],
-        session.logits.tobytes(),
-    )
+    return ids, len(session.tree), session.kv.offset, caches, session.logits.tobytes()
 
 
 @pytest.mark.parametrize("name", ["pocket", "gpt-oss", "lfm2", "qwen3-next", "deepseek-v2"])
@@ -343,7 +329,7 @@ def test_the_session_is_not_changed(zoo: Zoo, name: str) -> None:
     attribute(session, session.node, top(session))
     attribute(session, session.tree[session.node].parent, (5,))
     assert state(session) == before
-    assert [session.step().token for _ in range(5)] == [other.step().token for _ in range(5)]
+    assert [session.step().id for _ in range(5)] == [other.step().id for _ in range(5)]
     assert state(session) == state(other)
 
 
