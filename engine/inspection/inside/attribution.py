@@ -7,6 +7,7 @@ derivative for a token is then a vector whose dot product with what a writer add
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +19,13 @@ import numpy.typing as npt
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.capture import Capture, capture
 from engine.inspection.inside.frozen import frozen
-from engine.inspection.inside.split import LayerSplit, Writer, split_layer, stream
+from engine.inspection.inside.split import LayerSplit, LayerWriter, split_layer, stream
 from engine.inspection.inside.tail import tail
 from engine.inspection.inside.taps import LayerRun, Taps
 from engine.model.forward import Stopped, never
 from engine.model.layers import decoder_layers
 from engine.records import AttributedToken, AttributionRead, Check, Contribution, Floats, WriterKind
-from engine.sampling.ranking import Row, checked_logprobs, rank_of
+from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, rank_of
 from engine.session.session import Session
 
 Numbers = npt.NDArray[np.float64]
@@ -56,7 +57,14 @@ def attribute(
     asked = checked_logprobs(row)[list(tokens)]
     if not np.isfinite(asked).all():
         raise StepError("The model bars that token: its logit is minus infinity.", "Choose another token.")
-    end = linear_end(model, runs[-1].state, taps.layers, tokens, row.size)
+    try:
+        end = linear_end(model, runs[-1].state, taps.layers, tokens, row.size)
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:  # what MLX and a family's code raise for other rows
+        raise _refused(session, "its end can't be run without its layers") from error
     splits: list[LayerSplit | None] = []
     parts = [_contribution("embedding", None, "", end.share(stream(runs[0].given)))]
     for index, run in enumerate(runs):
@@ -96,13 +104,19 @@ def _runs(session: Session, taps: Taps) -> list[LayerRun]:
     """
     runs = [taps.layers[index] for index in sorted(taps.layers)]
     depth = len(decoder_layers(session.runner.model))
-    if len(runs) != depth or any(run.state.size != run.state.shape[-1] for run in runs):
-        raise StepError(
-            f"A logit of the architecture {session.facts.family} can't be taken apart: its layers don't hand on one "
-            "residual stream.",
-            "Other views may be there; switching parts off shows what they do.",
-        )
+    calls = Counter((part.layer, part.name) for part in taps.written)
+    if len(runs) != depth or min(calls.values(), default=1) > 1:
+        raise _refused(session, "it does not go through its layers once, one after another")
+    if any(run.state.size != run.state.shape[-1] for run in runs):
+        raise _refused(session, "its layers hand on several streams")
     return runs
+
+
+def _refused(session: Session, why: str) -> StepError:
+    return StepError(
+        f"A logit of the architecture {session.facts.family} can't be taken apart: {why}.",
+        "Switch parts off instead to see what they do.",
+    )
 
 
 # ---- the end of the model ---------------------------------------------------------------------
@@ -185,7 +199,7 @@ def _of_layer(index: int, run: LayerRun, split: LayerSplit | None, end: LinearEn
         yield _of_writer(index, writer, end)
 
 
-def _of_writer(index: int, writer: Writer, end: LinearEnd) -> Contribution:
+def _of_writer(index: int, writer: LayerWriter, end: LinearEnd) -> Contribution:
     adds = end.share(writer.adds)
     if writer.heads is None or writer.rest is None:
         return _contribution(writer.kind, index, writer.name, adds)
@@ -206,15 +220,15 @@ def _checks(
     sums = np.sum([part.logits for part in parts], axis=0)
     reached = np.array([token.reached for token in found])
     return (
-        Check("lens", _relative(end.capped - row, row), taken.bound, "the last layer"),
-        Check("parts", _relative(sums - reached, end.row), taken.bound),
+        Check("lens", _relative(end.capped, row, row), taken.bound, "the last layer"),
+        Check("parts", _relative(sums, reached, end.row), taken.bound),
     )
 
 
-def _relative(difference: npt.NDArray[Any], row: Row) -> float:
-    """The largest difference as a share of the largest logit; tokens that the model bars don't count."""
+def _relative(one: npt.NDArray[Any], other: npt.NDArray[Any], row: Row) -> float:
+    """The largest difference as a share of the largest logit of a row."""
     largest = float(np.abs(row[np.isfinite(row)]).max(initial=1e-9))
-    error = float(np.abs(difference[np.isfinite(difference)]).max(initial=0.0)) / largest
+    error = float(absolute_difference(one, other).max()) / largest
     return error if np.isfinite(error) else float("inf")
 
 

@@ -25,7 +25,7 @@ KINDS: dict[str, WriterKind] = {"attention": "attention", "mlp": "mlp", "recurre
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class LayerWriter:
     """What one child adds to the residual stream of the token."""
 
     kind: WriterKind
@@ -42,7 +42,7 @@ class Writer:
 class LayerSplit:
     """A layer's writers, and what it does to the stream itself: its output is the stream, this, and what they add."""
 
-    writers: tuple[Writer, ...]
+    writers: tuple[LayerWriter, ...]
     residual: mx.array
     """Float32, shape (1, size); zeros in most models."""
 
@@ -70,8 +70,7 @@ def split_layer(layer: Any, run: LayerRun, written: Sequence[PartRun], bound: fl
     """
     writers = [
         _Rows(part, mx.concatenate([hidden(part.result).astype(mx.float32), *heads_of(part, bound)]))
-        for part in written
-        if role_of(part.module, part.name) != "norm" and hidden(part.result).shape == run.state.shape
+        for part in _writing(run, written)
     ]
     if not writers:
         return None
@@ -84,6 +83,17 @@ def split_layer(layer: Any, run: LayerRun, written: Sequence[PartRun], bound: fl
     summed = none + sum(writer.adds for writer in split.writers)
     whole = stream(run.state)
     return split if _apart(whole, whole, full, summed) <= bound else None
+
+
+def _writing(run: LayerRun, written: Sequence[PartRun]) -> list[PartRun]:
+    """The children whose results reach the stream: neither norms, nor what another's result goes through, as a gain."""
+    found: list[PartRun] = []
+    for part in written:
+        through = part.args and any(part.args[0] is hidden(other.result) for other in found)
+        norm = role_of(part.module, part.name) == "norm"
+        if not (through or norm) and hidden(part.result).shape == run.state.shape:
+            found.append(part)
+    return found
 
 
 def _replay(layer: Any, run: LayerRun, writers: Sequence[_Rows]) -> mx.array:
@@ -119,7 +129,7 @@ def _with_given(run: LayerRun, given: mx.array) -> tuple[tuple[Any, ...], dict[s
     return (), {**run.kwargs, next(iter(run.kwargs)): given}
 
 
-def _writers(writers: Sequence[_Rows], rows: mx.array, bound: float) -> Iterator[Writer]:
+def _writers(writers: Sequence[_Rows], rows: mx.array, bound: float) -> Iterator[LayerWriter]:
     begin = 0
     for writer in writers:
         end = begin + writer.alone.shape[0]
@@ -128,9 +138,9 @@ def _writers(writers: Sequence[_Rows], rows: mx.array, bound: float) -> Iterator
         part, summed = writer.part, heads.sum(axis=0, keepdims=True) + rest
         kind = "attention" if part.attention else KINDS.get(role_of(part.module, part.name), "other")
         if heads.size and _apart(mx.concatenate([heads, rest]), adds, summed) <= bound:
-            yield Writer(kind, part.name, adds, heads, rest)
+            yield LayerWriter(kind, part.name, adds, heads, rest)
         else:
-            yield Writer(kind, part.name, adds)
+            yield LayerWriter(kind, part.name, adds)
 
 
 def heads_of(part: PartRun, bound: float) -> list[mx.array]:
@@ -172,6 +182,8 @@ def heads_of(part: PartRun, bound: float) -> list[mx.array]:
 
 def _for_rows(value: Any, rows: int) -> Any:
     """An argument for several rows: hidden states repeated, no cache (nothing new may be written to it)."""
+    if type(value) in (tuple, list):
+        return type(value)(_for_rows(each, rows) for each in value)
     if isinstance(value, mx.array):
         one = value.ndim == 3 and value.shape[0] == 1
         return mx.broadcast_to(value, (rows, *value.shape[1:])) if one else value

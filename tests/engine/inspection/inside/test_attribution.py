@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
+from mlx_lm.models import llama
 
 from engine import commands, records, wire
 from engine.errors import Cancelled, EngineError, PromptError, StepError
@@ -132,6 +134,70 @@ def test_before_a_softcap_and_without_a_split_by_head(tmp_path: Path) -> None:
         assert abs(token.reached) > abs(token.logit) + 0.1
     assert read.notes == ("Layers 1-2: the heads can't be told apart here, the attention is one bar.",)
     assert [part.kind for part in read.parts] == ["embedding", *["attention", "mlp"] * 2, "constant"]
+
+
+class Gain(nn.Module):
+    """A child of a layer through which what its attention returns goes."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return x * 3
+
+
+class Gained(llama.TransformerBlock):
+    """A layer of a llama with a gain behind its attention."""
+
+    def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        h = x + self.gain(self.self_attn(self.input_layernorm(x), mask, cache))
+        return h + self.mlp(self.post_attention_layernorm(h))
+
+
+def test_a_gain_behind_an_attention_belongs_to_it(zoo: Zoo) -> None:
+    loaded = load(LoadSettings(model=str(zoo.path("llama"))))
+    for layer in loaded.model.layers:
+        layer.__class__, layer.gain = Gained, Gain()
+    session = started(Session(loaded, Settings()))
+    read = attribute(session, session.node, top(session))
+    assert read.facts.failed is None, read.facts.failed
+    assert [part.kind for part in read.parts] == ["embedding", *["attention", "mlp"] * 2, "constant"]
+    assert all(part.heads.shape[0] == 4 for part in read.parts if part.kind == "attention")
+
+
+def test_a_stream_that_is_not_the_first_argument_fails_the_check(tmp_path: Path) -> None:
+    """Talkie hands its layers the embeddings first: what is taken for the stream sums to another logit."""
+    synthetic.write(tmp_path, {**BASE, "model_type": "talkie", "num_key_value_heads": 4, "hidden_size": 128})
+    loaded = load(LoadSettings(model=str(tmp_path)))
+    loaded.model.lm_head = mx.random.normal(loaded.model.lm_head.shape)  # zeros, as mlx_lm makes it
+    session = started(Session(loaded, Settings()))
+    failed = attribute(session, session.node, top(session)).facts.failed
+    assert failed is not None
+    assert failed.name == "parts"
+
+
+def test_a_model_that_goes_through_its_layers_twice_is_refused(tmp_path: Path) -> None:
+    """What goes into its first layer the second time is no embedding."""
+    config = {**BASE, "model_type": "nanbeige", "num_loops": 2, "effective_num_loops": 2}
+    synthetic.write(tmp_path, config)
+    session = started(Session(load(LoadSettings(model=str(tmp_path))), Settings()))
+    with pytest.raises(
+        StepError, match="nanbeige can't be taken apart: it does not go through its layers once"
+    ):
+        attribute(session, session.node, top(session))
+
+
+def test_two_attentions_at_the_end_name_the_friend(zoo: Zoo) -> None:
+    """Max went to the park with: what speaks for Sue and against Max is written by the last two layers' attentions,
+    by the two heads of each that look at the names; everything else hardly tells the two apart."""
+    session = opened(zoo, "pocket", steps=0)
+    sue, max_ = (session.encode(name)[-1] for name in (" Sue", " Max"))
+    assert top(session)[0] == sue
+    read = attribute(session, session.node, (sue, max_))
+    bars = {(part.kind, part.layer): read.bar(part.logits) for part in read.parts}
+    assert read.reached > 10
+    assert bars["attention", 6] + bars["attention", 7] > 0.7 * read.reached
+    assert max(abs(bar) for (kind, layer), bar in bars.items() if layer is None or layer < 6) < 1
+    last = {part.layer: part for part in read.parts if part.kind == "attention"}[7]
+    heads = [read.bar(last.head(head)) for head in range(4)]
+    assert heads.index(max(heads)) == 0
 
 
 def test_earlier_tokens_and_a_single_token(zoo: Zoo) -> None:
