@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from engine.commands.command import Cancel, Command
 from engine.commands.decoding import GoOnBeams, LookAhead, Run, SearchBeams
-from engine.commands.inside import Inside, ReadAttention, ReadLens
+from engine.commands.inside import Attribute, Inside, ReadAttention, ReadLens
 from engine.commands.inspection import CutText, Explain, FindTokens, PreviewPrompt, Tokenize, WhatIf
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
@@ -34,6 +34,7 @@ from engine.commands.session import (
 __all__ = [
     "KINDS",
     "AddTurn",
+    "Attribute",
     "Cancel",
     "Choose",
     "Command",

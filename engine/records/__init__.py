@@ -6,6 +6,7 @@ names: `ms` milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logari
 
 from __future__ import annotations
 
+from engine.records.attribution import AttributedToken, AttributionRead, Contribution, WriterKind
 from engine.records.beams import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.records.chat import NO_OPTIONS, ChatOptions, Message, TurnDiffers, conversation
 from engine.records.costs import (
@@ -68,6 +69,8 @@ __all__ = [
     "AheadLine",
     "AttentionLayer",
     "AttentionRead",
+    "AttributedToken",
+    "AttributionRead",
     "Beam",
     "BeamEnded",
     "BeamOpened",
@@ -78,6 +81,7 @@ __all__ = [
     "CaptureFacts",
     "ChatOptions",
     "Check",
+    "Contribution",
     "Deleted",
     "Distribution",
     "Ended",
@@ -141,6 +145,7 @@ __all__ = [
     "WhatIfAnswered",
     "WhatIfStep",
     "Work",
+    "WriterKind",
     "conversation",
 ]
 
@@ -182,6 +187,7 @@ Record = (
     | KVCompared
     | AttentionRead
     | LensRead
+    | AttributionRead
     | Finished
     | Ended
     | Failure

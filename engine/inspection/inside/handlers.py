@@ -8,6 +8,7 @@ from engine import commands
 from engine.commands import Command
 from engine.desk import Call, Desk, Handler
 from engine.inspection.inside.attention import read_attention
+from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.lens import read_lens
 
 
@@ -23,7 +24,11 @@ class InsideCommands:
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
-        return {commands.ReadAttention: self._attention, commands.ReadLens: self._lens}
+        return {
+            commands.ReadAttention: self._attention,
+            commands.ReadLens: self._lens,
+            commands.Attribute: self._attribute,
+        }
 
     def forget(self, model: bool) -> None:
         """Nothing is kept from command to command."""
@@ -42,3 +47,6 @@ class InsideCommands:
                 call.stopped,
             )
         )
+
+    def _attribute(self, command: commands.Attribute, call: Call) -> None:
+        self._desk.emit(attribute(self._desk.session, command.node, command.tokens, call.stopped))
