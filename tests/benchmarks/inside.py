@@ -1,0 +1,127 @@
+"""What looking inside costs: each view against a plain step, in one run; memory at a long context; steps while it is closed.
+
+    python -m tests.benchmarks.inside [MODEL]
+
+Ratios are of medians. The first table has what a person waits for, from the command to the record: each view runs the
+token once plainly and once under taps, on a copy of the cache. The second has the tapped forward alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import mlx.core as mx
+
+from engine.inspection.inside.attention import read_attention
+from engine.inspection.inside.attribution import attribute
+from engine.inspection.inside.capture import capture
+from engine.inspection.inside.lens import read_lens
+from engine.inspection.inside.sweep import sweep_heads
+from engine.model import synthetic
+from engine.model.load import load
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings
+
+PROMPT = "Once upon a time, there was a little girl named Lily. One day, she went to the park with"
+ROUNDS = 15
+LONG = 2000
+
+
+def session_of(settings: LoadSettings, prompt: str | list[int]) -> Session:
+    """A session that read a prompt and took two steps."""
+    session = Session(load(settings), Settings())
+    ids = session.encode(prompt) if isinstance(prompt, str) else prompt
+    for _ in session.prefill("", ids):
+        pass
+    session.step()
+    session.step()
+    return session
+
+
+def median_ms(work: Callable[[], object]) -> float:
+    """Median of the rounds after one that doesn't count."""
+    times = []
+    for _ in range(ROUNDS + 1):
+        begun = time.perf_counter()
+        work()
+        times.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(times[1:])
+
+
+def views(session: Session) -> None:
+    """Print the views' costs."""
+    node = session.node
+    top = [candidate.id for candidate in session.next.candidates[:2]]
+    plain = median_ms(session.step)
+    node = session.node
+    print(f"a plain step: {plain:.2f} ms\n\nfrom the command to the record")
+    for name, work in {
+        "attention of all heads": lambda: read_attention(session, node),
+        "lens of this token": lambda: read_lens(session, node, positions=1),
+        "lens of 12 positions": lambda: read_lens(session, node),
+        "contributions to two tokens": lambda: attribute(session, node, tuple(top)),
+        "all units switched off, one by one": lambda: list(sweep_heads(session, node)),
+    }.items():
+        took = median_ms(work)
+        print(f"  {name:<38}{took:9.1f} ms {took / plain:7.2f} steps")
+    print("\nthe forward under taps against the plain one next to it")
+    for name, attention, parts in (("hidden states", False, False), ("and attention", True, False), ("and parts", True, True)):
+        taken = [capture(session, node, attention=attention, parts=parts) for _ in range(ROUNDS)]
+        ratio = statistics.median(each.ms for each in taken) / statistics.median(each.step_ms for each in taken)
+        print(f"  {name:<38}{ratio:9.2f}")
+
+
+def closed(session: Session) -> None:
+    """Print the steps before and after looking, taken in turns: what is closed costs nothing."""
+    before, after = [], []
+    for _ in range(ROUNDS):
+        before.append(_steps(session))
+        read_attention(session, session.node)
+        after.append(_steps(session))
+    ratio = statistics.median(after) / statistics.median(before)
+    print(f"\nten steps after a look against ten before one: {ratio:.3f}")
+
+
+def _steps(session: Session) -> float:
+    begun = time.perf_counter()
+    for _ in range(10):
+        session.step()
+    return time.perf_counter() - begun
+
+
+def memory() -> None:
+    """Print what a look takes at a long context, beyond what was held."""
+    with TemporaryDirectory() as directory:
+        model = str(synthetic.write(Path(directory) / "llama", synthetic.LLAMA_100M))
+        session = session_of(LoadSettings(model=model), [(n * 7) % 500 + 1 for n in range(LONG)])
+    print(f"\nbytes that are taken at {LONG} tokens, 14 layers of 12 heads")
+    for name, work in {
+        "a plain step": lambda: session.step(),
+        "attention": lambda: read_attention(session, session.node),
+        "lens": lambda: read_lens(session, session.node),
+    }.items():
+        gc.collect()
+        mx.clear_cache()
+        held = mx.get_active_memory()
+        mx.reset_peak_memory()
+        work()
+        print(f"  {name:<38}{(mx.get_peak_memory() - held) / 2**20:9.1f} MiB")
+
+
+def main() -> None:
+    """Measure and print."""
+    model = sys.argv[1] if len(sys.argv) > 1 else LoadSettings().model
+    session = session_of(LoadSettings(model=model), PROMPT)
+    views(session)
+    closed(session)
+    memory()
+
+
+if __name__ == "__main__":
+    main()
