@@ -415,7 +415,14 @@ FAMILIES: dict[str, Config] = {
             partial_rotary_factor=0.5,
         ),
         of("minicpm", dim_model_base=64, scale_depth=1.4, scale_emb=12),
-        of("minicpm3", MLA, dim_model_base=64, scale_depth=1.4, scale_emb=12),
+        of(
+            "minicpm3",
+            MLA,
+            dim_model_base=64,
+            scale_depth=1.4,
+            scale_emb=12,
+            rope_scaling={"original_max_position_embeddings": 512},
+        ),
         of("minimax", MOE, rotary_dim=16),
         within(
             "minimax_m3_vl",
@@ -461,6 +468,7 @@ FAMILIES: dict[str, Config] = {
             final_logit_softcapping=20.0,
             output_multiplier=0.5,
             moe_hidden_size=64,
+            num_shared_experts=0,
         ),
         of("nanbeige", num_loops=2),
         of("nanochat", num_key_value_heads=4),
@@ -506,10 +514,11 @@ FAMILIES: dict[str, Config] = {
         of("phi3"),
         of(
             "phi3small",
+            vocab_size=100_352,  # it writes to the logits of fixed ids
             dense_attention_every_n_layers=2,
             ff_intermediate_size=128,
             gegelu_limit=20.0,
-            blocksparse_block_size=4,
+            blocksparse_block_size=32,
             blocksparse_num_local_blocks=2,
             blocksparse_vert_stride=2,
         ),

@@ -99,7 +99,7 @@ class AttentionRead:
     tokens: int
     """Of the path, this one included."""
     layers: tuple[AttentionLayer, ...]
-    """Those that have an attention whose weights are known."""
+    """Those that have an attention whose weights are known; more than once where they have several, or run again."""
     depth: int
     """Layers of the model."""
     missing: tuple[str, ...]
@@ -153,6 +153,6 @@ class LensRead:
 
     node: int
     columns: tuple[LensColumn, ...]
-    """The last positions of the path up to this token."""
+    """The last positions of the path up to this token; none where the check `lens` could not be made."""
     followed: tuple[int, ...]
     facts: CaptureFacts
