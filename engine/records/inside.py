@@ -11,7 +11,7 @@ from typing import Literal
 
 from engine.records.floats import Floats
 
-CheckName = Literal["forward", "attention", "rows", "lens", "parts"]
+CheckName = Literal["forward", "session", "attention", "rows", "lens", "parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class Check:
     """One comparison that a capture made with what the model itself computes, and how far off it was.
 
     - `forward`: the logits of the tapped forward and of a plain one; no tap may change them.
+    - `session`: the logits of the plain one, and those that the session computed for the same token; relative.
     - `attention`: the values under the recomputed weights, and what the fused attention returned; relative.
     - `rows`: the sum of each row of weights (with its sink), and 1.
     - `lens`: the lens of the last layer, and the logits; relative.

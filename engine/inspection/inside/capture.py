@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from engine.chunks import Chunks, end_at
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.taps import Edits, Taps
 from engine.model.forward import Runner, Stopped, never
@@ -38,7 +39,7 @@ class Capture:
     depth: int
     """Tokens of the path, these included."""
     taps: list[Taps]
-    """One for each forward: of all tokens, or of one each where a chunk would change the numbers."""
+    """One for each forward: of all tokens, or of fewer where such a chunk would change the numbers."""
     logits: mx.array
     """After each token, float32, shape (tokens, vocabulary), evaluated."""
     plain: mx.array
@@ -50,10 +51,18 @@ class Capture:
     step_ms: float
     """Of the plain one."""
     note: str
+    away: float | None = None
+    """How far the plain forward's last logits are from those that the session computed, relative; None where these are
+    no more kept."""
 
     def forward_check(self) -> Check:
         """Whether the taps left the logits as they are."""
         return Check("forward", largest_difference(np.array(self.logits), np.array(self.plain)), 0.0)
+
+    def session_check(self, away: float) -> Check:
+        """Whether the logits are those that the session computed, in chunks and steps of its own."""
+        bound = again(self.bound)
+        return Check("session", away, bound, "cut into other chunks than before" if away > bound else "")
 
     def facts(self, begun: float, family: str, *checks: Check) -> CaptureFacts:
         """What accompanies a view of this capture.
@@ -61,10 +70,11 @@ class Capture:
         Args:
             begun: `time.perf_counter()` when the command began.
             family: The model's architecture.
-            checks: Those of the view, besides that of the forward.
+            checks: Those of the view, besides those of the forward.
         """
         ms = (time.perf_counter() - begun) * 1000
-        return CaptureFacts((self.forward_check(), *checks), ms, self.step_ms, family, self.note)
+        same = () if self.away is None else (self.session_check(self.away),)
+        return CaptureFacts((self.forward_check(), *same, *checks), ms, self.step_ms, family, self.note)
 
 
 def capture(
@@ -98,12 +108,20 @@ def capture(
     runner, note = before(session, path[0], stopped)
     pieces = [[token] for token in ids] if runner.kv.chunks_matter else [ids]
     plain, _, step_ms = _run(copy_runner(runner), pieces, None, stopped)
+    bound = tolerance(session)
+    away = _away(session, node, plain[-1])
+    if (
+        away is not None and away > again(bound) and pieces == [ids]
+    ):  # plamo3's chunks see more than its ring holds
+        pieces = _as_run(session.tree.chunks(node), session.tree[node].depth, ids)
+        plain, _, step_ms = _run(copy_runner(runner), pieces, None, stopped)
+        away = _away(session, node, plain[-1])
     taps = [
         Taps(session.runner.model, attention=attention, parts=parts, edits=edits or Edits()) for _ in pieces
     ]
     logits, taps, ms = _run(runner, pieces, taps, stopped)
-    bound = tolerance(session)
-    return Capture(node, ids, path, session.tree[node].depth, taps, logits, plain, bound, ms, step_ms, note)
+    depth = session.tree[node].depth
+    return Capture(node, ids, path, depth, taps, logits, plain, bound, ms, step_ms, note, away)
 
 
 def before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runner, str]:
@@ -120,6 +138,32 @@ def before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runne
     why = f" ({detached.why})" if detached.why else ""
     note = f"{detached.recomputed:,} tokens of the path went through the model again{why}."
     return runner, note if detached.recomputed else ""
+
+
+def _as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
+    """The last tokens of a path, cut as the session ran them."""
+    begin, pieces = depth - len(ids), []
+    while begin < depth:
+        end = max(end_at(chunks, begin), begin + 1)
+        pieces.append(ids[begin - depth : end - depth or None])
+        begin = end
+    return pieces
+
+
+def again(bound: float) -> float:
+    """The bound of a relative error of logits that were computed once more, in another chunk or after another cut."""
+    return max(10 * FLOAT32, 2 * bound)
+
+
+def _away(session: Session, node: int, logits: mx.array) -> float | None:
+    row = session.logits if node == session.node else session.kept_logits.get(node)
+    return None if row is None else relative_error(np.array(logits), row)
+
+
+def relative_error(row: npt.NDArray[np.float32], truth: npt.NDArray[np.float32]) -> float:
+    """The largest difference of two rows of logits, as a share of the largest logit."""
+    largest = float(np.abs(truth[np.isfinite(truth)]).max(initial=1e-9))
+    return largest_difference(row, truth) / largest
 
 
 def largest_difference(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> float:

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from engine.errors import Cancelled, EngineError
-from engine.inspection.inside.capture import Capture, capture, largest_difference
+from engine.inspection.inside.capture import Capture, capture, relative_error
 from engine.inspection.inside.tail import tail
 from engine.model.forward import Stopped, never
 from engine.model.tokens import Tokens
@@ -60,7 +60,7 @@ def read_lens(
         except Exception:  # whatever this family's code does after its layers doesn't fit these rows
             return _unread(taken, begun, session, followed, "its end needs more than the residual stream")
         truth = np.array(taken.logits[place])
-        worst = max(worst, _relative(rows[-1], truth))
+        worst = max(worst, relative_error(rows[-1], truth))
         cells.append(tuple(_cell(session.tokens, row, int(truth.argmax()), top, followed) for row in rows))
     columns = tuple(map(LensColumn, taken.nodes, cells))
     check = Check("lens", worst, taken.bound, "the last layer")
@@ -95,12 +95,6 @@ def _through_the_end(session: Session, taken: Capture, states: mx.array, stopped
         logits = tail(session.runner.model, states[..., first : first + ROWS, :], taken.taps[0].layers)
         rows += list(np.array(logits))
     return rows
-
-
-def _relative(row: Row, truth: Row) -> float:
-    """The largest difference of two rows of logits, as a share of the largest logit."""
-    largest = float(np.abs(truth[np.isfinite(truth)]).max(initial=1e-9))
-    return largest_difference(row, truth) / largest
 
 
 def _cell(tokens: Tokens, row: Row, final: int, top: int, followed: Sequence[int]) -> LensCell:

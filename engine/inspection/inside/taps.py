@@ -280,15 +280,16 @@ class Taps:
         shares = softmax(x, *args, **kwargs)
         if self._layer_now is None or self._quiet or x.ndim < 4:
             return shares
+        positions = self._positions(None, *shares.shape[-2:])
+        if positions is None:  # not over keys: deepseek_v41 mixes its streams with one
+            return shares
         if self.attention:
             weights = shares.reshape(-1, *shares.shape[-2:]).astype(mx.float32)
-            positions = self._positions(None, *weights.shape[-2:])
             mx.eval(weights)
-            self.attended.append(
-                AttentionRun(
-                    self._layer_now, "softmax", weights, None, 0, positions, None, None, self._part_id
-                )
+            run = AttentionRun(
+                self._layer_now, "softmax", weights, None, 0, positions, None, None, self._part_id
             )
+            self.attended.append(run)
         heads = shares.reshape(shares.shape[0], -1, *shares.shape[-2:])
         return self.edits.heads(self._layer_now, heads).reshape(shares.shape)
 

@@ -10,14 +10,13 @@ from unittest.mock import patch
 import mlx.core as mx
 import numpy as np
 
-from engine.errors import EngineError
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.lens import read_lens
-from engine.inspection.inside.taps import Taps
+from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model import synthetic
 from engine.model.load import Loaded, load
 from engine.model.plain_tokenizer import plain_tokenizer
-from engine.records import AttentionRead, Check, LensRead
+from engine.records import AttentionLayer, AttentionRead, Check, LensRead
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.families import FAMILIES
@@ -30,25 +29,26 @@ PROMPT = [5, 17, 250, 31, 8, 17, 250, 99, 301, 44, 8, 17]
 class Look:
     """What a session says of the inside of its model at its last token."""
 
-    attention: AttentionRead | EngineError
-    lens: LensRead | EngineError
+    attention: AttentionRead
+    lens: LensRead
     whole: float
     """The largest difference of a weight, over the text, from that of a forward of the whole text; infinite where the
     two have different attentions."""
 
     @property
-    def checks(self) -> tuple[Check, ...]:
-        """Those of all views that are there, once each."""
-        views = [view for view in (self.attention, self.lens) if not isinstance(view, EngineError)]
-        return tuple({check.name: check for view in views for check in view.facts.checks}.values())
+    def checks(self) -> dict[str, Check]:
+        """Those of all views, by name; of one that several have the worst."""
+        every = [check for view in (self.attention, self.lens) for check in view.facts.checks]
+        return {check.name: check for check in sorted(every, key=lambda check: check.error)}
 
 
-def loaded(directory: Path, family: str, **settings: object) -> Loaded:
-    """A family's model, written where it isn't there."""
-    if not (directory / family).exists():
-        synthetic.write(directory / family, FAMILIES[family])
+def loaded(directory: Path, family: str, dtype: mx.Dtype = mx.float32, **settings: Any) -> Loaded:
+    """A family's model, written where it isn't there, and computed in the type that it is written in."""
+    path = directory / f"{family}-{dtype.size}"
+    if not path.exists():
+        synthetic.write(path, FAMILIES[family], dtype=dtype)
     with patch("engine.model.load._tokenizer", _pocket_tokenizer):
-        return load(LoadSettings(model=str(directory / family), **settings))  # type: ignore[arg-type]
+        return load(LoadSettings(model=str(path), dtype="file", **settings))
 
 
 def _pocket_tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> Any:
@@ -65,33 +65,27 @@ def opened(model: Loaded, steps: int = 2) -> Session:
     return session
 
 
-def look(session: Session) -> Look:
-    """Read all views at the session's token."""
-    attention = _read(read_attention, session)
-    whole = 0.0 if isinstance(attention, EngineError) else difference(session, attention)
-    return Look(attention, _read(read_lens, session), whole)
-
-
-def _read(reader, session):  # type: ignore[no-untyped-def]
-    try:
-        return reader(session, session.node)
-    except EngineError as error:
-        return error
+def look(session: Session, node: int | None = None) -> Look:
+    """Read all views at a token, the session's own without one."""
+    at = session.node if node is None else node
+    attention = read_attention(session, at)
+    return Look(attention, read_lens(session, at), difference(session, attention))
 
 
 def difference(session: Session, read: AttentionRead) -> float:
     """How far the weights are from those of one forward of the whole text, whose keys are in the text's order."""
     ids = session.tree.tokens(read.node)
-    runner, taps = session.runner.fresh(), Taps(session.runner.model)
+    runner = session.runner.fresh()
+    taps = Taps(session.runner.model, runner.kv.caches)
     with taps.set():
         runner.forward_logits(ids)
-    if [run.layer for run in taps.attended] != [layer.layer for layer in read.layers]:
+    runs = [run for run in taps.attended if run.positions is not None]
+    if [run.layer for run in runs] != [layer.layer for layer in read.layers]:
         return float("inf")
-    worst = 0.0
-    for run, layer in zip(taps.attended, read.layers, strict=True):
-        weights = np.array(run.weights[:, -1].astype(mx.float32))
-        mine = np.array([layer.over(head, read.tokens) for head in range(layer.heads)])
-        if weights.shape != mine.shape:
-            return float("inf")
-        worst = max(worst, float(np.abs(weights - mine).max()))
-    return worst
+    return max(map(_apart, runs, read.layers, [read.tokens] * len(runs)), default=0.0)
+
+
+def _apart(run: AttentionRun, layer: AttentionLayer, tokens: int) -> float:
+    weights = np.array(run.weights[:, -1].astype(mx.float32))
+    mine = np.array([layer.over(head, tokens) for head in range(layer.heads)])
+    return float(np.abs(weights - mine).max()) if weights.shape == mine.shape else float("inf")
