@@ -51,7 +51,7 @@ class CaptureFacts:
     family: str
     """The model's architecture, which a failed check names."""
     note: str = ""
-    """Why a part of the path was recomputed; empty where none was."""
+    """Why a part of the path was recomputed, or left out; empty where none was."""
 
     @property
     def failed(self) -> Check | None:

@@ -16,48 +16,13 @@ from engine.inspection.inside.capture import FLOAT32
 from tests.engine.inspection.inside.looking import Look, loaded, look, opened
 from tests.families import FAMILIES
 
-USUAL = [
-    "afm7",
-    "baichuan_m1",
-    "bailing_hybrid",
-    "cohere2",
-    "deepseek_v2",
-    "deepseek_v32",
-    "deepseek_v41",
-    "exaone4",
-    "falcon_h1",
-    "gemma2",
-    "gemma3",
-    "gemma3n",
-    "gemma4",
-    "gpt2",
-    "gpt_bigcode",
-    "gpt_oss",
-    "granitemoehybrid",
-    "hunyuan",
-    "iquestloopcoder",
-    "jamba",
-    "kimi_k3",
-    "lfm2",
-    "llama",
-    "llama4",
-    "longcat_flash",
-    "mamba2",
-    "mimo_v2_flash",
-    "mixtral",
-    "nanbeige",
-    "nemotron-nas",
-    "nemotron_h",
-    "olmo2",
-    "phi",
-    "plamo2",
-    "plamo3",
-    "qwen3",
-    "qwen3_next",
-    "recurrent_gemma",
-    "rwkv7",
-    "starcoder2",
-]
+USUAL = (
+    "afm7", "baichuan_m1", "bailing_hybrid", "cohere2", "deepseek_v2", "deepseek_v32", "deepseek_v41",
+    "exaone4", "falcon_h1", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt2", "gpt_bigcode", "gpt_oss",
+    "granitemoehybrid", "hunyuan", "iquestloopcoder", "jamba", "kimi_k3", "lfm2", "llama", "llama4",
+    "longcat_flash", "mamba2", "mimo_v2_flash", "mixtral", "nanbeige", "nemotron-nas", "nemotron_h",
+    "olmo2", "phi", "plamo2", "plamo3", "qwen3", "qwen3_next", "recurrent_gemma", "rwkv7", "starcoder2",
+)  # fmt: skip
 METAL = ("bitnet", "muse_spark")
 """mlx_lm runs these on Metal alone."""
 STATES = ("No layer of this model has an attention: it keeps states instead of keys and values.",)
@@ -94,7 +59,7 @@ FAILED = {
     "deepseek_v41": {"lens": "its end needs more than the residual stream"},
     "kimi_k3": {"lens": "its end needs more than the residual stream"},
     "iquestloopcoder": {"lens": "its layers are not called, their parts are"},
-    # mlx_lm 0.32.2 adds its boolean mask to the scores: in a chunk tokens see later ones, so another cut is another text
+    # mlx_lm 0.32.2 adds its boolean mask to the scores: in a chunk tokens see later ones
     "phi3small": {"session": "cut into other chunks than before"},
 }
 """Checks that fail, and where or why; those of all other families hold."""
