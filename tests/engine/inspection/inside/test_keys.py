@@ -113,9 +113,8 @@ def test_a_quantized_cache(models: Path, family: str, start: int, bits: int) -> 
     seen = look(session)
     assert all(check.passed for check in seen.checks.values()), seen.checks
     assert seen.checks["attention"].bound == QUANTIZED
-    assert seen.checks["session"].error < 1e-5
     assert len(seen.lens.columns) == 9  # the prompt's last token, and the steps
-    assert seen.lens.facts.note == SHORTER
+    assert SHORTER in seen.lens.facts.note
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "minicpm3", "lfm2"])
