@@ -17,7 +17,7 @@ ROLES: tuple[tuple[Role, tuple[str, ...]], ...] = (
     ("norm", ("norm", " ln_", " ln")),
     (
         "recurrence",
-        ("mamba", "ssm", "conv", "delta", "linear_attn", "linearattention", "lightning", "recurrent"),
+        ("mamba", "ssm", "conv", "delta", "kda", "linear_attn", "linearattention", "lightning", "recurrent"),
     ),
     ("recurrence", ("rwkv", "time_mix", "timemix", "rglru")),
     ("attention", ("attn", "attention")),

@@ -11,7 +11,7 @@ from typing import Literal
 
 from engine.records.floats import Floats
 
-CheckName = Literal["forward", "attention", "rows", "lens", "parts"]
+CheckName = Literal["forward", "session", "attention", "rows", "lens", "parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class Check:
     """One comparison that a capture made with what the model itself computes, and how far off it was.
 
     - `forward`: the logits of the tapped forward and of a plain one; no tap may change them.
+    - `session`: the logits of the plain one, and those that the session computed for the same token; relative.
     - `attention`: the values under the recomputed weights, and what the fused attention returned; relative.
     - `rows`: the sum of each row of weights (with its sink), and 1.
     - `lens`: the lens of the last layer, and the logits; relative.
@@ -50,7 +51,7 @@ class CaptureFacts:
     family: str
     """The model's architecture, which a failed check names."""
     note: str = ""
-    """Why a part of the path was recomputed; empty where none was."""
+    """Why a part of the path was recomputed, or left out; empty where none was."""
 
     @property
     def failed(self) -> Check | None:
@@ -99,7 +100,7 @@ class AttentionRead:
     tokens: int
     """Of the path, this one included."""
     layers: tuple[AttentionLayer, ...]
-    """Those that have an attention whose weights are known."""
+    """Those that have an attention whose weights are known; more than once where they have several, or run again."""
     depth: int
     """Layers of the model."""
     missing: tuple[str, ...]
@@ -158,6 +159,6 @@ class LensRead:
 
     node: int
     columns: tuple[LensColumn, ...]
-    """The last positions of the path up to this token."""
+    """The last positions of the path up to this token; none where the check `lens` could not be made."""
     followed: tuple[int, ...]
     facts: CaptureFacts

@@ -38,8 +38,10 @@ class Rotating(Kind):
     def key_positions(self, cache: Any, count: int) -> list[int] | None:
         """See `Kind`: the first tokens that it keeps, then the ring: the newest key is before the one written next."""
         offset, keep, index = int(cache.offset), int(cache.keep), int(cache._idx)
-        if offset <= count:
-            return list(range(offset)) if offset == count else None
+        if cache.keys is None or count != min(offset, cache.keys.shape[2]):
+            return None
+        if count == offset:
+            return list(range(count))
         newest = [offset - index + slot for slot in range(keep, index)]
         oldest = [offset - (count - keep) + slot for slot in range(count - index)]
         return [*range(keep), *newest, *oldest]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from engine.inspection.inside.capture import Capture, capture
 from engine.inspection.inside.taps import AttentionRun
 from engine.model.forward import Stopped, never
-from engine.model.layers import decoder_layers
+from engine.model.layers import decoder_layers, parts_of, role_of
 from engine.records import AttentionLayer, AttentionRead, Check, Floats
 from engine.session.session import Session
 
@@ -34,13 +36,13 @@ def read_attention(session: Session, node: int, stopped: Stopped = never) -> Att
     """
     begun = time.perf_counter()
     taken = capture(session, node, attention=True, stopped=stopped)
-    depth = len(decoder_layers(session.runner.model))
+    own = decoder_layers(session.runner.model)
     runs = [run for taps in taken.taps for run in taps.attended]
-    known = [(run, span) for run in runs if (span := path_order(run, taken.depth)) is not None]
-    dtype = "<f4" if 4 * sum(run.weights[:, -1].size for run, _ in known) <= WIDE else "<f2"
-    layers = tuple(_layer(run, *span, dtype) for run, span in known)
+    dtype = "<f4" if 4 * sum(run.weights[:, -1].size for run in runs) <= WIDE else "<f2"
+    layers = tuple(layer for run in runs if (layer := _layer(run, taken.depth, dtype)) is not None)
     facts = taken.facts(begun, session.facts.family, *attention_checks(taken, runs))
-    return AttentionRead(node, taken.depth, layers, depth, _missing(runs, layers, depth), facts)
+    missing = _missing(own, taken, {run.layer for run in runs}, {layer.layer for layer in layers})
+    return AttentionRead(node, taken.depth, layers, len(own), missing, facts)
 
 
 def path_order(run: AttentionRun, depth: int) -> tuple[list[int], int] | None:
@@ -52,7 +54,7 @@ def path_order(run: AttentionRun, depth: int) -> tuple[list[int], int] | None:
 
     Returns:
         For each place the index of its key, and how many of the path's first tokens are among the keys, before those of
-        its end; None where the positions are not known, or have another gap.
+        its end; None where the positions are not known, or have other gaps.
     """
     if run.positions is None:
         return None
@@ -63,8 +65,17 @@ def path_order(run: AttentionRun, depth: int) -> tuple[list[int], int] | None:
     return (order, keep) if positions[keep:] == list(range(depth - rest, depth)) else None
 
 
-def _layer(run: AttentionRun, order: list[int], keep: int, dtype: str) -> AttentionLayer:
-    weights = run.weights[:, -1, :][:, mx.array(order)]
+def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
+    """What a record has of the attention of the last token; None where it isn't known whose keys it saw."""
+    if run.positions is None:
+        return None
+    weights, span = run.weights[:, -1, :], path_order(run, depth)
+    if span is not None:
+        weights, keep = weights[:, mx.array(span[0])], span[1]
+    else:  # a choice of keys from anywhere in the path
+        whole = mx.zeros((weights.shape[0], depth))
+        whole[:, mx.array(run.positions)] = weights
+        weights, keep = whole, depth
     packed = np.array(weights).astype(dtype)
     sinks = tuple(float(share) for share in np.array(run.sinks[:, -1])) if run.sinks is not None else ()
     return AttentionLayer(
@@ -75,7 +86,7 @@ def _layer(run: AttentionRun, order: list[int], keep: int, dtype: str) -> Attent
 def attention_checks(taken: Capture, runs: list[AttentionRun]) -> tuple[Check, ...]:
     """How far the recomputed weights are from what the model's attention used, and their sums from 1."""
     errors = [(run.error, run.layer) for run in runs if run.error is not None]
-    sums = [(_sum_error(run), run.layer) for run in runs]
+    sums = [(_sum_error(run), run.layer) for run in runs if run.weights.ndim == 3]
     return (
         *([_worst("attention", errors, taken.bound)] if errors else []),
         *([_worst("rows", sums, max(ROWS, taken.bound if _own(runs) else 0.0))] if sums else []),
@@ -99,17 +110,30 @@ def _sum_error(run: AttentionRun) -> float:
     return float(np.array(mx.abs(sums - 1).max()))
 
 
-def _missing(runs: list[AttentionRun], layers: tuple[AttentionLayer, ...], depth: int) -> tuple[str, ...]:
+def _missing(own: Sequence[Any], taken: Capture, ran: set[int], there: set[int]) -> tuple[str, ...]:
     """Why some layers have no weights to show."""
-    there, ran = {layer.layer for layer in layers}, {run.layer for run in runs}
-    if not runs:
+    if not taken.taps[-1].layers:
+        return (
+            "This architecture runs the parts of its layers itself, so no attention can be told from another.",
+        )
+    without = [index for index in range(len(own)) if index not in ran]
+    states = [index for index in without if _recurs(own[index])]
+    if len(states) == len(own):
         return ("No layer of this model has an attention: it keeps states instead of keys and values.",)
-    unknown = sorted(ran - there)
-    without = sorted(set(range(depth)) - ran)
+    bare, unknown = sorted(set(without) - set(states)), sorted(ran - there)
     return (
-        *([f"{_layers(without)} without an attention: {_verb(without)} a state instead."] if without else []),
+        *(
+            [f"{_layers(states)} {_verb(states, 'keep')} a state instead of keys and values."]
+            if states
+            else []
+        ),
+        *([f"{_layers(bare)} {_verb(bare, 'have')} no attention."] if bare else []),
         *([f"{_layers(unknown)}: which tokens the keys belong to isn't known."] if unknown else []),
     )
+
+
+def _recurs(layer: Any) -> bool:
+    return any(role_of(part, name) == "recurrence" for name, part in parts_of(layer))
 
 
 def _layers(numbers: list[int]) -> str:
@@ -118,5 +142,5 @@ def _layers(numbers: list[int]) -> str:
     return f"Layer {counted}" if len(numbers) == 1 else f"Layers {counted}"
 
 
-def _verb(numbers: list[int]) -> str:
-    return "it keeps" if len(numbers) == 1 else "they keep"
+def _verb(numbers: list[int], plural: Literal["keep", "have"]) -> str:
+    return {"keep": "keeps", "have": "has"}[plural] if len(numbers) == 1 else plural

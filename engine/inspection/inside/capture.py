@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
+from engine.chunks import Chunks, end_at
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.taps import Edits, Taps
 from engine.model.forward import Runner, Stopped, never
@@ -21,6 +23,9 @@ FLOAT32, LESS = 1e-5, 1e-2
 
 Measured on 101 tiny random models and on the bundled one: 1.4e-6 at most in float32, 8e-3 in bfloat16.
 """
+SHORTER = (
+    "Tokens that this cache took in as a chunk can't be run again one by one with the same numbers: left out."
+)
 QUANTIZED = 4e-2
 """With a quantized cache: mlx rounds the softmax within its quantized attention."""
 
@@ -37,7 +42,7 @@ class Capture:
     depth: int
     """Tokens of the path, these included."""
     taps: list[Taps]
-    """One for each forward: of all tokens, or of one each where a chunk would change the numbers."""
+    """One for each forward: of all tokens, or of fewer where such a chunk would change the numbers."""
     logits: mx.array
     """After each token, float32, shape (tokens, vocabulary), evaluated."""
     plain: mx.array
@@ -49,11 +54,18 @@ class Capture:
     step_ms: float
     """Of the plain one."""
     note: str
+    away: float | None = None
+    """How far the plain forward's last logits are from those that the session computed, relative; None where these are
+    no more kept."""
 
     def forward_check(self) -> Check:
         """Whether the taps left the logits as they are."""
-        error = float(np.array(mx.abs(self.logits - self.plain).max()))
-        return Check("forward", error if np.isfinite(error) else float("inf"), 0.0)
+        return Check("forward", largest_difference(np.array(self.logits), np.array(self.plain)), 0.0)
+
+    def session_check(self, away: float) -> Check:
+        """Whether the logits are those that the session computed, in chunks and steps of its own."""
+        bound = again(self.bound)
+        return Check("session", away, bound, "cut into other chunks than before" if away > bound else "")
 
     def facts(self, begun: float, family: str, *checks: Check) -> CaptureFacts:
         """What accompanies a view of this capture.
@@ -61,10 +73,11 @@ class Capture:
         Args:
             begun: `time.perf_counter()` when the command began.
             family: The model's architecture.
-            checks: Those of the view, besides that of the forward.
+            checks: Those of the view, besides those of the forward.
         """
         ms = (time.perf_counter() - begun) * 1000
-        return CaptureFacts((self.forward_check(), *checks), ms, self.step_ms, family, self.note)
+        same = () if self.away is None else (self.session_check(self.away),)
+        return CaptureFacts((self.forward_check(), *same, *checks), ms, self.step_ms, family, self.note)
 
 
 def capture(
@@ -82,7 +95,8 @@ def capture(
     Args:
         session: Has read a prompt.
         node: The last token's.
-        tokens: How many to run under taps; fewer where the path is shorter.
+        tokens: How many to run under taps; fewer where the path is shorter, or where the cut into chunks changes the
+            numbers: then those that the session ran one by one, at least one.
         attention: Whether attention weights are computed.
         parts: Whether the layers' children are recorded.
         edits: Changes to the tapped forward.
@@ -93,17 +107,28 @@ def capture(
         Cancelled: `stopped` returned True.
     """
     session.check_node(node)
-    path = session.tree.nodes(node)[-tokens:]
+    depth, chunks = session.tree[node].depth, session.tree.chunks(node)
+    stepped = depth - (chunks[-1][1] if chunks else 0)
+    shorter = session.kv.chunks_matter and max(1, stepped) < min(tokens, depth)
+    path = session.tree.nodes(node)[-max(1, stepped) if shorter else -tokens :]
     ids = [session.tree[each].token for each in path]
     runner, note = before(session, path[0], stopped)
+    note = " ".join(filter(None, (note, SHORTER if shorter else "")))
     pieces = [[token] for token in ids] if runner.kv.chunks_matter else [ids]
     plain, _, step_ms = _run(copy_runner(runner), pieces, None, stopped)
+    bound = tolerance(session)
+    away = _away(session, node, plain[-1])
+    if (
+        away is not None and away > again(bound) and pieces == [ids]
+    ):  # plamo3's chunks see more than its ring holds
+        pieces = _as_run(chunks, depth, ids)
+        plain, _, step_ms = _run(copy_runner(runner), pieces, None, stopped)
+        away = _away(session, node, plain[-1])
     taps = [
         Taps(session.runner.model, attention=attention, parts=parts, edits=edits or Edits()) for _ in pieces
     ]
     logits, taps, ms = _run(runner, pieces, taps, stopped)
-    bound = tolerance(session)
-    return Capture(node, ids, path, session.tree[node].depth, taps, logits, plain, bound, ms, step_ms, note)
+    return Capture(node, ids, path, depth, taps, logits, plain, bound, ms, step_ms, note, away)
 
 
 def before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runner, str]:
@@ -122,6 +147,42 @@ def before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runne
         return runner, ""
     tokens = "1 token" if detached.recomputed == 1 else f"{detached.recomputed:,} tokens"
     return runner, f"{tokens} of the path went through the model again{why}."
+
+
+def _as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
+    """The last tokens of a path, cut as the session ran them."""
+    begin, pieces = depth - len(ids), []
+    while begin < depth:
+        end = max(end_at(chunks, begin), begin + 1)
+        pieces.append(ids[begin - depth : end - depth or None])
+        begin = end
+    return pieces
+
+
+def again(bound: float) -> float:
+    """The bound of a relative error of logits that were computed once more, in another chunk or after another cut."""
+    return max(10 * FLOAT32, 2 * bound)
+
+
+def _away(session: Session, node: int, logits: mx.array) -> float | None:
+    row = session.logits if node == session.node else session.kept_logits.get(node)
+    return None if row is None else relative_error(np.array(logits), row)
+
+
+def relative_error(row: npt.NDArray[np.float32], truth: npt.NDArray[np.float32]) -> float:
+    """The largest difference of two rows of logits, as a share of the largest logit."""
+    largest = float(np.abs(truth[np.isfinite(truth)]).max(initial=1e-9))
+    return largest_difference(row, truth) / largest
+
+
+def largest_difference(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> float:
+    """The largest difference of two arrays of logits; infinite where one is not a number.
+
+    Equal ones differ by 0 where both are -inf: phi3small's logits of tokens that it never predicts.
+    """
+    differ = first != second
+    error = float(np.abs(first[differ] - second[differ]).max(initial=0.0))
+    return error if np.isfinite(error) else float("inf")
 
 
 def tolerance(session: Session) -> float:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
-from engine.errors import Cancelled
-from engine.inspection.inside.capture import Capture, capture
+from engine.errors import Cancelled, EngineError
+from engine.inspection.inside.capture import Capture, capture, relative_error
 from engine.inspection.inside.tail import tail
 from engine.model.forward import Stopped, never
 from engine.model.tokens import Tokens
@@ -48,53 +48,62 @@ def read_lens(
     begun = time.perf_counter()
     session.tokens.check(list(followed))
     taken = capture(session, node, tokens=max(1, positions), stopped=stopped)
+    if not taken.taps[0].layers:
+        return _unread(taken, begun, session, followed, "its layers are not called, their parts are")
     states = residual_streams(taken)
     cells, worst = [], 0.0
-    for place in range(states.shape[1]):
-        rows = _through_the_end(session, taken, states[:, place, :], stopped)
+    for place in range(states.shape[-2]):
+        try:
+            rows = _through_the_end(session, taken, states[..., place, :], stopped)
+        except EngineError:
+            raise
+        except Exception:  # whatever this family's code does after its layers doesn't fit these rows
+            return _unread(taken, begun, session, followed, "its end needs more than the residual stream")
         truth = np.array(taken.logits[place])
-        worst = max(worst, _relative(rows[-1], truth))
+        worst = max(worst, relative_error(rows[-1], truth))
         cells.append(tuple(_cell(session.tokens, row, int(truth.argmax()), top, followed) for row in rows))
     columns = tuple(map(LensColumn, taken.nodes, cells))
     check = Check("lens", worst, taken.bound, "the last layer")
     return LensRead(node, columns, tuple(followed), taken.facts(begun, session.facts.family, check))
 
 
+def _unread(taken: Capture, begun: float, session: Session, followed: Sequence[int], why: str) -> LensRead:
+    """A lens without columns: its check could not be made."""
+    check = Check("lens", float("inf"), taken.bound, why)
+    return LensRead(taken.node, (), tuple(followed), taken.facts(begun, session.facts.family, check))
+
+
 def residual_streams(taken: Capture) -> mx.array:
     """The residual stream before the first layer and after each.
 
     Returns:
-        Shape (layers + 1, tokens, size).
+        Shape (layers + 1, tokens, size); where there are several, an axis before.
     """
     streams = []
     for taps in taken.taps:
-        runs = [taps.layers[index] for index in sorted(taps.layers)]
-        streams.append(mx.concatenate([runs[0].given, *(run.state for run in runs)], axis=0))
-    return mx.concatenate(streams, axis=1)
+        states = [taps.layers[index].state for index in sorted(taps.layers)]
+        assert taps.embedded is not None
+        streams.append(mx.concatenate([taps.embedded, *states], axis=-3))
+    return mx.concatenate(streams, axis=-2)
 
 
 def _through_the_end(session: Session, taken: Capture, states: mx.array, stopped: Stopped) -> list[Row]:
     rows: list[Row] = []
-    for first in range(0, states.shape[0], ROWS):
+    for first in range(0, states.shape[-2], ROWS):
         if stopped():
             raise Cancelled
-        logits = tail(session.runner.model, states[first : first + ROWS], taken.taps[0].layers)
+        logits = tail(session.runner.model, states[..., first : first + ROWS, :], taken.taps[0].layers)
         rows += list(np.array(logits))
     return rows
-
-
-def _relative(row: Row, truth: Row) -> float:
-    """The largest difference of two rows of logits, as a share of the largest logit."""
-    error = float(np.abs(row - truth).max() / max(float(np.abs(truth).max()), 1e-9))
-    return error if np.isfinite(error) else float("inf")
 
 
 def _cell(tokens: Tokens, row: Row, final: int, top: int, followed: Sequence[int]) -> LensCell:
     logprobs = checked_logprobs(row)
     probs = np.exp(logprobs.astype(np.float64))
+    some = probs > 0
     return LensCell(
         tuple(LensToken(int(id), tokens.text(int(id), b"")[0], float(probs[id])) for id in ranked(row, top)),
-        float(-(probs * logprobs)[probs > 0].sum() / LN2),
+        float(-(probs[some] * logprobs[some]).sum() / LN2),
         rank_of(row, final),
         tuple(float(probs[id]) for id in followed),
         tuple(rank_of(row, id) for id in followed),

@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.inspection.inside.patches import calls, patched
-from engine.inspection.inside.taps import LayerRun, with_hidden
+from engine.inspection.inside.taps import LayerRun, kept, with_hidden
 from engine.model.layers import decoder_layers
 
 
@@ -20,7 +20,7 @@ def tail(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -> mx.arr
 
     Args:
         model: As mlx_lm loads it.
-        states: Residual streams, shape (rows, size).
+        states: Residual streams, shape (..., rows, size); gemma3n has several, an axis before the rows.
         layers: Of a forward; what else the layers returned is handed on.
 
     Returns:
@@ -28,12 +28,12 @@ def tail(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -> mx.arr
     """
     own = decoder_layers(model)
     index = {id(layer): number for number, layer in enumerate(own)}
-    rows = states[:, None, :]
+    rows, count = states[..., None, :], states.shape[-2]
 
     def hand_on(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         run = layers.get(index[id(module)])
-        return with_hidden(run.result if run is not None else None, rows)
+        return with_hidden(run.result if run is not None else None, kept(rows))
 
     with patched(*calls(own, hand_on)):
-        logits: mx.array = model(mx.zeros((rows.shape[0], 1), dtype=mx.int32))
+        logits: mx.array = model(mx.zeros((count, 1), dtype=mx.int32))
     return logits[:, -1, :].astype(mx.float32)

@@ -6,7 +6,8 @@ No model of mlx_lm is changed or known by name. What all of them go through is r
 - `mlx_lm.models.base.quantized_scaled_dot_product_attention`, which that module calls for quantized caches;
 - `mx.softmax` of four or more dimensions, for models with an attention of their own (routers of experts have fewer);
 - the calls of the layers and, on request, of their direct children;
-- `update_and_fetch` of the caches, which tells whose keys an attention is given.
+- what hands out a cache's keys, which tells whose keys an attention is given, and `mx.take_along_axis` of them, for
+  models that attend to a choice of their keys.
 
 An `Edits` may change what heads, parts and layers return.
 """
@@ -30,6 +31,11 @@ from engine.model.layers import decoder_layers, parts_of
 fused_attention = mx.fast.scaled_dot_product_attention
 """MLX's own: while taps are set, the attribute is another function."""
 softmax = mx.softmax
+take_along_axis = mx.take_along_axis
+KEYS = 2
+"""The axis of keys: arrays of them have shape (rows, KV heads, keys, size)."""
+FETCHES = ("update_and_fetch", "keys_and_values")
+"""Methods of caches that return keys and values; the second is called by layers that share another's."""
 
 
 def hidden(result: Any) -> mx.array:
@@ -43,6 +49,11 @@ def with_hidden(result: Any, state: mx.array) -> Any:
     if isinstance(result, tuple | list):
         return type(result)([state, *result[1:]])
     return state
+
+
+def kept(array: mx.array) -> mx.array:
+    """The same numbers in an object of its own: models change a residual stream in place (`h *= scale`)."""
+    return array.astype(array.dtype)
 
 
 class Edits:
@@ -71,7 +82,7 @@ class LayerRun:
 
     @property
     def given(self) -> mx.array:
-        """The residual stream before the layer, shape (rows, tokens, size)."""
+        """The residual stream before the layer, shape (rows, tokens, size); gemma3n has several, an axis before."""
         state: mx.array = self.args[0] if self.args else next(iter(self.kwargs.values()))
         return state
 
@@ -89,7 +100,7 @@ class AttentionRun:
     kind: Literal["fused", "quantized", "softmax"]
     """`softmax`: the model computes its attention itself, and the weights are those that it computed."""
     weights: mx.array
-    """Float32, shape (heads, tokens, keys), evaluated."""
+    """Float32, shape (heads, tokens, keys), evaluated; of one axis where they can't be computed."""
     sinks: mx.array | None
     """Each head's share that its sink takes, shape (heads, tokens); None without sinks."""
     kv_heads: int
@@ -134,6 +145,9 @@ class Taps:
     parts: bool = False
     edits: Edits = field(default_factory=Edits)
     layers: dict[int, LayerRun] = field(default_factory=dict)
+    """By number; of a layer that ran more than once the last run."""
+    embedded: mx.array | None = None
+    """The residual stream before the layer that ran first."""
     attended: list[AttentionRun] = field(default_factory=list)
     written: list[PartRun] = field(default_factory=list)
     _stack: list[Any] = field(default_factory=list)
@@ -141,8 +155,11 @@ class Taps:
     _child: list[Any] = field(default_factory=list)
     _quiet: bool = False
     """Within the quantized attention, whose softmax is not the model's own."""
-    _fetched: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    """By `id()`, the keys that caches returned, kept alive so that the ids stay theirs, and the caches."""
+    _fetched: dict[int, tuple[Any, Any, list[int] | None]] = field(default_factory=dict)
+    """By `id()`, the keys that caches returned, kept alive so that the ids stay theirs; the caches; and the indices of
+    the keys, where these are a choice of them."""
+    _own: list[Any] = field(default_factory=list)
+    """The caches that the layer that runs has fetched from."""
     _index: dict[int, int] = field(default_factory=dict)
 
     @contextmanager
@@ -155,9 +172,11 @@ class Taps:
             (mx.fast, "scaled_dot_product_attention", self._fused),
             (base, "quantized_scaled_dot_product_attention", self._quantized_around()),
             (mx, "softmax", self._softmax),
+            (mx, "take_along_axis", self._chosen),
             *calls(layers, self._layer),
             *calls(children, self._part_around(layers)),
-            *calls(list(_flat(self.caches)), self._fetch, "update_and_fetch"),
+            *calls(list(_flat(self.caches, FETCHES[0])), self._fetch, FETCHES[0]),
+            *calls(list(_flat(self.caches, FETCHES[1])), self._fetch, FETCHES[1]),
         ]
         try:
             with patched(*patches):
@@ -173,15 +192,24 @@ class Taps:
 
     def _layer(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         index = self._index[id(module)]
+        run = LayerRun(args, kwargs, None)
+        given = kept(run.given)
+        if args:
+            run.args = (given, *args[1:])
+        else:
+            run.kwargs = {**kwargs, next(iter(kwargs)): given}
+        if self.embedded is None:
+            self.embedded = given
+        self._own.clear()
         self._stack.append(index)
         try:
             result = original(module, *args, **kwargs)
         finally:
             self._stack.pop()
-        run = LayerRun(args, kwargs, result)
-        run.result = self.edits.layer(index, run.given, result)
+        result = self.edits.layer(index, given, result)
+        run.result = with_hidden(result, kept(hidden(result)))
         self.layers[index] = run
-        return run.result
+        return result
 
     def _part_around(self, layers: Sequence[Any]) -> Any:
         names = {
@@ -252,15 +280,16 @@ class Taps:
         shares = softmax(x, *args, **kwargs)
         if self._layer_now is None or self._quiet or x.ndim < 4:
             return shares
+        positions = self._positions(None, *shares.shape[-2:])
+        if positions is None:  # not over keys: deepseek_v41 mixes its streams with one
+            return shares
         if self.attention:
             weights = shares.reshape(-1, *shares.shape[-2:]).astype(mx.float32)
-            positions = self._positions(None, weights.shape[-1])
             mx.eval(weights)
-            self.attended.append(
-                AttentionRun(
-                    self._layer_now, "softmax", weights, None, 0, positions, None, None, self._part_id
-                )
+            run = AttentionRun(
+                self._layer_now, "softmax", weights, None, 0, positions, None, None, self._part_id
             )
+            self.attended.append(run)
         heads = shares.reshape(shares.shape[0], -1, *shares.shape[-2:])
         return self.edits.heads(self._layer_now, heads).reshape(shares.shape)
 
@@ -268,14 +297,16 @@ class Taps:
         layer = self._layer_now
         assert layer is not None
         weights, sinks, error = mx.zeros((0,)), None, None
-        if self.attention:
+        readable = given.queries.shape[0] == 1  # one row for each token: each has its own keys
+        if self.attention and readable:
             weights, taken = attention_weights(given)
             sinks = None if given.sinks is None else taken
             wrong = weighted_error(weights, given.values, output)
             # Layer by layer: the float32 copies of all layers' keys at once would take several times the cache.
             mx.eval(weights, taken, wrong)
             error = float(np.array(wrong))
-        positions = self._positions(keys, given.keys.shape[2])
+        tokens, count = given.queries.shape[KEYS], given.keys.shape[KEYS]
+        positions = self._positions(keys, tokens, count) if readable else None
         self.attended.append(
             AttentionRun(
                 layer, kind, weights, sinks, given.keys.shape[1], positions, error, output, self._part_id
@@ -290,24 +321,36 @@ class Taps:
 
     def _fetch(self, original: Any, cache: Any, args: Any, kwargs: Any) -> Any:
         fetched = original(cache, *args, **kwargs)
-        self._fetched[id(fetched[0])] = fetched[0], cache
+        self._fetched[id(fetched[0])] = fetched[0], cache, None
+        self._own.append(cache)
         return fetched
 
-    def _positions(self, keys: Any, count: int) -> list[int] | None:
+    def _chosen(self, array: mx.array, indices: mx.array, axis: int | None = None, **more: Any) -> mx.array:
+        taken = take_along_axis(array, indices, axis=axis, **more)
+        known = self._fetched.get(id(array))
+        if known is not None and axis == KEYS and taken.shape[:KEYS] == (1, 1) and known[2] is None:
+            self._fetched[id(taken)] = taken, known[1], np.array(indices[0, 0, :, 0]).tolist()
+        return taken
+
+    def _positions(self, keys: Any, tokens: int, count: int) -> list[int] | None:
         """The positions of an attention's keys in the path.
 
         Args:
             keys: The object that a cache returned; a layer that shares another's keys is given the same one. A model
-                may also make its own of it.
+                may also make its own of what the layer fetched.
+            tokens: That run.
             count: Number of keys.
         """
-        known = self._fetched.get(id(keys))
-        caches = [known[1]] if known is not None else [cache for _, cache in self._fetched.values()]
-        for cache in reversed(caches):
-            positions = kind_of(cache).key_positions(cache, count)
-            if positions is not None:
-                return positions
-        return None if self._fetched else list(range(count))
+        if (known := self._fetched.get(id(keys))) is not None:
+            _, cache, chosen = known
+            if chosen is None:
+                return kind_of(cache).key_positions(cache, count)
+            positions = kind_of(cache).key_positions(cache, cache.size())
+            return None if positions is None else [positions[index] for index in chosen]
+        read = (kind_of(cache).key_positions(cache, count) for cache in reversed(self._own))
+        if (found := next((positions for positions in read if positions is not None), None)) is not None:
+            return found
+        return None if self.caches or count != tokens else list(range(count))
 
 
 def _unpacked(packed: Any, group_size: int, bits: int) -> mx.array:
@@ -315,10 +358,10 @@ def _unpacked(packed: Any, group_size: int, bits: int) -> mx.array:
     return mx.dequantize(weights, scales, biases, group_size=group_size, bits=bits)
 
 
-def _flat(caches: Sequence[Any]) -> Iterator[Any]:
-    """Caches that hold keys, those within others too."""
+def _flat(caches: Sequence[Any], method: str) -> Iterator[Any]:
+    """Caches that have a method, those within others too."""
     for cache in caches:
         if hasattr(cache, "caches"):
-            yield from _flat(cache.caches)
-        elif hasattr(cache, "update_and_fetch"):
+            yield from _flat(cache.caches, method)
+        elif hasattr(cache, method):
             yield cache
