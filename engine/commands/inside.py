@@ -31,3 +31,15 @@ class ReadLens(Inside):
     """Tokens in each cell."""
     followed: tuple[int, ...] = ()
     """Tokens whose probability and rank are wanted in each cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadModules(Inside):
+    """What is inside the model: one token runs on caches of its own; answered by `ModelModules`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadExperts(Inside):
+    """Which experts a token goes through, and what recurrent layers keep after it; answered by `ExpertsRead`."""
+
+    node: int

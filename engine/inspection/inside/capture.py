@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
 
 from engine.errors import Cancelled, StepError
+from engine.inspection.inside.patches import Patch
 from engine.inspection.inside.taps import Edits, Taps
 from engine.model.forward import Runner, Stopped, never
 from engine.records import CaptureFacts, Check
@@ -75,6 +77,7 @@ def capture(
     attention: bool = False,
     parts: bool = False,
     edits: Edits | None = None,
+    also: Sequence[Patch] = (),
     stopped: Stopped = never,
 ) -> Capture:
     """Run the last tokens of the path to a node again; the session doesn't change.
@@ -86,6 +89,7 @@ def capture(
         attention: Whether attention weights are computed.
         parts: Whether the layers' children are recorded.
         edits: Changes to the tapped forward.
+        also: Taps of a view's own, set with the others.
         stopped: Polled before each chunk and forward.
 
     Raises:
@@ -99,7 +103,8 @@ def capture(
     pieces = [[token] for token in ids] if runner.kv.chunks_matter else [ids]
     plain, _, step_ms = _run(copy_runner(runner), pieces, None, stopped)
     taps = [
-        Taps(session.runner.model, attention=attention, parts=parts, edits=edits or Edits()) for _ in pieces
+        Taps(session.runner.model, attention=attention, parts=parts, edits=edits or Edits(), also=also)
+        for _ in pieces
     ]
     logits, taps, ms = _run(runner, pieces, taps, stopped)
     bound = tolerance(session)

@@ -8,7 +8,9 @@ from engine import commands
 from engine.commands import Command
 from engine.desk import Call, Desk, Handler
 from engine.inspection.inside.attention import read_attention
+from engine.inspection.inside.experts import read_experts
 from engine.inspection.inside.lens import read_lens
+from engine.inspection.inside.modules import read_modules
 
 
 class InsideCommands:
@@ -23,7 +25,12 @@ class InsideCommands:
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
-        return {commands.ReadAttention: self._attention, commands.ReadLens: self._lens}
+        return {
+            commands.ReadAttention: self._attention,
+            commands.ReadLens: self._lens,
+            commands.ReadModules: self._modules,
+            commands.ReadExperts: self._experts,
+        }
 
     def forget(self, model: bool) -> None:
         """Nothing is kept from command to command."""
@@ -42,3 +49,10 @@ class InsideCommands:
                 call.stopped,
             )
         )
+
+    def _modules(self, command: commands.ReadModules, call: Call) -> None:
+        session = self._desk.session
+        self._desk.emit(read_modules(session.runner.model, session.facts.path))
+
+    def _experts(self, command: commands.ReadExperts, call: Call) -> None:
+        self._desk.emit(read_experts(self._desk.session, command.node, call.stopped))

@@ -126,6 +126,7 @@ class Taps:
         attention: Whether weights are computed.
         parts: Whether the calls of the layers' children are recorded.
         edits: Changes to what is computed.
+        also: More patches, set with these.
     """
 
     model: Any
@@ -133,6 +134,7 @@ class Taps:
     attention: bool = True
     parts: bool = False
     edits: Edits = field(default_factory=Edits)
+    also: Sequence[Patch] = ()
     layers: dict[int, LayerRun] = field(default_factory=dict)
     attended: list[AttentionRun] = field(default_factory=list)
     written: list[PartRun] = field(default_factory=list)
@@ -157,7 +159,8 @@ class Taps:
             (mx, "softmax", self._softmax),
             *calls(layers, self._layer),
             *calls(children, self._part_around(layers)),
-            *calls(list(_flat(self.caches)), self._fetch, "update_and_fetch"),
+            *calls(list(flat_caches(self.caches)), self._fetch, "update_and_fetch"),
+            *self.also,
         ]
         try:
             with patched(*patches):
@@ -315,10 +318,10 @@ def _unpacked(packed: Any, group_size: int, bits: int) -> mx.array:
     return mx.dequantize(weights, scales, biases, group_size=group_size, bits=bits)
 
 
-def _flat(caches: Sequence[Any]) -> Iterator[Any]:
+def flat_caches(caches: Sequence[Any]) -> Iterator[Any]:
     """Caches that hold keys, those within others too."""
     for cache in caches:
         if hasattr(cache, "caches"):
-            yield from _flat(cache.caches)
+            yield from flat_caches(cache.caches)
         elif hasattr(cache, "update_and_fetch"):
             yield cache
