@@ -24,7 +24,7 @@ from engine.inspection.inside.patches import Patch, calls
 from engine.inspection.inside.taps import hidden
 from engine.model.forward import Stopped, never
 from engine.model.layers import decoder_layers
-from engine.records import ExpertLayer, ExpertsRead, StateArray
+from engine.records import Check, ExpertLayer, ExpertsRead, StateArray
 from engine.session.session import Session
 
 Vector = npt.NDArray[np.float64]
@@ -145,7 +145,9 @@ def read_experts(session: Session, node: int, stopped: Stopped = never) -> Exper
     layers = tuple(_layer(choice, taken.bound) for choice in switches.choices)
     states = tuple(_states(session, taken, stopped))
     missing = _missing(switches, layers, states)
-    return ExpertsRead(node, layers, states, missing, taken.facts(begun, session.facts.family))
+    read = [(layer.error, layer.layer) for layer in layers if layer.weights and layer.error is not None]
+    checks = [Check("experts", max(read)[0], taken.bound, f"layer {max(read)[1] + 1}")] if read else []
+    return ExpertsRead(node, layers, states, missing, taken.facts(begun, session.facts.family, *checks))
 
 
 def _layer(choice: _Choice, bound: float) -> ExpertLayer:

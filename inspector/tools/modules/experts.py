@@ -1,4 +1,4 @@
-"""The screen of what one token chose: the experts of each layer with their weights, and the states of recurrent layers."""
+"""The screen of what one token chose: experts of each layer with their weights, and states of recurrent layers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
+from textual.binding import Binding, BindingType
 
 from engine.commands import Command, ReadExperts
 from engine.records import ExpertLayer, ExpertsRead, StateArray
@@ -15,17 +16,22 @@ from inspector.scales import size
 from inspector.tools.modules.words import times
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
+from inspector.widgets.key_hints import KeyHint
 
 SHADES = "░▒▓█"
 """For a weight up to a quarter, a half, three quarters, and above."""
 NAME = 8
-CELL = 6
+CELL = 8
 
 
 class ExpertsScreen(InsideScreen[ExpertsRead]):
     """Layers by experts, and layers by states."""
 
     TOOL: ClassVar[str] = "modules"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "scroll(-1)", "Up", tooltip="Scroll up.", priority=True),
+        Binding("down", "scroll(1)", "Down", tooltip="Scroll down.", priority=True),
+    ]
 
     def question(self) -> tuple[Hashable, Command]:
         return self.node, ReadExperts(self.node)
@@ -46,9 +52,8 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
             rows += [[], *([Segment(line, on.ink("muted"))] for line in wrapped(visible(sentence), width))]
         return rows
 
-    def action_leave(self) -> None:
-        """Go back to the modules."""
-        self.leave_for("modules")
+    def hints(self) -> Sequence[KeyHint]:
+        return [("O", "all modules", 7)]
 
 
 def _experts(layers: Sequence[ExpertLayer], on: Canvas, width: int) -> Iterator[Row]:
@@ -78,7 +83,7 @@ def _grid(layer: ExpertLayer, on: Canvas) -> Iterator[Segment]:
             yield Segment(f"{'■':>{CELL}}", on.data(0.5))
         else:
             shade = SHADES[min(3, max(0, int(weight * 4)))]
-            yield Segment(f"{shade}{weight:.2f}".rjust(CELL), on.data(min(1.0, max(0.0, weight))))
+            yield Segment(f"{shade} {weight:.2f}".rjust(CELL), on.data(min(1.0, max(0.0, weight))))
 
 
 def _list(layer: ExpertLayer, on: Canvas, width: int) -> Iterator[Segment]:
@@ -96,20 +101,19 @@ def _list(layer: ExpertLayer, on: Canvas, width: int) -> Iterator[Segment]:
 
 
 def _states(states: Sequence[StateArray], on: Canvas, width: int) -> Iterator[Row]:
-    legend = "A state is all that a recurrent layer keeps of the text: its size never grows. Norm before and after this token:"
+    legend = (
+        "A state is all that a recurrent layer keeps of the text, and its size never grows."
+        " Its norm before and after this token:"
+    )
     yield from ([Segment(line, on.ink("muted"))] for line in wrapped(legend, width))
-    roomy = width >= 66
     for state in states:
-        shape = (
-            f"{pad(times(state.shape), 22)}{pad(visible(state.dtype), 9)}{size(state.bytes):>9}  "
-            if roomy
-            else ""
-        )
+        kind = f"{pad(visible(state.dtype), 9)}" if width >= 90 else ""
+        shape = f"{pad(times(state.shape), 17)}{kind}{size(state.bytes):>9}  " if width >= 66 else ""
         changed = f"changed by {state.changed:.0%}" if state.changed is not None else "was empty"
         yield [
             Segment(pad(f"layer {state.layer + 1}", NAME + 1), on.ink("strong")),
             Segment(shape, on.ink("muted")),
             Segment(f"{state.before:>8.3g} → {state.norm:<8.3g}", on.rich_style),
-            Segment(f" {changed:<17}" if width >= 52 else "", on.ink("muted")),
+            Segment(f" {changed:<16}" if width >= 52 else "", on.ink("muted")),
             Segment(f" {bar(min(1.0, state.changed or 0.0), 10)}" if width >= 90 else "", on.data(0.5)),
         ]

@@ -33,6 +33,14 @@ class Line:
     inside: str = ""
     """What direct part of a layer it belongs to: its role."""
 
+    @property
+    def sort(self) -> str:
+        """Which of the explanations fits it."""
+        if self.block is not None:
+            return "layer"
+        joined = self.gutter.startswith("⊕")
+        return "added" if joined else words.sort_of(self.part, self.inside, self.label.strip())
+
 
 def lines(modules: ModelModules, unfolded: Collection[int] = (), opened: Collection[int] = ()) -> list[Line]:
     """The page.
@@ -76,12 +84,12 @@ def _outside(part: ModulePart, modules: ModelModules, gutter: str = "│ ", more
 def _end(modules: ModelModules) -> Iterator[Line]:
     if modules.tied:
         yield Line(
-            "│ ", "head", "the embedding's table again (tied)", f"{modules.hidden_size:,} → {modules.vocabulary:,}",
+            "│ ", "head", "tied: the embedding's table", f"{modules.hidden_size:,} → {modules.vocabulary:,}",
             path=visible(modules.head), strong=True,
         )  # fmt: skip
     elif not modules.head:
         yield Line("│ ", "head", "not a module of its own", strong=True)
-    yield Line("▼ ", "logits", f"{modules.vocabulary:,} scores, for the next token", strong=True)
+    yield Line("▼ ", "logits", "a score for each token", strong=True)
 
 
 # ---- layers -------------------------------------------------------------------------------------
@@ -127,8 +135,7 @@ def _parts(block: LayerBlock, layers: tuple[int, ...]) -> Iterator[Line]:
             branched = branched or starts
         else:
             gutter = "│ ┊ "
-        for line in _tree(block, part, layers, gutter):
-            yield line
+        yield from _tree(block, part, layers, gutter)
         for total in block.sums:
             if total.after == part.path:
                 yield Line("⊕─╯ ", words.added(total, names), layers=layers)
@@ -144,12 +151,16 @@ def _tree(block: LayerBlock, part: ModulePart, layers: tuple[int, ...], gutter: 
         holders = [holder for holder in holders if holder.depth < each.depth]
         parent = holders[-1] if holders else None
         own = each is part
-        mixture = own and any(inner.experts for inner in _within(block.parts, part))
-        label = "mixture of experts" if mixture else words.label(each, parent)
+        mixed = (
+            next((inner.experts for inner in _within(block.parts, part) if inner.experts), None)
+            if own
+            else None
+        )
+        label = "mixture of experts" if mixed else words.label(each, parent)
         yield Line(
             gutter if own else gutter.replace("├─╮", "│ │").replace("├─┤", "│ │"),
             "  " * (each.depth - 1) + label,
-            words.says(each), words.shape(each),
+            f"{mixed.active} of {mixed.experts} for each token" if mixed else words.says(each), words.shape(each),
             each.parameters * len(layers), each.bytes * len(layers), each,
             _path(block, layers, each.path), layers, strong=own, inside=part.role,
         )  # fmt: skip

@@ -13,18 +13,18 @@ from engine.records import ModelModules
 from inspector.display import pad, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.scales import amount, count, percent, size
+from inspector.scales import amount, count, size
 from inspector.session.answers import Answers
 from inspector.tools.modules.lines import Line, lines
-from inspector.tools.modules.words import times
+from inspector.tools.modules.words import EXPLAINED, times
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
 from inspector.widgets.key_hints import KeyHint
 
-DETAIL = 4
-"""Lines about the selected module, under a rule, where there is room."""
-ROOM = 14
-"""Lines of the view from which on there is."""
+DETAIL = 5
+"""Lines about the selected module, under a rule, on a screen that is not tall."""
+ROOM, TALL = 14, 26
+"""Lines of the view from which on there is room for these, and for all that there is to say."""
 OPENS = {
     "attention": ("attention", "where this attention looks"),
     "layer": ("lens", "what each layer would predict"),
@@ -74,10 +74,9 @@ class ModulesScreen(InsideScreen[ModelModules]):
         answer = self.answer
         if answer is None:
             return super().situation()
-        tied = " · the head is tied to the embedding" if answer.tied else ""
         return (
-            f"{count(answer.parameters)} parameters, {size(answer.bytes)} of weights, {answer.depth} layers{tied}"
-            " · shapes from the arrays, the rest from one token's forward"
+            f"{count(answer.parameters)} parameters, {size(answer.bytes)} of weights, {answer.depth} layers"
+            " · read off the arrays and one token's forward"
         )
 
     def hints(self) -> Sequence[KeyHint]:
@@ -94,7 +93,8 @@ class ModulesScreen(InsideScreen[ModelModules]):
     def draw(self, answer: ModelModules, on: Canvas, width: int, height: int) -> list[Row]:
         found = self._lines()
         self.at = max(0, min(self.at, len(found) - 1))
-        detail = DETAIL if height >= ROOM else 0
+        below = self._detail(found[self.at], on, width) if height >= ROOM else []
+        detail = min(len(below), DETAIL if height < TALL else len(below))
         room = max(1, height - detail - 1)
         first = max(0, min(self.at - room // 2, len(found) - room))
         widths = _widths(width)
@@ -105,7 +105,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
         ]
         if detail:
             rows += [[] for _ in range(height - detail - len(rows))]
-            rows += self._detail(found[self.at], on, width)
+            rows += below[:detail]
         return rows[:height]
 
     def _row(self, line: Line, here: bool, answer: ModelModules, widths: dict[str, int], on: Canvas) -> Row:
@@ -117,16 +117,17 @@ class ModulesScreen(InsideScreen[ModelModules]):
             "shape": line.shape,
             "parameters": amount(line.parameters) if line.parameters else "",
             "bytes": size(line.bytes) if line.bytes else "",
-            "share": f"{percent(share)}" if line.parameters else "",
+            "share": _percent(share) if line.parameters else "",
         }
         name = widths["label"] - len(line.gutter) - 2
         own = on.ink("strong") if line.strong and not here else base
-        joined = not line.part and line.layers
         row: Row = [
             Segment("▶ " if here else "  ", on.ink("accent") if here else base),
             Segment(line.gutter, base + on.ink("primary") if not here else base),
-            Segment(pad(line.label, name), muted if joined else own),
         ]
+        if not line.part and line.layers:  # what is added: there are no numbers to the right of it
+            return [*row, Segment(line.label, muted)]
+        row.append(Segment(pad(line.label, name), own))
         for column, text in texts.items():
             if widths[column]:
                 right = column not in ("says", "shape")
@@ -148,12 +149,13 @@ class ModulesScreen(InsideScreen[ModelModules]):
                 Segment(f"  {visible(part.kind)}" if part else "", on.ink("muted")),
             ]
         )
-        facts = _facts(line)
-        if facts:
-            rows.append([Segment(wrapped(facts, width)[0], on.rich_style)])
-        sort = self._opens(line)
+        facts, sort = _facts(line), self._opens(line)
         if sort:
-            rows.append([Segment("⏎ ", on.ink("accent")), Segment(OPENS[sort][1], on.ink("muted"))])
+            rows[-1] += [Segment("  ⏎ ", on.ink("accent")), Segment(OPENS[sort][1], on.ink("muted"))]
+        rows += [
+            [Segment(text, on.rich_style)] for text in wrapped(EXPLAINED.get(line.sort, ""), width) if text
+        ]
+        rows += [[Segment(text, on.ink("muted"))] for text in wrapped(facts, width) if text]
         return rows
 
     # ---- the cursor -------------------------------------------------------------------------------
@@ -246,21 +248,14 @@ def chooses(modules: ModelModules) -> bool:
 def _widths(width: int) -> dict[str, int]:
     """Of the columns; 0 for one that there is no room for."""
     if width >= 100:
-        fixed = {"label": 32, "shape": 15, "parameters": 7, "bytes": 8, "share": 7}
+        fixed = {"label": 27, "shape": 14, "parameters": 7, "bytes": 8, "share": 6}
         rest = width - sum(fixed.values()) - 12
-        return {**fixed, "says": min(rest - 8, 44), "bar": max(8, rest - 44)}
+        return {**fixed, "says": min(rest - 8, 40), "bar": max(8, rest - 40)}
     if width >= 66:
-        fixed = {"label": 26, "shape": 0, "parameters": 6, "bytes": 0, "share": 7, "bar": 6}
+        fixed = {"label": 25, "shape": 0, "parameters": 6, "bytes": 0, "share": 6, "bar": 6}
         return {**fixed, "says": width - sum(fixed.values()) - 8}
-    return {
-        "label": max(12, width - 17),
-        "says": 0,
-        "shape": 0,
-        "parameters": 6,
-        "bytes": 0,
-        "share": 7,
-        "bar": 0,
-    }
+    narrow = {"says": 0, "shape": 0, "parameters": 6, "bytes": 0, "share": 6, "bar": 0}
+    return {**narrow, "label": max(12, width - 16)}
 
 
 def _head(widths: dict[str, int], on: Canvas) -> Row:
@@ -277,6 +272,11 @@ def _head(widths: dict[str, int], on: Canvas) -> Row:
             right = column not in ("says", "shape")
             row.append(Segment("  " + pad(name, widths[column], right=right), on.ink("muted")))
     return row
+
+
+def _percent(share: float) -> str:
+    """A share in percent, short."""
+    return "<0.1 %" if 0 < share < 0.001 else f"{share * 100:.1f} %"
 
 
 def _facts(line: Line) -> str:

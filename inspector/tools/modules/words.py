@@ -11,7 +11,7 @@ ROLES: dict[Role, str] = {
     "embedding": "embedding", "norm": "norm", "attention": "attention", "mlp": "MLP", "recurrence": "recurrence",
 }  # fmt: skip
 NAMES: dict[str, tuple[str, str]] = {
-    "q_proj": ("queries", "what each head looks for"),
+    "q_proj": ("queries", "what a head looks for"),
     "k_proj": ("keys", "what a token is found by"),
     "v_proj": ("values", "what a token hands on"),
     "o_proj": ("output", "joins what the heads read"),
@@ -19,11 +19,11 @@ NAMES: dict[str, tuple[str, str]] = {
     "in_proj": ("input", "all that the recurrence needs"),
     "qkv_proj": ("queries, keys, values", "in one matrix"),
     "c_attn": ("queries, keys, values", "in one matrix"),
-    "gate_proj": ("gate", "how much of each number passes"),
-    "up_proj": ("up", "from the stream to more numbers"),
+    "gate_proj": ("gate", "what passes of each number"),
+    "up_proj": ("up", "to more numbers"),
     "down_proj": ("down", "back to the stream's size"),
     "gate_up_proj": ("gate and up", "in one matrix"),
-    "c_fc": ("up", "from the stream to more numbers"),
+    "c_fc": ("up", "to more numbers"),
     "c_proj": ("output", "back to the stream's size"),
     "q_norm": ("norm of queries", ""),
     "k_norm": ("norm of keys", ""),
@@ -33,6 +33,47 @@ NAMES: dict[str, tuple[str, str]] = {
     "wpe": ("positions", "numbers for each position"),
 }
 """By the attribute that holds a module: a name, and what it is for. What isn't here keeps the attribute's name."""
+
+
+EXPLAINED = {
+    "token": "A token is one number, its id. All below turns it into a score for each token that could come next.",
+    "embedding": "A table with a row of numbers for each token. The token's row is where its residual stream begins.",
+    "layer": "A layer reads the residual stream and adds to it, but never replaces it: what an early layer wrote is "
+    "there for all that come after.",
+    "norm": "Brings the numbers of the stream to one scale before a part reads them. The stream itself stays as it is.",
+    "attention": "Where tokens meet: a head compares this token's query with the keys of the tokens so far, and reads "
+    "a mixture of their values.",
+    "keys": "Compared with the queries of all later tokens. The KV cache holds them: computed once, read at each step.",
+    "values": "What heads read of a token that they look at. The KV cache holds them, as it holds the keys.",
+    "rope": "Turns pairs of numbers of queries and keys by an angle that grows with the position: so a head sees how "
+    "far back a token is. A larger theta turns the slow pairs slower.",
+    "mlp": "Works on each token by itself: to more numbers, through an activation, and back to the stream's size.",
+    "experts": "Several MLPs, of which a router picks a few for each token: all are held in memory, few are computed.",
+    "recurrence": "Keeps a state of fixed size, in which all tokens so far are mixed, and no keys and values of each.",
+    "added": "The residual stream goes on past this: what the part computed is added to it, number by number.",
+    "head": "Compares the stream with a row of numbers for each token: the products are the logits.",
+    "logits": "Their softmax gives the probabilities that the main screen shows.",
+}
+"""What each sort of module is for."""
+
+
+def sort_of(part: ModulePart | None, inside: str, label: str) -> str:
+    """Which of the explanations fits a line.
+
+    Args:
+        part: Its module, None for a line without one.
+        inside: Role of the direct part of a layer that it belongs to.
+        label: Its label.
+    """
+    if part is None:
+        return label if label in EXPLAINED else ""
+    if part.rope is not None:
+        return "rope"
+    if part.experts is not None or label in ("router", "mixture of experts"):
+        return "experts"
+    if part.norm is not None and not part.heads:
+        return "norm"
+    return label if label in EXPLAINED else inside if inside in EXPLAINED else part.role
 
 
 def label(part: ModulePart, parent: ModulePart | None = None) -> str:
@@ -76,8 +117,8 @@ def _does(part: ModulePart) -> str:
     if part.norm is not None:
         return f"{part.norm.kind}, eps {part.norm.eps:.3g}"
     if part.experts is not None:
-        kind = f" · {mlp(part)}" if part.mlp is not None else ""
-        return f"{part.experts.active} of {part.experts.experts} for each token{kind}"
+        kind = f", each {mlp(part)}" if part.mlp is not None else ""
+        return f"{part.experts.experts}{kind}"
     if part.mlp is not None:
         return mlp(part)
     if part.role == "embedding" and part.name not in NAMES:
@@ -91,10 +132,7 @@ def heads(facts: HeadFacts) -> str:
     """The heads of an attention."""
     words = [f"{facts.heads} heads of {facts.key_size}" if facts.key_size else f"{facts.heads} heads"]
     if 0 < facts.kv_heads < facts.heads:
-        each = facts.heads // facts.kv_heads
-        words.append(
-            f"{each} share 1 of {facts.kv_heads} KV" if facts.kv_heads > 1 else "all share 1 KV head"
-        )
+        words.append(f"{facts.kv_heads} KV heads" if facts.kv_heads > 1 else "1 KV head")
     if facts.window is not None:
         words.append(f"window {facts.window:,}")
     if facts.sinks:
