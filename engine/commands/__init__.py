@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from engine.commands.command import Cancel, Command
 from engine.commands.decoding import GoOnBeams, LookAhead, Run, SearchBeams
-from engine.commands.inside import Attribute, Inside, ReadAttention, ReadLens
+from engine.commands.inside import Attribute, Inside, ReadAttention, ReadExperts, ReadLens, ReadModules
 from engine.commands.inspection import CutText, Explain, FindTokens, PreviewPrompt, Tokenize, WhatIf
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
@@ -58,7 +58,9 @@ __all__ = [
     "Profile",
     "Race",
     "ReadAttention",
+    "ReadExperts",
     "ReadLens",
+    "ReadModules",
     "Recall",
     "Reroll",
     "Restore",

@@ -41,3 +41,15 @@ class Attribute(Inside):
     """The token after which they are predicted."""
     tokens: tuple[int, ...]
     """One id, or two whose difference is taken apart: the first less the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadModules(Inside):
+    """What is inside the model: one token runs on caches of its own; answered by `ModelModules`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadExperts(Inside):
+    """Which experts a token goes through, and what recurrent layers keep after it; answered by `ExpertsRead`."""
+
+    node: int

@@ -20,6 +20,7 @@ from mlx_lm.models import cache as caches
 from mlx_lm.models import switch_layers
 
 from engine.cache.kinds import kind_named
+from engine.model.weights import own_arrays, own_parameters
 from engine.records import KVGroup, ModelFacts
 
 CHOSEN = (
@@ -63,8 +64,8 @@ def weights(model: Any) -> Weights:
     parameters = read = experts = 0
     notes: list[str] = []
     for _, module in model.named_modules():
-        own = _own(module)
-        size, count = sum(array.nbytes for array in own), _count(module, own)
+        own = own_arrays(module).values()
+        size, count = sum(array.nbytes for array in own), own_parameters(module)
         if isinstance(module, nn.Embedding | nn.QuantizedEmbedding) and id(module) not in tied:
             read += size // module.weight.shape[0]
         elif isinstance(module, switch_layers.SwitchLinear | switch_layers.QuantizedSwitchLinear):
@@ -80,20 +81,6 @@ def weights(model: Any) -> Weights:
     if experts and not chosen:
         notes.append("How many experts a token goes through isn't known: all of them are counted.")
     return Weights(parameters, read, experts, share, tuple(notes))
-
-
-def _own(module: Any) -> list[mx.array]:
-    """The weights that a module holds itself, not those of the modules in it."""
-    return [
-        value for name, value in module.items() if isinstance(value, mx.array) and not name.startswith("_")
-    ]
-
-
-def _count(module: Any, own: Sequence[mx.array]) -> int:
-    """Number of parameters; of a quantized weight, that of its unpacked numbers."""
-    if hasattr(module, "bits") and "weight" in module:
-        return int(module.weight.size * 32 // module.bits)
-    return sum(array.size for array in own)
 
 
 def _share(model: Any, chosen: int | None) -> float:

@@ -27,6 +27,7 @@ from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.probe import CacheProbe, probe_cache
 from engine.model.special_tokens import TEMPLATE_CHARACTERS, special_tokens
 from engine.model.tokens import Tokens
+from engine.model.weights import bytes_of, parameters_of
 from engine.paths import typed
 from engine.records import Loading, ModelFacts
 from engine.settings import LoadSettings, check_load
@@ -329,8 +330,8 @@ def _facts(
         head_size=head_size,
         hidden_size=hidden,
         vocabulary=tokens.vocabulary,
-        parameters=utils.get_total_parameters(model),
-        weight_bytes=sum(array.nbytes for _, array in _parameters(model)),
+        parameters=parameters_of(model),
+        weight_bytes=bytes_of(model),
         dtype=dtype_of(model),
         quantization=quantization_of(model),
         context_window=_first(

@@ -46,6 +46,21 @@ from engine.records.inside import (
 from engine.records.kv import KVGroup, KVReading, Memory
 from engine.records.marks import Deleted, Marked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
+from engine.records.modules import (
+    ExpertFacts,
+    ExpertLayer,
+    ExpertsRead,
+    HeadFacts,
+    LayerBlock,
+    LayerSum,
+    MlpFacts,
+    ModelModules,
+    ModulePart,
+    NormFacts,
+    RopeFacts,
+    StateArray,
+    WeightArray,
+)
 from engine.records.moves import Moved, Verified
 from engine.records.restores import Restored, Restoring
 from engine.records.sampler import Explained, Recalled, StageColumn, WhatIfAnswered, WhatIfStep
@@ -85,17 +100,23 @@ __all__ = [
     "Deleted",
     "Distribution",
     "Ended",
+    "ExpertFacts",
+    "ExpertLayer",
+    "ExpertsRead",
     "Explained",
     "Failure",
     "Figure",
     "FinishReason",
     "Finished",
     "Floats",
+    "HeadFacts",
     "Hypothesis",
     "KVCompared",
     "KVCost",
     "KVGroup",
     "KVReading",
+    "LayerBlock",
+    "LayerSum",
     "LensCell",
     "LensColumn",
     "LensRead",
@@ -107,8 +128,12 @@ __all__ = [
     "Measuring",
     "Memory",
     "Message",
+    "MlpFacts",
     "ModelFacts",
+    "ModelModules",
+    "ModulePart",
     "Moved",
+    "NormFacts",
     "Origin",
     "Piece",
     "PrefillChunk",
@@ -128,9 +153,11 @@ __all__ = [
     "Restoring",
     "Role",
     "RooflineMeasured",
+    "RopeFacts",
     "SpecialToken",
     "StageColumn",
     "StageReading",
+    "StateArray",
     "Step",
     "StepTimes",
     "SweepName",
@@ -142,6 +169,7 @@ __all__ = [
     "Undeleted",
     "Undone",
     "Verified",
+    "WeightArray",
     "WhatIfAnswered",
     "WhatIfStep",
     "Work",
@@ -188,6 +216,8 @@ Record = (
     | AttentionRead
     | LensRead
     | AttributionRead
+    | ModelModules
+    | ExpertsRead
     | Finished
     | Ended
     | Failure

@@ -11,7 +11,7 @@ from typing import Literal
 
 from engine.records.floats import Floats
 
-CheckName = Literal["forward", "session", "attention", "rows", "lens", "parts"]
+CheckName = Literal["forward", "session", "attention", "rows", "lens", "parts", "experts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Check:
     - `rows`: the sum of each row of weights (with its sink), and 1.
     - `lens`: the lens of the last layer, and the logits; relative.
     - `parts`: the sum of all contributions, and the logits; relative.
+    - `experts`: the experts' outputs under the weights that are shown, and what the mixture returned; relative.
     """
 
     name: CheckName

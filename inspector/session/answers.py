@@ -23,6 +23,7 @@ class Answers(Generic[Answer]):
         question: The class of the commands that ask.
         answer: The class of the records that answer.
         key: What an answer is about: equal for the answer to a question and the question itself.
+        nodes: Whether answers are about nodes: those are forgotten where nodes get other tokens.
     """
 
     def __init__(
@@ -31,8 +32,10 @@ class Answers(Generic[Answer]):
         question: type[Command],
         answer: type[Answer],
         key: Callable[[Answer], Hashable],
+        nodes: bool = True,
     ) -> None:
         self._client, self._question, self._answer, self._key = client, question, answer, key
+        self._nodes = nodes
         self._known: OrderedDict[Hashable, Answer] = OrderedDict()
         self._failures: dict[Hashable, Failure] = {}
         self._asked: tuple[Hashable, Command] | None = None
@@ -100,7 +103,7 @@ class Answers(Generic[Answer]):
                     self._ask(*self._wanted)
             case Measuring(command=kind) if kind == self._question.kind:
                 self.progress = record
-            case PromptOpened(new_tree=True):
+            case PromptOpened(new_tree=True) if self._nodes:
                 self._known.clear()  # nodes have other tokens now
                 self._failures.clear()
             case _ if isinstance(record, self._answer):

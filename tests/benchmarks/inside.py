@@ -17,12 +17,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import mlx.core as mx
+from engine.inspection.inside.sweep import sweep_heads
 
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.capture import capture
 from engine.inspection.inside.lens import read_lens
-from engine.inspection.inside.sweep import sweep_heads
 from engine.model import synthetic
 from engine.model.load import load
 from engine.session.session import Session
@@ -71,9 +71,15 @@ def views(session: Session) -> None:
         took = median_ms(work)
         print(f"  {name:<38}{took:9.1f} ms {took / plain:7.2f} steps")
     print("\nthe forward under taps against the plain one next to it")
-    for name, attention, parts in (("hidden states", False, False), ("and attention", True, False), ("and parts", True, True)):
+    for name, attention, parts in (
+        ("hidden states", False, False),
+        ("and attention", True, False),
+        ("and parts", True, True),
+    ):
         taken = [capture(session, node, attention=attention, parts=parts) for _ in range(ROUNDS)]
-        ratio = statistics.median(each.ms for each in taken) / statistics.median(each.step_ms for each in taken)
+        ratio = statistics.median(each.ms for each in taken) / statistics.median(
+            each.step_ms for each in taken
+        )
         print(f"  {name:<38}{ratio:9.2f}")
 
 

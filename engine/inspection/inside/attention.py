@@ -79,7 +79,12 @@ def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
     packed = np.array(weights).astype(dtype)
     sinks = tuple(float(share) for share in np.array(run.sinks[:, -1])) if run.sinks is not None else ()
     return AttentionLayer(
-        run.layer, run.kind, run.kv_heads, Floats(packed.shape, packed.tobytes(), 8 * packed.itemsize), keep, sinks
+        run.layer,
+        run.kind,
+        run.kv_heads,
+        Floats(packed.shape, packed.tobytes(), 8 * packed.itemsize),
+        keep,
+        sinks,
     )
 
 

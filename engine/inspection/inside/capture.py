@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from engine.chunks import Chunks, end_at
 from engine.errors import Cancelled, StepError
+from engine.inspection.inside.patches import Patch
 from engine.inspection.inside.taps import Edits, Taps
 from engine.model.forward import Runner, Stopped, never
 from engine.records import CaptureFacts, Check
@@ -88,6 +90,7 @@ def capture(
     attention: bool = False,
     parts: bool = False,
     edits: Edits | None = None,
+    also: Sequence[Patch] = (),
     stopped: Stopped = never,
 ) -> Capture:
     """Run the last tokens of the path to a node again; the session doesn't change.
@@ -100,6 +103,7 @@ def capture(
         attention: Whether attention weights are computed.
         parts: Whether the layers' children are recorded.
         edits: Changes to the tapped forward.
+        also: Taps of a view's own, set with the others.
         stopped: Polled before each chunk and forward.
 
     Raises:
@@ -125,7 +129,8 @@ def capture(
         plain, _, step_ms = _run(copy_runner(runner), pieces, None, stopped)
         away = _away(session, node, plain[-1])
     taps = [
-        Taps(session.runner.model, attention=attention, parts=parts, edits=edits or Edits()) for _ in pieces
+        Taps(session.runner.model, attention=attention, parts=parts, edits=edits or Edits(), also=also)
+        for _ in pieces
     ]
     logits, taps, ms = _run(runner, pieces, taps, stopped)
     return Capture(node, ids, path, depth, taps, logits, plain, bound, ms, step_ms, note, away)

@@ -9,7 +9,9 @@ from engine.commands import Command
 from engine.desk import Call, Desk, Handler
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.attribution import attribute
+from engine.inspection.inside.experts import read_experts
 from engine.inspection.inside.lens import read_lens
+from engine.inspection.inside.modules import read_modules
 
 
 class InsideCommands:
@@ -28,6 +30,8 @@ class InsideCommands:
             commands.ReadAttention: self._attention,
             commands.ReadLens: self._lens,
             commands.Attribute: self._attribute,
+            commands.ReadModules: self._modules,
+            commands.ReadExperts: self._experts,
         }
 
     def forget(self, model: bool) -> None:
@@ -50,3 +54,10 @@ class InsideCommands:
 
     def _attribute(self, command: commands.Attribute, call: Call) -> None:
         self._desk.emit(attribute(self._desk.session, command.node, command.tokens, call.stopped))
+
+    def _modules(self, command: commands.ReadModules, call: Call) -> None:
+        session = self._desk.session
+        self._desk.emit(read_modules(session.runner.model, session.facts.path))
+
+    def _experts(self, command: commands.ReadExperts, call: Call) -> None:
+        self._desk.emit(read_experts(self._desk.session, command.node, call.stopped))

@@ -137,6 +137,7 @@ class Taps:
         attention: Whether weights are computed.
         parts: Whether the calls of the layers' children are recorded.
         edits: Changes to what is computed.
+        also: More patches, set with these.
     """
 
     model: Any
@@ -144,6 +145,7 @@ class Taps:
     attention: bool = True
     parts: bool = False
     edits: Edits = field(default_factory=Edits)
+    also: Sequence[Patch] = ()
     layers: dict[int, LayerRun] = field(default_factory=dict)
     """By number; of a layer that ran more than once the last run."""
     embedded: mx.array | None = None
@@ -175,8 +177,9 @@ class Taps:
             (mx, "take_along_axis", self._chosen),
             *calls(layers, self._layer),
             *calls(children, self._part_around(layers)),
-            *calls(list(_flat(self.caches, FETCHES[0])), self._fetch, FETCHES[0]),
-            *calls(list(_flat(self.caches, FETCHES[1])), self._fetch, FETCHES[1]),
+            *calls(list(flat_caches(self.caches, FETCHES[0])), self._fetch, FETCHES[0]),
+            *calls(list(flat_caches(self.caches, FETCHES[1])), self._fetch, FETCHES[1]),
+            *self.also,
         ]
         try:
             with patched(*patches):
@@ -358,10 +361,10 @@ def _unpacked(packed: Any, group_size: int, bits: int) -> mx.array:
     return mx.dequantize(weights, scales, biases, group_size=group_size, bits=bits)
 
 
-def _flat(caches: Sequence[Any], method: str) -> Iterator[Any]:
-    """Caches that have a method, those within others too."""
+def flat_caches(caches: Sequence[Any], method: str = FETCHES[0]) -> Iterator[Any]:
+    """Caches that have a method, those within others too; as a rule those that hold keys."""
     for cache in caches:
         if hasattr(cache, "caches"):
-            yield from _flat(cache.caches, method)
+            yield from flat_caches(cache.caches, method)
         elif hasattr(cache, method):
             yield cache

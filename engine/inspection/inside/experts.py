@@ -1,0 +1,233 @@
+"""Which experts one token went through, with their weights; and what recurrent layers keep of the text after it.
+
+Nothing is asked of a router, whose names and formulas differ from family to family. A mixture hands the numbers of the
+chosen experts to mlx_lm's switched matrices, and that call is tapped. What it then multiplies each expert's output by
+is read by running the mixture again with outputs that are 0 but for one number each. That reading is checked: the
+experts' own outputs under these weights have to give what the mixture returned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from engine.cache.kinds import kind_of
+from engine.inspection.inside.capture import Capture, before, capture
+from engine.inspection.inside.observed import SWITCHED
+from engine.inspection.inside.patches import Patch, calls
+from engine.inspection.inside.taps import hidden
+from engine.model.forward import Stopped, never
+from engine.model.layers import decoder_layers
+from engine.records import Check, ExpertLayer, ExpertsRead, StateArray
+from engine.session.session import Session
+
+Vector = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class _Choice:
+    """What one mixture of experts did for one token."""
+
+    layer: int
+    path: str
+    experts: int
+    chosen: list[int]
+    outputs: mx.array
+    """Of the chosen experts, shape (chosen, size)."""
+    weights: list[float] = field(default_factory=list)
+    error: float | None = None
+
+
+@dataclass(slots=True)
+class _Switches:
+    """Taps the mixtures of a model.
+
+    Args:
+        model: As mlx_lm loads it.
+    """
+
+    model: Any
+    choices: list[_Choice] = field(default_factory=list)
+    _instead: mx.array | None = None
+    """Outputs to return for the experts', while a mixture is run once more."""
+    _known: dict[int, tuple[int, str, int]] = field(default_factory=dict)
+    """Of each group of switched matrices, by `id()`: its layer, path and number of experts."""
+
+    def patches(self) -> list[Patch]:
+        """To set during the forward."""
+        groups, others = [], []
+        for index, layer in enumerate(decoder_layers(self.model)):
+            named = list(layer.named_modules())
+            for path, module in named:
+                own = [child for child in module.children().values() if isinstance(child, SWITCHED)]
+                if own:
+                    self._known[id(module)] = index, path, max(child.num_experts for child in own)
+                    groups.append(module)
+            holders = {path.rpartition(".")[0] for path, module in named if id(module) in self._known}
+            others += [module for path, module in named if path and path in holders]
+        return [*calls(groups, self._switch), *calls(others, self._hold)]
+
+    def _hold(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        count = len(self.choices)
+        result = original(module, *args, **kwargs)
+        for choice in self.choices[count:]:
+            self._read_weights(choice, lambda: original(module, *args, **kwargs), result)
+        return result
+
+    def _switch(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        if self._instead is not None:
+            return self._instead
+        result = original(module, *args, **kwargs)
+        whole = [
+            value for value in (*args, *kwargs.values())
+            if isinstance(value, mx.array) and mx.issubdtype(value.dtype, mx.integer)
+        ]  # fmt: skip
+        if whole and whole[0].size == whole[0].shape[-1]:  # of one token
+            layer, path, experts = self._known[id(module)]
+            chosen = [int(number) for number in np.array(whole[0].reshape(-1))]
+            self.choices.append(_Choice(layer, path, experts, chosen, result))
+        return result
+
+    def _read_weights(self, choice: _Choice, again: Any, result: Any) -> None:
+        """Weights of the chosen experts, where the mixture is a weighted sum of their outputs."""
+        outputs, count = choice.outputs, len(choice.chosen)
+        if (
+            outputs.shape[-2:-1] != (count,)
+            or outputs.shape[-1] < count
+            or not isinstance(hidden(result), mx.array)
+        ):
+            return
+        marks = mx.zeros((count, outputs.shape[-1])) + mx.eye(count, outputs.shape[-1])
+        whole, rest, marked = (
+            hidden(result),
+            *(
+                hidden(self._replaced(again, (marks * on).reshape(outputs.shape).astype(outputs.dtype)))
+                for on in (0, 1)
+            ),
+        )
+        if whole.size != outputs.shape[-1]:
+            return
+        made, without, one = (_numbers(each) for each in (whole, rest, marked))
+        weights = (one - without)[:count]
+        sums = weights @ _numbers(outputs).reshape(count, -1) + without
+        choice.error = float(np.abs(sums - made).max() / max(np.abs(made).max(), 1e-9))
+        choice.weights = [float(weight) for weight in weights]
+
+    def _replaced(self, again: Any, outputs: mx.array) -> Any:
+        self._instead = outputs
+        try:
+            return again()
+        finally:
+            self._instead = None
+
+
+def read_experts(session: Session, node: int, stopped: Stopped = never) -> ExpertsRead:
+    """Run a token again, and read which experts it went through and what recurrent layers keep after it.
+
+    Args:
+        session: Has read a prompt; not changed.
+        node: The token.
+        stopped: Polled before each chunk and forward.
+
+    Raises:
+        StepError: There is no such node, or it is the root.
+        Cancelled: `stopped` returned True.
+    """
+    begun = time.perf_counter()
+    switches = _Switches(session.runner.model)
+    taken = capture(session, node, also=switches.patches(), stopped=stopped)
+    layers = tuple(_layer(choice, taken.bound) for choice in switches.choices)
+    states = tuple(_states(session, taken, stopped))
+    missing = _missing(switches, layers, states)
+    read = [(layer.error, layer.layer) for layer in layers if layer.weights and layer.error is not None]
+    checks = [Check("experts", max(read)[0], taken.bound, f"layer {max(read)[1] + 1}")] if read else []
+    return ExpertsRead(node, layers, states, missing, taken.facts(begun, session.facts.family, *checks))
+
+
+def _layer(choice: _Choice, bound: float) -> ExpertLayer:
+    if choice.error is None or not choice.error <= bound:
+        return ExpertLayer(choice.layer, choice.path, choice.experts, tuple(choice.chosen), (), choice.error)
+    ordered = sorted(zip(choice.weights, choice.chosen, strict=True), key=lambda pair: (-pair[0], pair[1]))
+    weights, chosen = zip(*ordered, strict=True)
+    return ExpertLayer(choice.layer, choice.path, choice.experts, chosen, weights, choice.error)
+
+
+def _numbers(array: mx.array) -> Vector:
+    return np.array(array.astype(mx.float32), dtype=np.float64).reshape(-1)
+
+
+# ---- recurrent layers ---------------------------------------------------------------------------
+
+
+def _states(session: Session, taken: Capture, stopped: Stopped) -> Iterator[StateArray]:
+    """The arrays of the recurrent caches after the token, with those before it."""
+    after = list(_flat(taken.taps[-1].caches))
+    if not any(kind_of(cache).name == "recurrent" for cache in after):
+        return
+    layers = _layers_of(taken)
+    earlier = list(_flat(before(session, taken.node, stopped)[0].kv.caches))
+    for index, (one, other) in enumerate(zip(earlier, after, strict=True)):
+        if kind_of(other).name == "recurrent":
+            layer = layers.get(id(other), index)
+            yield from _arrays(layer, kind_of(one).buffers(one), kind_of(other).buffers(other))
+
+
+def _layers_of(taken: Capture) -> dict[int, int]:
+    """The layer that each cache was handed to, by the cache's `id()`: not every layer has one."""
+    runs = taken.taps[-1].layers.items()
+    return {
+        id(each): number for number, run in runs for value in (*run.args, *run.kwargs.values())
+        for each in _flat([value])
+    }  # fmt: skip
+
+
+def _flat(caches: Any) -> Iterator[Any]:
+    for cache in caches:
+        yield from _flat(cache.caches) if hasattr(cache, "caches") else (cache,)
+
+
+def _arrays(layer: int, before: list[Any], after: list[Any]) -> Iterator[StateArray]:
+    earlier = [_numbers(array) for array in before]
+    for index, array in enumerate(after):
+        numbers = _numbers(array)
+        was = earlier[index] if index < len(earlier) else np.zeros(0)
+        was = was if was.shape == numbers.shape else np.zeros_like(numbers)
+        norm, old = float(np.linalg.norm(numbers)), float(np.linalg.norm(was))
+        changed = float(np.linalg.norm(numbers - was)) / old if old else None
+        dtype = str(array.dtype).removeprefix("mlx.core.")
+        yield StateArray(layer, tuple(array.shape), dtype, array.nbytes, norm, old, changed)
+
+
+def _missing(
+    switches: _Switches, layers: tuple[ExpertLayer, ...], states: tuple[StateArray, ...]
+) -> tuple[str, ...]:
+    """What can't be shown, a sentence each."""
+    sentences = []
+    lacking = [layer for layer in layers if not layer.weights]
+    if lacking:
+        off = max((layer.error for layer in lacking if layer.error is not None), default=None)
+        why = "their outputs under the weights read are off by" if off is not None else ""
+        reason = (
+            f": {why} {off:.2g}" if off is not None else ": the mixture is no sum that could be run once more"
+        )
+        sentences.append(f"The weights of {_count(len(lacking), 'layer')} are not known{reason}.")
+    if switches._known and not layers:
+        sentences.append("Which experts were chosen is not known: this model calls them in a way of its own.")
+    if states:
+        sentences.append(
+            "A recurrent layer has no weights over earlier tokens: what it keeps of them is mixed in its state, and "
+            "which token a number came from can't be read from it."
+        )
+    if not (switches._known or states):
+        sentences.append("This model has neither experts nor recurrent layers.")
+    return tuple(sentences)
+
+
+def _count(number: int, word: str) -> str:
+    return f"1 {word}" if number == 1 else f"{number} {word}s"

@@ -1,0 +1,262 @@
+"""What is inside a model: its modules in the order in which a token goes through them, equal layers in one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from engine.inspection.inside.observed import EMBEDDINGS, NEVER, SWITCHED, Observed, Seen, observe
+from engine.inspection.inside.wiring import CLOSE, CLOSE_LESS, Ran, joined, mlp_facts, vector
+from engine.model.dtype import dtype_of
+from engine.model.layers import decoder_layers, role_of
+from engine.model.weights import is_packed, own_arrays, own_parameters
+from engine.records import (
+    ExpertFacts,
+    LayerBlock,
+    LayerSum,
+    MlpFacts,
+    ModelModules,
+    ModulePart,
+    Role,
+    RopeFacts,
+    WeightArray,
+)
+
+
+def read_modules(model: Any, name: str) -> ModelModules:
+    """Run one token through a model, on caches of its own, and write down its modules.
+
+    Args:
+        model: As mlx_lm loads it; not changed.
+        name: `ModelFacts.path`.
+    """
+    return _Reader(model, observe(model)).read(name)
+
+
+@dataclass(slots=True)
+class _Node:
+    """A module in the tree of modules."""
+
+    path: str
+    module: Any
+    children: list[_Node]
+    order: int
+    """Of the first call in it."""
+
+
+class _Reader:
+    """Makes the record of an observed forward."""
+
+    def __init__(self, model: Any, observed: Observed) -> None:
+        self._model, self._observed = model, observed
+        self._close = CLOSE if dtype_of(model) == "float32" else CLOSE_LESS
+        self._layers = decoder_layers(model)
+        self._numbers = {id(layer): index for index, layer in enumerate(self._layers)}
+        self._met: set[int] = set()
+
+    def read(self, name: str) -> ModelModules:
+        """Make it."""
+        root = self._tree("", self._model)
+        nodes = {id(node.module): node for node in _walk(root)}
+        layers = [nodes[id(layer)] for layer in self._layers if id(layer) in nodes]
+        blocks = self._blocks(layers)
+        outside = [
+            (node.order, self._part(node, "", 0, alone=True))
+            for node in sorted(_walk(root), key=lambda node: node.order)
+            if not self._in_layer(node, layers) and own_arrays(node.module)
+        ]
+        first = min((node.order for node in layers), default=NEVER)
+        parts = [part for _, part in outside]
+        logits = self._observed.logits
+        assert logits is not None
+        return ModelModules(
+            name,
+            sum(part.parameters for part in parts) + sum(block.parameters for block in blocks),
+            sum(part.bytes for part in parts) + sum(block.bytes for block in blocks),
+            tuple(part for order, part in outside if order < first),
+            blocks,
+            tuple(part for order, part in outside if first < order < NEVER),
+            tuple(part for order, part in outside if order == NEVER),
+            self._head_path(parts, logits.shape[-1]),
+            logits.shape[-1],
+            self._hidden_size(),
+        )
+
+    def _hidden_size(self) -> int:
+        for layer in self._layers:
+            if (given := self._observed.of(layer).given) is not None:
+                return int(given.shape[-1])
+        return 0
+
+    def _head_path(self, parts: Sequence[ModulePart], vocabulary: int) -> str:
+        """Of the module that makes the logits: the last that returned so many numbers, or a table that did."""
+        tables = {
+            id(module): path for path, module in self._model.named_modules() if isinstance(module, EMBEDDINGS)
+        }
+        tied = next((path for each, path in tables.items() if each in self._observed.linear), "")
+        made = [part for part in parts if part.returned[-1:] == (vocabulary,) and part.role != "embedding"]
+        return made[-1].path if made else tied
+
+    # ---- the tree -----------------------------------------------------------------------------
+
+    def _tree(self, path: str, module: Any) -> _Node:
+        """The modules in one, those that are held twice once, in the order of their first calls."""
+        self._met.add(id(module))
+        children = []
+        for name, child in _children(module):
+            if id(child) not in self._met:
+                children.append(self._tree(f"{path}.{name}".lstrip("."), child))
+        children.sort(key=lambda node: node.order)
+        own = self._observed.of(module).order
+        return _Node(path, module, children, min([own, *(child.order for child in children)]))
+
+    def _in_layer(self, node: _Node, layers: Sequence[_Node]) -> bool:
+        return any(node.path == layer.path or node.path.startswith(f"{layer.path}.") for layer in layers)
+
+    # ---- layers ---------------------------------------------------------------------------------
+
+    def _blocks(self, layers: Sequence[_Node]) -> tuple[LayerBlock, ...]:
+        """The layers, those together that are alike."""
+        blocks: dict[Any, LayerBlock] = {}
+        for node in layers:
+            number = self._numbers[id(node.module)]
+            prefix = node.path.rpartition(".")[0]
+            reads, sums = self._wiring(node)
+            parts = tuple(
+                replace(part, reads=reads.get(part.path, "")) for part in self._parts(node, node.path, 0)
+            )
+            block = LayerBlock((number,), prefix, parts, sums)
+            known = blocks.setdefault((prefix, parts, sums), block)
+            if known is not block:
+                blocks[prefix, parts, sums] = replace(known, layers=(*known.layers, number))
+        return tuple(blocks.values())
+
+    def _parts(self, node: _Node, root: str, depth: int) -> Iterator[ModulePart]:
+        part = self._part(node, root, depth)
+        if part.parameters or part.rope or part.norm or not depth:
+            yield part
+            for child in node.children:
+                yield from self._parts(child, root, depth + 1)
+
+    def _wiring(self, node: _Node) -> tuple[dict[str, str], tuple[LayerSum, ...]]:
+        seen = self._observed.of(node.module)
+        if seen.given is None or seen.returned is None:
+            return {}, ()
+        ran = []
+        for child in node.children:
+            run = self._observed.of(child.module)
+            if run.given is not None and run.returned is not None and run.given.ndim:
+                ran.append(Ran(_below(child.path, node.path), vector(run.given), vector(run.returned)))
+        return joined(vector(seen.given), vector(seen.returned), ran, self._close)
+
+    # ---- one module -----------------------------------------------------------------------------
+
+    def _part(self, node: _Node, root: str, depth: int, alone: bool = False) -> ModulePart:
+        """The facts of a module.
+
+        Args:
+            node: The module.
+            root: Path that the part's path is below of.
+            depth: Of the part.
+            alone: Whether the module's own weights alone are counted.
+        """
+        module, seen = node.module, self._observed.of(node.module)
+        inner = [node] if alone else list(_walk(node))
+        role = self._role(node, seen)
+        return ModulePart(
+            _below(node.path, root),
+            depth,
+            type(module).__name__,
+            role,
+            tuple(_array(module, name, array) for name, array in own_arrays(module).items()),
+            sum(own_parameters(each.module) for each in inner),
+            sum(array.nbytes for each in inner for array in own_arrays(each.module).values()),
+            seen.runs,
+            tuple(seen.given.shape) if seen.given is not None else (),
+            tuple(seen.returned.shape) if seen.returned is not None else (),
+            heads=seen.heads,
+            rope=self._rope(seen),
+            norm=seen.norm if not node.children or seen.heads is None else None,
+            mlp=self._mlp(node, role),
+            experts=_experts(node, seen),
+        )
+
+    def _role(self, node: _Node, seen: Seen) -> Role:
+        if isinstance(node.module, EMBEDDINGS):
+            return "embedding"
+        if seen.heads is not None:
+            return "attention"
+        if seen.norm is not None and not node.children:
+            return "norm"
+        role = role_of(node.module, node.path.rpartition(".")[2])
+        return "other" if isinstance(node.module, nn.Linear | nn.QuantizedLinear) else role
+
+    def _rope(self, seen: Seen) -> RopeFacts | None:
+        """The base of a table is not to be seen in it: it is the one in the model's arguments."""
+        if seen.rope is None or seen.rope.base is not None:
+            return seen.rope
+        for holder in (self._model, getattr(self._model, "language_model", None)):
+            base = getattr(getattr(holder, "args", None), "rope_theta", None)
+            if isinstance(base, int | float):
+                return replace(seen.rope, base=float(base))
+        return seen.rope
+
+    def _mlp(self, node: _Node, role: Role) -> MlpFacts | None:
+        """Of a module whose last matrix is given what an activation makes of the outputs of those before it."""
+        if role in ("attention", "recurrence"):
+            return None
+        runs = [self._observed.of(child.module) for child in node.children if own_arrays(child.module)]
+        runs = [run for run in runs if run.given is not None and run.returned is not None]
+        if len(runs) < 2 or any(child.children for child in node.children):
+            return None
+        last = runs[-1].given
+        outputs = [vector(run.returned) for run in runs[:-1]]
+        facts = mlp_facts(outputs, vector(last), self._close) if last is not None and last.ndim else None
+        return facts if facts is not None and (facts.activation or role == "mlp") else None
+
+
+def _children(module: Any) -> Iterator[tuple[str, Any]]:
+    """The modules that a module holds, those in lists and tables too."""
+
+    def inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, nn.Module):
+            yield name, value
+        elif isinstance(value, list | tuple | dict):
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, item in pairs:
+                yield from inside(f"{name}.{key}", item)
+
+    for name, value in module.children().items():
+        yield from inside(name, value)
+
+
+def _walk(node: _Node) -> Iterator[_Node]:
+    yield node
+    for child in node.children:
+        yield from _walk(child)
+
+
+def _below(path: str, root: str) -> str:
+    return path[len(root) :].lstrip(".") if root else path
+
+
+def _experts(node: _Node, seen: Seen) -> ExpertFacts | None:
+    """Of a module that is given the chosen experts: how many there are, by its arrays, and were chosen."""
+    if seen.indices is None:
+        return None
+    counts = [child.module.num_experts for child in node.children if isinstance(child.module, SWITCHED)]
+    return ExpertFacts(int(max(counts)), int(seen.indices.shape[-1])) if counts else None
+
+
+def _array(module: Any, name: str, array: mx.array) -> WeightArray:
+    dtype = str(array.dtype).removeprefix("mlx.core.")
+    if name != "weight" or not is_packed(module):
+        return WeightArray(name, tuple(array.shape), dtype, array.nbytes)
+    shape = (*array.shape[:-1], array.shape[-1] * 32 // module.bits)
+    return WeightArray(
+        name, shape, dtype, array.nbytes, module.bits, module.group_size, getattr(module, "mode", "affine")
+    )

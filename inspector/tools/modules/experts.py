@@ -1,0 +1,119 @@
+"""The screen of what one token chose: experts of each layer with their weights, and states of recurrent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual.binding import Binding, BindingType
+
+from engine.commands import Command, ReadExperts
+from engine.records import ExpertLayer, ExpertsRead, StateArray
+from inspector.display import pad, visible
+from inspector.main.inside.screen import InsideScreen
+from inspector.scales import size
+from inspector.tools.modules.words import times
+from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.widgets.charts import bar
+from inspector.widgets.key_hints import KeyHint
+
+SHADES = "░▒▓█"
+"""For a weight up to a quarter, a half, three quarters, and above."""
+NAME = 8
+CELL = 8
+
+
+class ExpertsScreen(InsideScreen[ExpertsRead]):
+    """Layers by experts, and layers by states."""
+
+    TOOL: ClassVar[str] = "modules"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "scroll(-1)", "Up", tooltip="Scroll up.", priority=True),
+        Binding("down", "scroll(1)", "Down", tooltip="Scroll down.", priority=True),
+    ]
+
+    def question(self) -> tuple[Hashable, Command]:
+        return self.node, ReadExperts(self.node)
+
+    def heading(self, answer: ExpertsRead | None) -> str:
+        if answer is None or answer.layers:
+            return "Experts that this token went through"
+        return "What recurrent layers keep after this token" if answer.states else "Experts and states"
+
+    def draw(self, answer: ExpertsRead, on: Canvas, width: int, height: int) -> list[Row]:
+        rows: list[Row] = []
+        if answer.layers:
+            rows += _experts(answer.layers, on, width)
+        if answer.states:
+            rows += [[] for _ in range(bool(rows))]
+            rows += _states(answer.states, on, width)
+        for sentence in answer.missing:
+            rows += [[], *([Segment(line, on.ink("muted"))] for line in wrapped(visible(sentence), width))]
+        return rows
+
+    def hints(self) -> Sequence[KeyHint]:
+        return [("O", "all modules", 7)]
+
+
+def _experts(layers: Sequence[ExpertLayer], on: Canvas, width: int) -> Iterator[Row]:
+    most = max(layer.experts for layer in layers)
+    wide = NAME + most * CELL <= width
+    legend = (
+        "A column is an expert, a number its weight: what its output is multiplied by before it is added."
+        if wide
+        else "Each expert that was chosen with its weight: what its output is multiplied by before it is added."
+    )
+    yield from ([Segment(line, on.ink("muted"))] for line in wrapped(legend, width))
+    if wide:
+        numbers = "".join(f"{number:>{CELL}}" for number in range(1, most + 1))
+        yield [Segment(pad("expert", NAME), on.ink("muted")), Segment(numbers, on.ink("muted"))]
+    for layer in layers:
+        name = Segment(pad(f"layer {layer.layer + 1}", NAME + (0 if wide else 1)), on.ink("strong"))
+        yield [name, *(_grid(layer, on) if wide else _list(layer, on, width - NAME - 1))]
+
+
+def _grid(layer: ExpertLayer, on: Canvas) -> Iterator[Segment]:
+    """A cell for each expert."""
+    weights = dict(zip(layer.chosen, layer.weights or [None] * len(layer.chosen), strict=True))
+    for expert in range(layer.experts):
+        if expert not in weights:
+            yield Segment(f"{'·':>{CELL}}", on.ink("faint"))
+        elif (weight := weights[expert]) is None:
+            yield Segment(f"{'■':>{CELL}}", on.data(0.5))
+        else:
+            shade = SHADES[min(3, max(0, int(weight * 4)))]
+            yield Segment(f"{shade} {weight:.2f}".rjust(CELL), on.data(min(1.0, max(0.0, weight))))
+
+
+def _list(layer: ExpertLayer, on: Canvas, width: int) -> Iterator[Segment]:
+    """Those that were chosen, as many as fit."""
+    used = 0
+    for place, expert in enumerate(layer.chosen):
+        weight = layer.weights[place] if layer.weights else None
+        text = f"{expert + 1}" + (f" {bar(weight, 3).strip()} {weight:.2f}" if weight is not None else "")
+        more = place + 1 < len(layer.chosen)
+        if used + len(text) + 3 > width and more:
+            yield Segment(f"{len(layer.chosen) - place} more", on.ink("muted"))
+            return
+        used += len(text) + 3
+        yield Segment(f"{text}   ", on.data(min(1.0, max(0.0, weight or 0.5))))
+
+
+def _states(states: Sequence[StateArray], on: Canvas, width: int) -> Iterator[Row]:
+    legend = (
+        "A state is all that a recurrent layer keeps of the text, and its size never grows."
+        " Its norm before and after this token:"
+    )
+    yield from ([Segment(line, on.ink("muted"))] for line in wrapped(legend, width))
+    for state in states:
+        kind = f"{pad(visible(state.dtype), 9)}" if width >= 90 else ""
+        shape = f"{pad(times(state.shape), 17)}{kind}{size(state.bytes):>9}  " if width >= 66 else ""
+        changed = f"changed by {state.changed:.0%}" if state.changed is not None else "was empty"
+        yield [
+            Segment(pad(f"layer {state.layer + 1}", NAME + 1), on.ink("strong")),
+            Segment(shape, on.ink("muted")),
+            Segment(f"{state.before:>8.3g} → {state.norm:<8.3g}", on.rich_style),
+            Segment(f" {changed:<16}" if width >= 52 else "", on.ink("muted")),
+            Segment(f" {bar(min(1.0, state.changed or 0.0), 10)}" if width >= 90 else "", on.data(0.5)),
+        ]

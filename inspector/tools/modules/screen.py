@@ -1,0 +1,294 @@
+"""The screen of what is inside the model: its modules as the way of a token, with sizes and shares."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual.binding import Binding, BindingType
+
+from engine.commands import Command, ReadModules
+from engine.records import ModelModules
+from inspector.display import pad, visible
+from inspector.main.inside.screen import InsideScreen
+from inspector.main.tool import Host
+from inspector.scales import amount, count, size
+from inspector.session.answers import Answers
+from inspector.tools.modules.lines import Line, lines
+from inspector.tools.modules.words import EXPLAINED, times
+from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.widgets.charts import bar
+from inspector.widgets.key_hints import KeyHint
+
+DETAIL = 5
+"""Lines about the selected module, under a rule, on a screen that is not tall."""
+ROOM, TALL = 14, 26
+"""Lines of the view from which on there is room for these, and for all that there is to say."""
+OPENS = {
+    "attention": ("attention", "where this attention looks"),
+    "layer": ("lens", "what each layer would predict"),
+    "head": ("lens", "what each layer would predict"),
+    "mlp": ("attribution", "what each part adds to a token"),
+    "experts": ("experts", "which experts the token took"),
+    "recurrence": ("experts", "what the state holds"),
+}
+"""For each sort of module: the key that shows what can be seen of it, and what that is."""
+
+
+class ModulesScreen(InsideScreen[ModelModules]):
+    """The model from the top down.
+
+    Args:
+        host: The main screen.
+        answers: Asks the engine and keeps what it answered.
+    """
+
+    TOOL: ClassVar[str] = "modules"
+    ASKS: ClassVar[bool] = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "scroll(-1)", "Up", tooltip="Go to the module above.", priority=True),
+        Binding("down", "scroll(1)", "Down", tooltip="Go to the module below.", priority=True),
+        Binding("enter", "open", "Open", tooltip="Show what can be seen of this module.", priority=True),
+        Binding(
+            "e", "experts", "Experts", tooltip="Show which experts the token took, and what states hold."
+        ),
+    ]
+
+    def __init__(self, host: Host, answers: Answers[ModelModules]) -> None:
+        super().__init__(host, answers)
+        self.at = 0
+        self.unfolded: set[int] = set()
+        self.opened: set[int] = set()
+
+    def question(self) -> tuple[Hashable, Command]:
+        facts = self.timeline.facts
+        return (facts.path, facts.weight_bytes) if facts is not None else None, ReadModules()
+
+    def heading(self, answer: ModelModules | None) -> str:
+        facts = self.timeline.facts
+        return f"The way of a token through {facts.name}" if facts is not None else "Inside the model"
+
+    def situation(self) -> str:
+        """The sums, which are the model's own."""
+        answer = self.answer
+        if answer is None:
+            return super().situation()
+        return (
+            f"{count(answer.parameters)} parameters, {size(answer.bytes)} of weights, {answer.depth} layers"
+            " · read off the arrays and one token's forward"
+        )
+
+    def hints(self) -> Sequence[KeyHint]:
+        answer, line = self.answer, self._line()
+        if answer is None or line is None:
+            return ()
+        opens = [("⏎", OPENS[sort][0], 7)] if (sort := self._opens(line)) else []
+        fold = [("←→", "fold, unfold", 6)] if line.layers and self._foldable(line) else []
+        token = [("e", "this token's", 5)] if chooses(answer) else []
+        return [("↑↓", "module", 8), *opens, *fold, *token]
+
+    # ---- drawing ----------------------------------------------------------------------------------
+
+    def draw(self, answer: ModelModules, on: Canvas, width: int, height: int) -> list[Row]:
+        found = self._lines()
+        self.at = max(0, min(self.at, len(found) - 1))
+        below = self._detail(found[self.at], on, width) if height >= ROOM else []
+        detail = min(len(below), DETAIL if height < TALL else len(below))
+        room = max(1, height - detail - 1)
+        first = max(0, min(self.at - room // 2, len(found) - room))
+        widths = _widths(width)
+        rows = [_head(widths, on)]
+        rows += [
+            self._row(line, first + index == self.at, answer, widths, on)
+            for index, line in enumerate(found[first : first + room])
+        ]
+        if detail:
+            rows += [[] for _ in range(height - detail - len(rows))]
+            rows += below[:detail]
+        return rows[:height]
+
+    def _row(self, line: Line, here: bool, answer: ModelModules, widths: dict[str, int], on: Canvas) -> Row:
+        base = on.ink("row") if here else on.rich_style
+        muted = base if here else on.ink("muted")
+        share = line.parameters / answer.parameters if answer.parameters else 0.0
+        texts = {
+            "says": line.says,
+            "shape": line.shape,
+            "parameters": amount(line.parameters) if line.parameters else "",
+            "bytes": size(line.bytes) if line.bytes else "",
+            "share": _percent(share) if line.parameters else "",
+        }
+        name = widths["label"] - len(line.gutter) - 2
+        own = on.ink("strong") if line.strong and not here else base
+        row: Row = [
+            Segment("▶ " if here else "  ", on.ink("accent") if here else base),
+            Segment(line.gutter, base + on.ink("primary") if not here else base),
+        ]
+        if not line.part and line.layers:  # what is added: there are no numbers to the right of it
+            return [*row, Segment(line.label, muted)]
+        row.append(Segment(pad(line.label, name), own))
+        for column, text in texts.items():
+            if widths[column]:
+                right = column not in ("says", "shape")
+                style = muted if column in ("says", "bytes") else base
+                row.append(Segment("  " + pad(text, widths[column], right=right), style))
+        if widths["bar"]:
+            filled = bar(share, widths["bar"]) if line.parameters else " " * widths["bar"]
+            row.append(Segment("  " + filled, base + on.data(0.3 if line.strong else 0.6)))
+        return row
+
+    def _detail(self, line: Line, on: Canvas, width: int) -> list[Row]:
+        """What there is to know of the selected module."""
+        part = line.part
+        rows: list[Row] = [[Segment("─" * width, on.ink("faint"))]]
+        title = line.path or line.label
+        rows.append(
+            [
+                Segment(title, on.ink("strong")),
+                Segment(f"  {visible(part.kind)}" if part else "", on.ink("muted")),
+            ]
+        )
+        facts, sort = _facts(line), self._opens(line)
+        if sort:
+            rows[-1] += [Segment("  ⏎ ", on.ink("accent")), Segment(OPENS[sort][1], on.ink("muted"))]
+        rows += [
+            [Segment(text, on.rich_style)] for text in wrapped(EXPLAINED.get(line.sort, ""), width) if text
+        ]
+        rows += [[Segment(text, on.ink("muted"))] for text in wrapped(facts, width) if text]
+        return rows
+
+    # ---- the cursor -------------------------------------------------------------------------------
+
+    def _lines(self) -> list[Line]:
+        return lines(self.answer, self.unfolded, self.opened) if self.answer is not None else []
+
+    def _line(self) -> Line | None:
+        found = self._lines()
+        return found[min(self.at, len(found) - 1)] if found else None
+
+    def action_scroll(self, by: int) -> None:
+        """Go up or down."""
+        self.at = max(0, min(self.at + by, len(self._lines()) - 1))
+        self.changed()
+
+    def action_first(self) -> None:
+        """Go to the top."""
+        self.action_scroll(-self.at)
+
+    def action_last(self) -> None:
+        """Go to the end."""
+        self.action_scroll(len(self._lines()))
+
+    def _foldable(self, line: Line) -> bool:
+        return self.answer is not None and any(
+            len(block.layers) > 1 and set(line.layers) <= set(block.layers) for block in self.answer.blocks
+        )
+
+    def action_walk(self, by: int) -> None:
+        """Unfold layers that are alike, then one of them; or fold them."""
+        line = self._line()
+        if line is None or not self._foldable(line):
+            return
+        assert self.answer is not None
+        block = next(n for n, each in enumerate(self.answer.blocks) if set(line.layers) <= set(each.layers))
+        if by > 0 and block not in self.unfolded:
+            self.unfolded.add(block)
+        elif by > 0:
+            self.opened |= set(line.layers)
+        elif block in self.unfolded and self.opened & set(line.layers):
+            self.opened -= set(line.layers)
+        else:
+            self.unfolded.discard(block)
+        found = self._lines()
+        heads = [n for n, each in enumerate(found) if each.block == block]
+        self.at = next((n for n in heads if found[n].layers[0] == line.layers[0]), heads[0])
+        self.changed()
+
+    # ---- what can be seen of it -------------------------------------------------------------------
+
+    def _opens(self, line: Line) -> str:
+        """What sort of module a line is, where something can be seen of it here; empty where not."""
+        part = line.part
+        if line.block is not None:
+            sort = "layer"
+        elif line.label == "head":
+            sort = "head"
+        elif part is None:
+            return ""
+        elif part.experts is not None or line.label.strip() in ("router", "mixture of experts"):
+            sort = "experts"
+        else:
+            sort = line.inside
+        keys = {tool.keys[0].id for tool in self.host.family(self.TOOL)} | {"experts"}
+        return sort if sort in OPENS and OPENS[sort][0] in keys else ""
+
+    def action_open(self) -> None:
+        """Show what can be seen of the selected module."""
+        line = self._line()
+        if line is None or not (sort := self._opens(line)):
+            return
+        self.leave_for(OPENS[sort][0])
+
+    def action_experts(self) -> None:
+        """Show which experts the token took."""
+        if self.answer is not None and chooses(self.answer):
+            self.leave_for("experts")
+
+
+def chooses(modules: ModelModules) -> bool:
+    """Whether a model has experts or recurrent layers."""
+    return any(
+        part.experts is not None or part.role == "recurrence"
+        for block in modules.blocks
+        for part in block.parts
+    )
+
+
+def _widths(width: int) -> dict[str, int]:
+    """Of the columns; 0 for one that there is no room for."""
+    if width >= 100:
+        fixed = {"label": 27, "shape": 14, "parameters": 7, "bytes": 8, "share": 6}
+        rest = width - sum(fixed.values()) - 12
+        return {**fixed, "says": min(rest - 8, 40), "bar": max(8, rest - 40)}
+    if width >= 66:
+        fixed = {"label": 25, "shape": 0, "parameters": 6, "bytes": 0, "share": 6, "bar": 6}
+        return {**fixed, "says": width - sum(fixed.values()) - 8}
+    narrow = {"says": 0, "shape": 0, "parameters": 6, "bytes": 0, "share": 6, "bar": 0}
+    return {**narrow, "label": max(12, width - 16)}
+
+
+def _head(widths: dict[str, int], on: Canvas) -> Row:
+    names = {
+        "says": "what it is",
+        "shape": "shape",
+        "parameters": "params",
+        "bytes": "bytes",
+        "share": "share",
+    }
+    row: Row = [Segment(pad("  module", widths["label"]), on.ink("muted"))]
+    for column, name in names.items():
+        if widths[column]:
+            right = column not in ("says", "shape")
+            row.append(Segment("  " + pad(name, widths[column], right=right), on.ink("muted")))
+    return row
+
+
+def _percent(share: float) -> str:
+    """A share in percent, short."""
+    return "<0.1 %" if 0 < share < 0.001 else f"{share * 100:.1f} %"
+
+
+def _facts(line: Line) -> str:
+    """Arrays, shapes for one token, and the parameters of each layer."""
+    part = line.part
+    if part is None:
+        return line.says
+    arrays = ", ".join(
+        f"{visible(array.name)} {times(array.shape)} {visible(array.dtype)}"
+        + (f" ({array.bits} bits, groups of {array.group_size}, {visible(array.mode)})" if array.bits else "")
+        for array in part.arrays
+    )
+    each = f"{count(part.parameters)} parameters in each layer" if len(line.layers) > 1 else ""
+    way = f"{times(part.given)} → {times(part.returned)} for a token" if part.given and part.returned else ""
+    return " · ".join(text for text in (arrays, each or f"{count(part.parameters)} parameters", way) if text)

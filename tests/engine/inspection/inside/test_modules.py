@@ -1,0 +1,212 @@
+"""What is inside a model: shapes and sums against the arrays of tiny models; folded layers; how layers add up."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from engine.inspection.inside.modules import read_modules
+from engine.inspection.inside.wiring import Ran, joined, mlp_facts
+from engine.records import HeadFacts, ModelModules, ModulePart
+from engine.session.session import Session
+from engine.settings import Settings
+from tests.zoo import CONFIGS, Zoo
+
+FORMS = (*CONFIGS, "pocket", "llama:4bit", "llama:bfloat16", "mixtral:4bit", "qwen3-next:4bit")
+
+
+def read(zoo: Zoo, name: str) -> ModelModules:
+    loaded = zoo.load(name)
+    return read_modules(loaded.model, loaded.facts.path)
+
+
+def part(modules: ModelModules, path: str, block: int = 0) -> ModulePart:
+    return next(part for part in modules.blocks[block].parts if part.path == path)
+
+
+def paths(modules: ModelModules) -> dict[str, ModulePart]:
+    """Every module of the record by its whole path, the folded layers unfolded."""
+    found = {part.path: part for part in (*modules.before, *modules.after, *modules.unused)}
+    for block in modules.blocks:
+        for layer in block.layers:
+            found |= {f"{block.prefix}.{layer}.{part.path}".rstrip("."): part for part in block.parts}
+    return found
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_array_is_there_once_and_the_sums_are_those_of_the_facts(zoo: Zoo, name: str) -> None:
+    loaded = zoo.load(name)
+    modules = read(zoo, name)
+    assert modules.parameters == loaded.facts.parameters
+    assert modules.bytes == loaded.facts.weight_bytes
+    flat = dict(tree_flatten(loaded.model.parameters()))
+    written = {
+        f"{path}.{array.name}": array for path, part in paths(modules).items() for array in part.arrays
+    }
+    assert written.keys() == flat.keys()
+    for path, array in written.items():
+        assert array.bytes == flat[path].nbytes
+        assert array.bits is not None or array.shape == flat[path].shape
+    assert sorted(layer for block in modules.blocks for layer in block.layers) == list(
+        range(loaded.facts.layers)
+    )
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_part_holds_what_the_parts_in_it_hold_and_its_own(zoo: Zoo, name: str) -> None:
+    for block in read(zoo, name).blocks:
+        for index, outer in enumerate(block.parts):
+            inner = []
+            for each in block.parts[index + 1 :]:
+                if each.depth <= outer.depth:
+                    break
+                inner += [each] if each.depth == outer.depth + 1 else []
+            assert outer.bytes == sum(each.bytes for each in inner) + sum(
+                array.bytes for array in outer.arrays
+            )
+
+
+def test_the_pocket_model(zoo: Zoo) -> None:
+    modules = read(zoo, "pocket")
+    (block,) = modules.blocks
+    assert (block.layers, modules.depth, modules.hidden_size, modules.vocabulary) == (
+        tuple(range(8)),
+        8,
+        256,
+        4096,
+    )
+    assert [part.path for part in modules.before] == ["model.embed_tokens"]
+    assert [part.path for part in modules.after] == ["model.norm"]
+    assert modules.head == "model.embed_tokens"
+    assert modules.tied
+    assert not modules.unused
+    assert [(part.path, part.reads) for part in block.parts if part.depth == 1] == [
+        ("input_layernorm", "stream"), ("self_attn", "input_layernorm"),
+        ("post_attention_layernorm", "stream"), ("mlp", "post_attention_layernorm"),
+    ]  # fmt: skip
+    assert [(each.after, each.parts, each.factors) for each in block.sums] == [
+        ("self_attn", ("self_attn",), (1.0,)), ("mlp", ("mlp",), (1.0,)),
+    ]  # fmt: skip
+    assert [part.name for part in block.parts if part.depth == 2] == [
+        "q_proj", "k_proj", "v_proj", "rope", "o_proj", "gate_proj", "up_proj", "down_proj",
+    ]  # fmt: skip
+    assert part(modules, "self_attn").heads == HeadFacts(4, 2, 64, 64)
+    rope = part(modules, "self_attn.rope").rope
+    assert rope is not None
+    assert (rope.dims, rope.base, rope.scale, rope.table) == (64, 10000.0, 1.0, False)
+    assert rope.slowest == pytest.approx(2 * np.pi * 10000 ** (62 / 64))
+    mlp = part(modules, "mlp").mlp
+    assert mlp is not None
+    assert (mlp.inner, mlp.gated, mlp.activation) == (768, True, "SwiGLU")
+    norm = part(modules, "input_layernorm").norm
+    assert norm is not None
+    assert (norm.kind, norm.eps) == ("RMSNorm", 1e-5)
+
+
+def test_layers_that_differ_in_their_window_alone_are_not_folded(zoo: Zoo) -> None:
+    modules = read(zoo, "llama-sliding")
+    assert [block.layers for block in modules.blocks] == [(0,), (1,)]
+    windows = [heads.window for index in (0, 1) if (heads := part(modules, "self_attn", index).heads)]
+    assert windows == [32, None]
+    assert [block.layers for block in read(zoo, "llama").blocks] == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "gated", "activation"),
+    [
+        ("gpt2", "LayerNorm", False, "GELU"),
+        ("gemma3", "RMSNorm", True, "GeGLU"),
+        ("phi3", "RMSNorm", True, "SwiGLU"),
+    ],
+)
+def test_norms_and_mlps_are_what_was_computed(
+    zoo: Zoo, name: str, kind: str, gated: bool, activation: str
+) -> None:
+    modules = read(zoo, name)
+    norms = {part.norm.kind for part in (*modules.blocks[0].parts, *modules.after) if part.norm}
+    assert norms == {kind}
+    assert [(part.mlp.gated, part.mlp.activation) for part in modules.blocks[0].parts if part.mlp] == [
+        (gated, activation)
+    ]
+
+
+def test_experts_are_counted_by_arrays_and_by_what_one_token_chose(zoo: Zoo) -> None:
+    found = part(read(zoo, "mixtral"), "block_sparse_moe.switch_mlp")
+    assert found.experts is not None
+    assert (found.experts.experts, found.experts.active) == (4, 2)
+    assert found.mlp is not None
+    assert found.mlp.activation == "SwiGLU"
+    clipped = part(read(zoo, "gpt-oss"), "mlp.experts")
+    assert clipped.mlp is not None
+    assert clipped.mlp.activation == "SwiGLU, clipped"
+    heads = part(read(zoo, "gpt-oss"), "self_attn").heads
+    assert heads is not None
+    assert heads.sinks
+
+
+def test_packed_weights_have_the_shape_in_which_they_are_used(zoo: Zoo) -> None:
+    plain, packed = (part(read(zoo, name), "mlp.up_proj").arrays[0] for name in ("llama", "llama:4bit"))
+    assert packed.shape == plain.shape == (128, 64)
+    assert (packed.bits, packed.group_size, packed.mode, plain.bits) == (4, 32, "affine", None)
+    assert packed.bytes * 8 == plain.bytes
+
+
+def test_a_recurrent_layer(zoo: Zoo) -> None:
+    modules = read(zoo, "mamba2")
+    mixer = part(modules, "mixer")
+    assert (mixer.role, mixer.heads) == ("recurrence", None)
+    assert {array.name for array in mixer.arrays} == {"dt_bias", "A_log", "D"}
+    assert [each.parts for each in modules.blocks[0].sums] == [("mixer",)]
+
+
+def test_looking_changes_neither_model_nor_classes(zoo: Zoo) -> None:
+    loaded = zoo.load("mixtral")
+    before = mx.fast.rope, mx.fast.rms_norm, mx.softmax, type(loaded.model).__call__
+    session = Session(loaded, Settings())
+    for _ in session.prefill("", [5, 6, 7], echo=False):
+        pass
+    logits = session.logits.copy()
+    read(zoo, "mixtral")
+    assert (mx.fast.rope, mx.fast.rms_norm, mx.softmax, type(loaded.model).__call__) == before
+    assert np.array_equal(session.logits, logits)
+    assert read(zoo, "mixtral") == read(zoo, "mixtral")
+
+
+# ---- how a layer joins its parts ----------------------------------------------------------------
+
+RNG = np.random.default_rng(0)
+X, A, B, C = (RNG.normal(size=(1, 32)) for _ in range(4))
+
+
+def test_parts_side_by_side_are_added_together() -> None:
+    norm, attention, mlp = Ran("norm", X, A), Ran("attention", A, B), Ran("mlp", A, C)
+    reads, sums = joined(X, X + B + C, [norm, attention, mlp], 1e-6)
+    assert reads == {"norm": "stream", "attention": "norm", "mlp": "norm"}
+    assert [(each.after, each.parts, each.factors) for each in sums] == [
+        ("mlp", ("attention", "mlp"), (1.0, 1.0))
+    ]
+
+
+def test_a_factor_is_found() -> None:
+    _, sums = joined(X, X + 0.22 * A, [Ran("mlp", X, A)], 1e-6)
+    assert sums[0].factors == (0.22,)
+
+
+def test_a_layer_that_does_something_else_is_not_explained() -> None:
+    reads, sums = joined(X, np.tanh(X + A), [Ran("mlp", X, A)], 1e-6)
+    assert (reads, sums) == ({"mlp": "stream"}, ())
+    assert joined(X, X * 2, [], 1e-6) == ({}, ())
+    assert joined(X, X + A, [Ran("mlp", C, A)], 1e-6)[0] == {"mlp": ""}
+
+
+def test_an_activation_that_is_not_known_or_can_not_be_told_has_no_name() -> None:
+    odd = mlp_facts([A], np.sin(A), 1e-5)
+    assert odd is not None
+    assert (odd.gated, odd.activation) == (False, "")
+    tiny = A * 1e-9  # SiLU and GELU are both x / 2 there
+    near = mlp_facts([tiny, B], tiny / 2 * B, 1e-2)
+    assert near is not None
+    assert (near.gated, near.activation) == (True, "")
+    assert mlp_facts([A, B, C], A * B * C, 1e-5) is None

@@ -1,0 +1,181 @@
+"""The pages of what is inside, on the screen: the cursor, what Enter opens, folding, experts, failures, replay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.commands import ReadExperts, ReadModules
+from engine.records import CaptureFacts, Check, ExpertLayer, ExpertsRead, Failure, ModelModules, StateArray
+from inspector.tools.lens.screen import LensScreen
+from inspector.tools.modules.experts import ExpertsScreen
+from inspector.tools.modules.screen import ModulesScreen
+from tests.inspector.rig import Rig, run
+from tests.inspector.tools.modules.test_lines import MODULES
+
+FACTS = CaptureFacts((Check("forward", 0.0, 0.0), Check("experts", 1e-8, 1e-5)), 20.0, 10.0, "mixtral")
+
+
+def known(rig: Rig) -> ModelModules:
+    facts = rig.timeline.facts
+    assert facts is not None
+    return replace(MODULES, model=facts.path, bytes=facts.weight_bytes)
+
+
+async def opened(rig: Rig) -> ModulesScreen:
+    await rig.ready()
+    await rig.press("O")
+    assert isinstance(rig.app.screen, ModulesScreen)
+    assert isinstance(rig.engine.sent[-1], ReadModules)
+    await rig.push([known(rig)])
+    await rig.end("ReadModules")
+    return rig.app.screen
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_the_way_is_shown_with_its_numbers(size: tuple[int, int]) -> None:
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        text = rig.screen_text()
+        assert "● token" in text
+        assert "▾ layers 1 to 3" in text
+        line = next(line for line in text.splitlines() if "layers 1 to 3" in line)
+        assert "120 k" in line
+        assert "31.4 %" in line
+        if size[0] == 120:
+            assert "SwiGLU, 64 → 128 → 64" in text
+            assert "⊕─╯ added to the stream, × 0.5" in text
+            assert "382\u2009208 parameters" in text
+        await rig.press("end")
+        assert "logits" in rig.screen_text()
+
+    run(test, size=size)
+
+
+def test_the_selected_module_is_explained_and_enter_opens_its_view() -> None:
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig)
+        await rig.press("down", "down", "down", "down")
+        text = rig.screen_text()
+        assert "model.layers.*.self_attn" in text
+        assert "Where tokens meet" in text
+        assert "12\u2009288 parameters in each layer" in text
+        await rig.press("up", "up")
+        assert "⏎ what each layer would predict" in rig.screen_text()
+        await rig.press("enter")
+        await rig.until(lambda: isinstance(rig.app.screen, LensScreen))
+        assert not screen.is_attached
+
+    run(test)
+
+
+def test_a_key_that_no_tool_has_is_not_offered() -> None:
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig)
+        await rig.press("home", "down")
+        assert "⏎" not in rig.screen_text()
+        await rig.press("enter")
+        assert rig.app.screen is screen
+
+    run(test)
+
+
+def test_layers_unfold_open_and_fold() -> None:
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("down", "down", "right")
+        assert "▸ layer 1" in rig.screen_text()
+        assert "▸ layer 3" in rig.screen_text()
+        await rig.press("down", "right")
+        text = rig.screen_text()
+        assert "▾ layer 2" in text
+        assert "queries" in text
+        await rig.press("down", "down")
+        assert "model.layers.1.self_attn" in rig.screen_text()
+        await rig.press("left")
+        assert "▸ layer 2" in rig.screen_text()
+        assert "queries" not in rig.screen_text()
+        await rig.press("left")
+        assert "▾ layers 1 to 3" in rig.screen_text()
+
+    run(test)
+
+
+def test_what_was_read_is_not_read_again_for_another_prompt() -> None:
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("escape")
+        await rig.push(rig.session.open())
+        rig.engine.sent.clear()
+        await rig.press("O")
+        assert "▾ layers 1 to 3" in rig.screen_text()
+        assert rig.engine.names == []
+
+    run(test)
+
+
+def test_a_failure_is_told() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("O")
+        await rig.push([Failure("ReadModules", "It is [b]odd[/b].", "Try another model.")])
+        await rig.end("ReadModules")
+        text = rig.screen_text()
+        assert "It is [b]odd[/b]." in text
+        assert "Try another model." in text
+
+    run(test)
+
+
+def experts(rig: Rig) -> ExpertsRead:
+    layers = (
+        ExpertLayer(0, "mlp.switch_mlp", 8, (6, 1), (0.75, 0.25), 1e-8),
+        ExpertLayer(1, "mlp.switch_mlp", 8, (3, 4), (), 0.5),
+    )
+    states = (StateArray(2, (1, 4, 32), "float32", 512, 2.0, 1.0, 1.5),)
+    return ExpertsRead(rig.timeline.before, layers, states, ("The weights of 1 layer are not known.",), FACTS)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_the_experts_of_a_token_with_their_weights(size: tuple[int, int]) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("ampersand")
+        assert isinstance(rig.app.screen, ExpertsScreen)
+        assert rig.engine.sent[-1] == ReadExperts(rig.timeline.before)
+        await rig.push([experts(rig)])
+        await rig.end("ReadExperts")
+        shown = ""
+        for _ in range(16):
+            shown += rig.screen_text()
+            await rig.press("down")
+        assert "0.75" in shown
+        assert "0.25" in shown
+        assert "layer 2" in shown
+        assert "1 → 2" in shown
+        if size[0] == 120:
+            first = next(line for line in shown.splitlines() if "layer 1 " in line)
+            assert first.index("0.25") < first.index("0.75")  # the columns are the experts in their order
+            assert "weights make the output" in shown
+            assert "changed by 150%" in shown
+        await rig.press("escape")
+        assert rig.app.screen is rig.app.main
+
+    run(test, size=size)
+
+
+def test_from_the_modules_to_the_experts_and_back() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("O")
+        await rig.push([known(rig)])
+        await rig.end("ReadModules")
+        await rig.press("e")
+        assert isinstance(rig.app.screen, ModulesScreen)  # this model has neither experts nor states
+        await rig.press("escape", "ampersand")
+        await rig.until(lambda: isinstance(rig.app.screen, ExpertsScreen))
+        await rig.press("O")
+        await rig.until(lambda: isinstance(rig.app.screen, ModulesScreen))
+
+    run(test)
