@@ -49,6 +49,8 @@ FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
 DIM = 0.7
 """How much of its colour dim text keeps: with the toolkit's half it can't be read."""
+NOTES_SECONDS = 12.0
+"""How long the notes on the flags stay: a model loads meanwhile, and there may be several."""
 CLOSE_SECONDS = 2.0
 NO_THREAD = (
     "The system gives the program no further thread. "
@@ -79,6 +81,7 @@ class InspectorApp(App[int]):
         options: What else the chat template gets.
         cache_file: A KV cache that mlx_lm.cache_prompt saved, which the prompt follows.
         cached_text: The prompt that it was made from.
+        notes: What to tell the person at the start about the flags: one sentence each.
 
     Raises:
         EngineError: There is no such theme.
@@ -118,6 +121,7 @@ class InspectorApp(App[int]):
         options: ChatOptions = NO_OPTIONS,
         cache_file: str = "",
         cached_text: str = "",
+        notes: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._remembered = Remembered(begins)
@@ -144,7 +148,7 @@ class InspectorApp(App[int]):
         self.recorder = self._recorder(save)
         self.controller.client.listeners.append(self.recorder.receive)
         self.playback = Playback(self.controller, self.recorder, self._live_engine, self.inbox.emit, self)
-        self._tools = tools
+        self._tools, self._notes = tools, notes
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
@@ -239,6 +243,9 @@ class InspectorApp(App[int]):
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
         for problem in self._remembered.problems:
             self.notify(problem, title="Look of the screen", severity="warning", markup=False)
+        if self._notes:
+            text = "\n".join(map(visible, self._notes))
+            self.notify(text, title="Flags", severity="warning", timeout=NOTES_SECONDS, markup=False)
         if self._trace is not None:
             self.playback.open(self._trace)
         else:

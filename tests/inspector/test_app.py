@@ -86,6 +86,17 @@ def test_a_dear_frame_is_followed_by_a_rest_for_the_engine(monkeypatch):
     run(test)
 
 
+def test_what_there_is_to_say_of_the_flags_is_said_at_the_start():
+    async def told() -> list[str]:
+        notes = ("--top-p [/b] has no effect.", "--kv-group-size neither.")
+        app = InspectorApp(LoadSettings(), Settings(), engine=FakeEngine(), notes=notes)
+        async with app.run_test() as pilot:
+            await pilot.pause()
+            return [toast.message for toast in app._notifications]
+
+    assert asyncio.run(told()) == ["--top-p [/b] has no effect.\n--kv-group-size neither."]
+
+
 def test_q_ends_with_code_0_and_closes_the_engine():
     async def test(rig: Rig) -> None:
         await rig.ready()
