@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from engine.chunks import Chunks
 from engine.records import Origin
@@ -166,3 +167,8 @@ class TokenTree:
         """Make the path to a node the one that `Session.forward` follows."""
         for ancestor in self.ancestors(node):
             self._nodes[self._nodes[ancestor].parent].latest = ancestor
+
+
+def common_prefix(one: Iterable[object], other: Iterable[object]) -> int:
+    """How many elements two paths, or two texts, have in common at the beginning."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter
 from typing import Any, cast
 
 from rich.text import Text
@@ -23,9 +21,8 @@ from textual.theme import ThemeProvider
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from engine.records import NO_OPTIONS, ChatOptions, Ended, LookedAhead, Message, Record
+from engine.records import NO_OPTIONS, ChatOptions, Message, Record
 from engine.settings import LoadSettings, Settings
-from engine.stalls import drawing
 from engine.thread import EngineThread
 from inspector.config.preferences import Preferences
 from inspector.config.saved_breakpoints import SavedBreakpoints
@@ -39,6 +36,7 @@ from inspector.main.tool import Tool
 from inspector.recordings.recorder import Recorder
 from inspector.session.backend import Backend
 from inspector.session.controller import Controller
+from inspector.session.inbox import RecordInbox
 from inspector.session.playback import Opening, Playback, Severity
 from inspector.session.prefill import Prompt
 from inspector.state.timeline import Phase
@@ -49,10 +47,10 @@ from inspector.widgets.safety import ControlFilter
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
-SHARE = 6
-"""A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""
 DIM = 0.7
 """How much of its colour dim text keeps: with the toolkit's half it can't be read."""
+NOTES_SECONDS = 12.0
+"""How long the notes on the flags stay: a model loads meanwhile, and there may be several."""
 CLOSE_SECONDS = 2.0
 NO_THREAD = (
     "The system gives the program no further thread. "
@@ -72,7 +70,7 @@ class InspectorApp(App[int]):
         chat: Through the chat template, where the model has one.
         system: System prompt for the chat template.
         echo: Prompt logprobs: None for up to 2,048 tokens, True always, False never.
-        engine: Takes commands and hands its records to `emit`; None for the thread that owns MLX.
+        engine: Takes commands and hands its records to `inbox`; None for the thread that owns MLX.
         breakpoints: Where runs stop; None for those that are remembered.
         save: Directory in which the session is saved as it goes; None keeps it in memory alone.
         trace: A recording to show instead of a session that begins; None for a session.
@@ -83,6 +81,7 @@ class InspectorApp(App[int]):
         options: What else the chat template gets.
         cache_file: A KV cache that mlx_lm.cache_prompt saved, which the prompt follows.
         cached_text: The prompt that it was made from.
+        notes: What to tell the person at the start about the flags: one sentence each.
 
     Raises:
         EngineError: There is no such theme.
@@ -122,15 +121,20 @@ class InspectorApp(App[int]):
         options: ChatOptions = NO_OPTIONS,
         cache_file: str = "",
         cached_text: str = "",
+        notes: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
         self.ended_by: int | None = None
         """The signal that ended the screen."""
-        self.inbox: deque[Record] = deque()
-        """Records on their way from the engine's thread to the screen."""
-        self.engine = EngineThread(self.emit) if engine is None else engine
+        self.inbox = RecordInbox(
+            self._receive,
+            lambda records: self.main.show_changes(records),
+            lambda: self.main.is_attached,
+            self.call_later,
+        )
+        self.engine = EngineThread(self.inbox.emit) if engine is None else engine
         self.controller = Controller(
             self.engine,
             load,
@@ -143,12 +147,11 @@ class InspectorApp(App[int]):
         self.controller.runs.breakpoints.points = set_at_start
         self.recorder = self._recorder(save)
         self.controller.client.listeners.append(self.recorder.receive)
-        self.playback = Playback(self.controller, self.recorder, self._live_engine, self)
-        self._tools = tools
+        self.playback = Playback(self.controller, self.recorder, self._live_engine, self.inbox.emit, self)
+        self._tools, self._notes = tools, notes
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
-        self._due = 0.0
         self._filter = ControlFilter()
         for each in self._filters:
             if isinstance(each, DimFilter):
@@ -240,6 +243,9 @@ class InspectorApp(App[int]):
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
         for problem in self._remembered.problems:
             self.notify(problem, title="Look of the screen", severity="warning", markup=False)
+        if self._notes:
+            text = "\n".join(map(visible, self._notes))
+            self.notify(text, title="Flags", severity="warning", timeout=NOTES_SECONDS, markup=False)
         if self._trace is not None:
             self.playback.open(self._trace)
         else:
@@ -247,47 +253,21 @@ class InspectorApp(App[int]):
             self.controller.setup.open(self.controller.setup.load)
         self.main.changed()
 
-    def emit(self, record: Record) -> None:
-        """Take one record; called in the engine's thread."""
-        self.inbox.append(record)
-        if isinstance(record, Ended) or (isinstance(record, LookedAhead) and record.last):
-            self.call_later(self._hurry)
-
-    def _hurry(self) -> None:
-        """Drain now: somebody may wait for what has ended, and the next tick is up to a frame away."""
-        if self.inbox and self.main.is_attached:
-            self.drain()
-
     def _tick(self) -> None:
-        """Drain, unless the last frame was so dear that the engine should have the time."""
-        began = perf_counter()
-        if not self.main.is_attached:
-            return  # the program is being left
-        if self.inbox and began >= self._due:
-            self.drain()
-            self._due = began + (perf_counter() - began) * SHARE
-        self.playback.tick()
+        """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
+        if self.main.is_attached:
+            self.inbox.tick()
+            self.playback.tick()
 
-    def drain(self) -> None:
-        """Bring everything that the engine handed out to the screen."""
-        with drawing:
-            self._drain()
-
-    def _drain(self) -> None:
-        taken: list[Record] = []
-        while self.inbox:
-            record = self.inbox.popleft()
-            taken.append(record)
-            self.controller.client.receive(record)
-            self._notify_of(record)
-        if not self.main.takes_alone(taken):
-            self.main.show()  # at once: nothing may be painted from a path that was shortened under it
+    def _receive(self, record: Record) -> None:
+        self.controller.client.receive(record)
+        self._notify_of(record)
 
     def _notify_of(self, record: Record) -> None:
         """Say what is no part of the panels: a model or first prompt that is refused is told in the text's place."""
         told = notice(record)
         timeline = self.controller.timeline
-        refused = timeline.phase is Phase.EMPTY and record is timeline.prompt_failure
+        refused = timeline.phase is Phase.EMPTY and record is timeline.prompts.failure
         in_place = (timeline.phase is Phase.FAILED or refused) and getattr(record, "expected", True)
         if told is not None and not in_place:
             self.announce(told.text, told.title, told.severity)

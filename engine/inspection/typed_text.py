@@ -10,7 +10,7 @@ from engine.model.tokens import Tokens
 from engine.records import Piece, PromptPreview, Tokenized
 from engine.session import conversation
 from engine.session.session import Session
-from engine.tree import ROOT
+from engine.tree import ROOT, common_prefix
 
 ANCHOR = "\n"
 """Prefix for tokenizers that would begin a text with an additional space."""
@@ -41,7 +41,7 @@ def preview(session: Session, command: PreviewPrompt) -> PromptPreview:
     return PromptPreview(
         len(cut),
         sum(piece.special for piece in cut),
-        conversation.shared(made.ids, session.tree.tokens(session.node)),
+        common_prefix(made.ids, session.tree.tokens(session.node)),
         cut if whole else cut[: most // 2],
         () if whole else cut[most // 2 - most :],
         made.notes,

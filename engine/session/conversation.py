@@ -7,7 +7,7 @@ strips them), the path is no longer what the template gives, and the person is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.commands import AddTurn, Prefill, PreviewPrompt
@@ -24,7 +24,7 @@ from engine.records import (
 )
 from engine.session import saved_prompt
 from engine.session.session import Session
-from engine.tree import ROOT
+from engine.tree import ROOT, common_prefix
 
 ANSWER = "(the answer of mlx-inspector)"
 """Put in the place of the model's last answer, to find what a template writes after it."""
@@ -187,15 +187,9 @@ def next_turn(session: Session, messages: tuple[Message, ...], options: ChatOpti
     text = tokens.join([*path, *added])
     if text == whole:
         return Turn(tokens.join(added), added, (OTHER_CUT,))
-    at, kept = shared(text, whole), shared(path, ids)
+    at, kept = common_prefix(text, whole), common_prefix(path, ids)
     differs = TurnDiffers(at, text[at:], whole[at:], kept, len(ids))
     return Turn(tokens.join(added), added, differs=differs, whole=(whole, ids))
-
-
-def shared(one: Sequence[object], other: Sequence[object]) -> int:
-    """How much two sequences have in common at the beginning."""
-    pairs = zip(one, other, strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _after_answer(session: Session, messages: tuple[Message, ...], options: ChatOptions) -> list[int]:

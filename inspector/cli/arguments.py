@@ -144,7 +144,11 @@ def _notes(values: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
             for field in FIELDS
             if field.name in ("top_p", "min_p", "top_k", "xtc_probability") and field.name in values
         ]
-        notes += [f"{flag} has no effect at --temp 0: the most probable token is taken." for flag in idle]
+        default = "" if "temp" in values or "preset" in values else ", the default"
+        notes += [
+            f"{flag} has no effect at --temp 0{default}: the most probable token is taken. Give --temp 1 to draw."
+            for flag in idle
+        ]
     if "min_tokens_to_keep" in values and settings.min_p == 0:
         notes.append("--min-tokens-to-keep has no effect without --min-p.")
     if "kv_bits" not in values:

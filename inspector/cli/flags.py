@@ -7,7 +7,8 @@ differ. Standard library alone, so that `--help` is instant.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -194,7 +195,7 @@ def parsed(
     unknown = [flag] if flag else []
     if not unknown:
         with flag_errors():
-            args, left = parser.parse_known_args(list(argv))
+            args, left = parser.parse_known_args(_joined(parser, argv))
         unknown = [argument for argument in left if argument != "--"]
     if not unknown:
         return args
@@ -218,6 +219,23 @@ def _unknown_flag(parser: Parser, argv: Sequence[str]) -> str:
             return argument
         before = argument
     return ""
+
+
+def _joined(parser: Parser, argv: Sequence[str]) -> list[str]:
+    """The arguments, a value that begins with a hyphen joined to its flag: argparse takes -hello for -h ello."""
+    known, joined, left = parser._option_string_actions, [], deque(argv)
+    while left and left[0] != "--":
+        argument = left.popleft()
+        if left and argument in known and known[argument].nargs is None and _is_value(left[0], known):
+            argument += f"={left.popleft()}"
+        joined.append(argument)
+    return [*joined, *left]
+
+
+def _is_value(argument: str, known: Container[str]) -> bool:
+    """Whether an argument that begins with one hyphen is no flag, nor one that lacks a hyphen, as -prompt does."""
+    one_hyphen = argument.startswith("-") and not argument.startswith("--")
+    return one_hyphen and argument not in known and f"-{argument.partition('=')[0]}" not in known
 
 
 def _check_encoding(argv: Sequence[str]) -> None:

@@ -94,8 +94,8 @@ def _timeline(recording: Recording) -> Timeline:
         last = items[-1]
         if isinstance(last, Step):
             timeline.next, timeline.kv, timeline.memory = last.next, last.kv, last.memory
-        elif timeline.prefilled is not None:
-            timeline.next, timeline.kv = timeline.prefilled.next, timeline.prefilled.kv
+        elif timeline.prompts.prefilled is not None:
+            timeline.next, timeline.kv = timeline.prompts.prefilled.next, timeline.prompts.prefilled.kv
     places = [place for place, item in enumerate(items) if item.node == recording.chosen]
     timeline.select(places[0] if places else None)
     return timeline

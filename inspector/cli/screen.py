@@ -88,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
         save=None if args.no_save else sessions.folder(),
         trace=trace,
         theme=args.theme or "",
+        notes=() if trace else request.notes,
     )
     return terminal.run(app)
 

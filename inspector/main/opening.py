@@ -25,7 +25,7 @@ MOST_SHOWN = 2000
 
 def no_text(timeline: Timeline) -> bool:
     """Whether there is no text yet, so that this is shown in its place."""
-    return timeline.prompt is None
+    return timeline.prompts.opened is None
 
 
 def opening(timeline: Timeline, setup: Setup) -> Content:
@@ -33,8 +33,8 @@ def opening(timeline: Timeline, setup: Setup) -> Content:
     if timeline.phase is Phase.FAILED and timeline.load_failure is not None:
         failed = f"{visible(setup.load.model)} could not be loaded"
         return _failed(failed, timeline.load_failure, (("o", "opens another model"), ("q", "quits")))
-    if timeline.phase is Phase.EMPTY and timeline.prompt_failure is not None:
-        return _failed("The prompt was refused", timeline.prompt_failure, (("p", "changes it"),))
+    if timeline.phase is Phase.EMPTY and timeline.prompts.failure is not None:
+        return _failed("The prompt was refused", timeline.prompts.failure, (("p", "changes it"),))
     lines = _loading(timeline, setup) if timeline.phase is Phase.LOADING else _empty(setup)
     return Content("\n").join(lines)
 

@@ -56,7 +56,7 @@ def _not_yet(key: Key, timeline: Timeline) -> str:
             return f"The model is still loading: {key.shown} works once the prompt went through it"
         case Phase.FAILED:
             return "No model is loaded. Press o to open one"
-        case Phase.EMPTY if timeline.prompt_failure is not None:
+        case Phase.EMPTY if timeline.prompts.failure is not None:
             return "The prompt was refused. Press p to change it"
         case Phase.EMPTY:
             return "There is no prompt yet. Press p to give one"

@@ -199,9 +199,13 @@ class MainScreen(Screen[None]):
         for actions in self.actions.values():
             actions.shown()
 
-    def takes_alone(self, records: Sequence[Record]) -> bool:
-        """Whether one tool can show records by itself, since nothing else follows from them; it does so then."""
-        return any(actions.takes_alone(records) for actions in self.actions.values())
+    def show_changes(self, records: Sequence[Record]) -> None:
+        """Show what records changed, at once: nothing may be painted from a path that was shortened under it.
+
+        A tool shows those by itself from which nothing else follows.
+        """
+        if not any(actions.takes_alone(records) for actions in self.actions.values()):
+            self.show()
 
     @property
     def status(self) -> StatusLine:

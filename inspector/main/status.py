@@ -38,7 +38,7 @@ def situation(controller: Controller, panel: str = "", candidate: Candidate | No
             return "Loading the model. Meanwhile: p another prompt, s sampling, q quit"
         case Phase.FAILED:
             return "No model. Press o to open another, q to quit"
-        case Phase.EMPTY if timeline.prompt_failure is not None:
+        case Phase.EMPTY if timeline.prompts.failure is not None:
             return "The prompt was refused. Press p to change it"
         case Phase.EMPTY:
             return "No prompt. Press p to give one"
@@ -113,7 +113,7 @@ def _past(timeline: Timeline) -> str:
     """What goes on past the end."""
     picked = _picked(timeline)
     past = f"Space takes {_name(picked)} past it, r runs on" if picked else "Space or r goes on past it"
-    talks = timeline.prompt is not None and timeline.prompt.messages and not timeline.recorded
+    talks = timeline.prompts.opened is not None and timeline.prompts.opened.messages and not timeline.recorded
     return f"{past}, R replies" if talks else past
 
 

@@ -169,7 +169,7 @@ class History:
         before, now = self._settings, self._queries.in_force
         if before != now:
             self._settings = now
-            if self._client.timeline.prompt is not None:
+            if self._client.timeline.prompts.opened is not None:
                 self._log.take(SettingsChange(before, now), now)
 
     def _marked(self, record: Marked) -> None:

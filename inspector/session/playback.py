@@ -40,9 +40,6 @@ class Opening:
 class PlaybackHost(Protocol):
     """Where recordings are shown."""
 
-    def emit(self, record: Record) -> None:
-        """Take in a record with the next frame."""
-
     def say(self, answer: str) -> None:
         """Answer the person, once what is under way is done."""
 
@@ -60,13 +57,19 @@ class Playback:
         controller: Shows them.
         recorder: Keeps the session that is lived through.
         live: Gives the live engine, started.
+        emit: Takes in a record with the next frame.
         stage: Where they are shown.
     """
 
     def __init__(
-        self, controller: Controller, recorder: Recorder, live: Callable[[], Backend], stage: PlaybackHost
+        self,
+        controller: Controller,
+        recorder: Recorder,
+        live: Callable[[], Backend],
+        emit: Callable[[Record], None],
+        stage: PlaybackHost,
     ) -> None:
-        self._controller, self._live, self._stage = controller, live, stage
+        self._controller, self._live, self._emit, self._stage = controller, live, emit, stage
         self.recorder = recorder
         self._waiting: Opening | None = None
         """A recording that is shown once the commands of the session before it have ended."""
@@ -102,7 +105,7 @@ class Playback:
     def _begin(self, opening: Opening) -> None:
         controller, client = self._controller, self._controller.client
         there = self._loaded_model()
-        backend = ReplayBackend(controller, self._stage.emit, self._stage.say)
+        backend = ReplayBackend(controller, self._emit, self._stage.say)
         try:
             player = Player(opening.path, backend.show, backend.begin, opening.play)
         except TraceError as error:

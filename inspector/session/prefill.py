@@ -90,5 +90,5 @@ class PrefillControl:
 
 def _last(timeline: Timeline) -> int:
     """Tokens of the last chunk."""
-    ends = [0, *(chunk.done for chunk in timeline.chunks[-2:])]
+    ends = [0, *(chunk.done for chunk in timeline.prompts.chunks[-2:])]
     return max(1, *(b - a for a, b in pairwise(ends[-2:]))) if len(ends) > 1 else 32

@@ -11,7 +11,7 @@ from inspector.state.timeline import Timeline
 
 def given(timeline: Timeline) -> list[Prompt]:
     """The prompts of the tree, in the order in which they were given last; of a conversation its last message."""
-    return [_prompt(read.opened) for read in timeline.prompts.values()]
+    return [_prompt(read.opened) for read in timeline.prompts.by_end.values()]
 
 
 def _prompt(opened: PromptOpened) -> Prompt:

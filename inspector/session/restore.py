@@ -20,7 +20,7 @@ def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
     Returns:
         None where no prompt was read to its end yet.
     """
-    if all(read.prefilled is None for read in timeline.prompts.values()):
+    if all(read.prefilled is None for read in timeline.prompts.by_end.values()):
         return None
     grown = sorted(_grown(timeline), key=lambda each: each.node)
     again = tuple(sorted((node, count) for node, count in rerolls.items() if count))
@@ -30,7 +30,7 @@ def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
 def _grown(timeline: Timeline) -> Iterator[Grown]:
     begins = {
         token.node: read.opened.tokens[0].position
-        for read in timeline.prompts.values()
+        for read in timeline.prompts.by_end.values()
         for token in read.opened.tokens
     }
     for item in timeline.tree.nodes.values():

@@ -8,118 +8,30 @@ tokens costs about n log n in all, however often it forks, and a step at a tip c
 
 from __future__ import annotations
 
-import math
-from bisect import insort
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
-from engine.records import PromptToken, Step
-from inspector.state.beams import BeamNode
-
-ROOT = 0
-"""Node before the first token."""
-PROMPT = "prompt"
-_WORDS = {"inserted": "typed"}
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """What a fold needs to know of one node, wherever it comes from."""
-
-    node: int
-    parent: int
-    text: str
-    """The characters that it finished."""
-    raw: bytes = b""
-    """Its bytes, shown where a branch finished no character at all."""
-    logprob: float | None = None
-    """None where it isn't known."""
-    made: str = "sampled"
-    """How it entered the tree: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
-
-
-def token(item: PromptToken | Step | BeamNode, parent: int) -> Token:
-    """What a fold needs to know of a token, a step or a beam.
-
-    Args:
-        item: From the engine.
-        parent: Node before it.
-    """
-    if isinstance(item, BeamNode):
-        return Token(item.node, parent, item.text, b"", item.logprob, "beam")
-    return Token(item.node, parent, item.text, item.raw, item.logprob, made(item))
-
-
-def made(item: PromptToken | Step) -> str:
-    """How a token entered the tree, in one word."""
-    if isinstance(item, PromptToken):
-        return PROMPT
-    if item.origin == "sampled" and item.choice.reroll > 0:
-        return "re-rolled"
-    return _WORDS.get(item.origin, item.origin)
-
-
-@dataclass(slots=True)
-class Sums:
-    """Logprobs of some tokens, added up."""
-
-    tokens: int = 0
-    known: int = 0
-    """Tokens whose logprob is known."""
-    logprob: float = 0.0
-    """Of those that are known, together."""
-
-    @property
-    def mean(self) -> float | None:
-        """Logprob of a token, None where none is known."""
-        return self.logprob / self.known if self.known else None
-
-    @property
-    def perplexity(self) -> float | None:
-        """exp(-mean), None where no logprob is known."""
-        if self.mean is None:
-            return None
-        return math.exp(-self.mean) if self.mean > -700 else math.inf
-
-    def add(self, other: Sums, sign: int = 1) -> None:
-        """Put others to these, or with -1 take them away."""
-        self.tokens += sign * other.tokens
-        self.known += sign * other.known
-        self.logprob += sign * other.logprob
-
-
-@dataclass(slots=True, eq=False)
-class Branch:
-    """One run of tokens. The object of a run may change when it is cut or joined; `first` identifies it."""
-
-    nodes: list[int]
-    sums: Sums
-    parent: Branch | None = None
-    children: list[Branch] = field(default_factory=list)
-    """In the order of their first nodes: oldest first."""
-
-    @property
-    def first(self) -> int:
-        return self.nodes[0]
-
-    @property
-    def last(self) -> int:
-        return self.nodes[-1]
+from inspector.state.branch import PROMPT, ROOT, Branch, Sums, Token, sums_of
+from inspector.state.partition import Partition
 
 
 class Branches:
     """Every branch of one tree. The numbers read from a branch hold until it is next changed."""
 
     def __init__(self) -> None:
-        self.root = Branch([ROOT], Sums())
-        """The parent of the first branches; holds no token."""
         self.version = 0
         """Grows whenever branches come, go, are cut or joined, or others hang from one whose readings change; not
         when one is only lengthened."""
-        self.count = 0
         self._tokens: dict[int, Token] = {}
-        self._branch: dict[int, Branch] = {ROOT: self.root}
+        self._partition = Partition(self._tokens)
+        self._branch = self._partition.of
+        self.root = self._partition.root
+        """The parent of the first branches; holds no token."""
         self._depth: dict[int, int] = {ROOT: 0}
+
+    @property
+    def count(self) -> int:
+        """How many branches there are."""
+        return self._partition.count
 
     def __len__(self) -> int:
         """How many tokens there are."""
@@ -197,7 +109,7 @@ class Branches:
     def size(self, branch: Branch) -> tuple[int, int]:
         """How many branches and tokens there are below a branch, itself included."""
         branches = tokens = 0
-        for part in self._below(branch):
+        for part in self._partition.below(branch):
             branches, tokens = branches + 1, tokens + len(part.nodes)
         return branches, tokens
 
@@ -216,22 +128,11 @@ class Branches:
         self._tokens[token.node] = token
         self._depth[token.node] = self._depth[token.parent] + 1
         if above.last != token.parent:
-            above = self._cut(above, self.place(token.parent) + 1)
-        elif not above.children and self._alike(token.parent, token.node):
-            self._lengthen(above, token)
+            above = self._partition.cut(above, self.place(token.parent) + 1)
+        elif not above.children and self._partition.alike(token.parent, token.node):
+            self._partition.lengthen(above, token)
             return
-        self._hang(Branch([token.node], _sums([token])), above)
-
-    def _lengthen(self, branch: Branch, token: Token) -> None:
-        branch.nodes.append(token.node)
-        branch.sums.add(_sums([token]))
-        self._branch[token.node] = branch
-
-    def _hang(self, branch: Branch, above: Branch) -> None:
-        branch.parent = above
-        insort(above.children, branch, key=lambda sibling: sibling.first)
-        self._own(branch, branch.nodes)
-        self.count += 1
+        self._partition.hang(token, above)
         self.version += 1
 
     def _read(self, token: Token) -> None:
@@ -241,32 +142,26 @@ class Branches:
             return
         branch = self._branch[token.node]
         self._tokens[token.node] = token
-        branch.sums.add(_sums([token]))
-        self._take_off(branch, _sums([before]))
+        branch.sums.add(sums_of([token]))
+        self._partition.take_off(branch, sums_of([before]))
         if branch.children and token.logprob != before.logprob:
             self.version += 1  # the sums of those below run from the first token
 
     def _remake(self, token: Token) -> None:
         """Take in that a prompt's token was stepped: it is part of another run than its neighbours, or of the same."""
-        branch, place = self._branch[token.node], self.place(token.node)
-        if place:
-            self._cut(branch, place)
-        branch = self._branch[token.node]
+        parts, node = self._partition, token.node
+        if place := self.place(node):
+            parts.cut(self._branch[node], place)
+        branch = self._branch[node]
         if len(branch.nodes) > 1:
-            branch = self._cut(branch, 1)
-        self._tokens[token.node] = token
-        branch.sums = self._sums(branch.nodes)
+            branch = parts.cut(branch, 1)
+        self._tokens[node] = token
+        parts.add_up(branch)
         self.version += 1
-        self._join(branch)
-        above = self._branch[token.node].parent
+        parts.join(branch)
+        above = self._branch[node].parent
         if above is not None:
-            self._join(above)
-
-    def _alike(self, above: int, node: int) -> bool:
-        """Whether both are prompt or both are completion."""
-        if above == ROOT:
-            return False
-        return (self._tokens[above].made == PROMPT) == (self._tokens[node].made == PROMPT)
+            parts.join(above)
 
     # ---- taking out -------------------------------------------------------------------------
 
@@ -281,101 +176,16 @@ class Branches:
         """
         branch = self._branch[self._tokens[node].node]
         if branch.first != node:
-            self._cut(branch, self.place(node))
+            self._partition.cut(branch, self.place(node))
             branch = self._branch[node]
         above = branch.parent
         assert above is not None
-        above.children.remove(branch)
-        gone = list(self._below(branch))
+        gone = self._partition.remove(branch)
         tokens = [self._forget(member) for part in gone for member in part.nodes]
-        self.count -= len(gone)
         self.version += 1
-        self._join(above)
+        self._partition.join(above)
         return tokens, len(gone)
 
     def _forget(self, node: int) -> Token:
-        del self._branch[node], self._depth[node]
+        del self._depth[node]
         return self._tokens.pop(node)
-
-    def _below(self, branch: Branch) -> Iterator[Branch]:
-        waiting = [branch]
-        while waiting:
-            yield (at := waiting.pop())
-            waiting += at.children[::-1]
-
-    # ---- cutting and joining ----------------------------------------------------------------
-
-    def _cut(self, branch: Branch, at: int) -> Branch:
-        """Cut a branch before the token at a place; returns the upper part, which the lower hangs from."""
-        self.count += 1
-        if at * 2 < len(branch.nodes):
-            return self._cut_off_upper(branch, at)
-        nodes = branch.nodes[at:]
-        lower = Branch(nodes, self._sums(nodes), branch, branch.children)
-        del branch.nodes[at:]
-        self._take_off(branch, lower.sums)
-        self._adopt(lower)
-        branch.children = [lower]
-        self._own(lower, nodes)
-        return branch
-
-    def _cut_off_upper(self, branch: Branch, at: int) -> Branch:
-        nodes = branch.nodes[:at]
-        upper = Branch(nodes, self._sums(nodes), branch.parent, [branch])
-        self._replace(branch, upper)
-        del branch.nodes[:at]
-        self._take_off(branch, upper.sums)
-        branch.parent = upper
-        self._own(upper, nodes)
-        return upper
-
-    def _join(self, upper: Branch) -> None:
-        """Join a branch with the only one that hangs from it, where no fork or prompt's end parts them."""
-        if len(upper.children) != 1 or not self._alike(upper.last, upper.children[0].first):
-            return
-        self.count -= 1
-        lower = upper.children[0]
-        if len(lower.nodes) > len(upper.nodes):
-            self._own(lower, upper.nodes)
-            self._replace(upper, lower)
-            lower.nodes[:0], lower.parent = upper.nodes, upper.parent
-            lower.sums.add(upper.sums)
-        else:
-            self._own(upper, lower.nodes)
-            upper.nodes += lower.nodes
-            upper.sums.add(lower.sums)
-            upper.children = lower.children
-            self._adopt(upper)
-
-    def _own(self, branch: Branch, nodes: Iterable[int]) -> None:
-        for node in nodes:
-            self._branch[node] = branch
-
-    def _adopt(self, branch: Branch) -> None:
-        for child in branch.children:
-            child.parent = branch
-
-    def _replace(self, branch: Branch, by: Branch) -> None:
-        """Put another object in a branch's place among its parent's children."""
-        assert branch.parent is not None
-        siblings = branch.parent.children
-        siblings[siblings.index(branch)] = by
-
-    def _sums(self, nodes: Iterable[int]) -> Sums:
-        return _sums(self._tokens[node] for node in nodes)
-
-    def _take_off(self, branch: Branch, sums: Sums) -> None:
-        """Take from the sums of a branch; where infinities make that meaningless, or none is left, add up again."""
-        branch.sums.add(sums, -1)
-        if not branch.sums.known or not math.isfinite(branch.sums.logprob):
-            branch.sums = self._sums(branch.nodes)
-
-
-def _sums(tokens: Iterable[Token]) -> Sums:
-    total = Sums()
-    for token in tokens:
-        total.tokens += 1
-        if token.logprob is not None:
-            total.known += 1
-            total.logprob += token.logprob
-    return total

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.records import Deleted, Marked, Undeleted
-from inspector.state.branches import PROMPT, Branches, Token
+from inspector.state.branch import PROMPT, Token
+from inspector.state.branches import Branches
 
 
 class Tree(Protocol):

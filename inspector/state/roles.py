@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate, pairwise
 
 from engine.records import PromptOpened
-from inspector.state.branches import ROOT
+from inspector.state.branch import ROOT
 from inspector.state.timeline import Timeline
 
 
@@ -17,7 +17,7 @@ def role_slots(timeline: Timeline) -> dict[int, str]:
     """
     starts: dict[int, str] = {}
     for slot, item in enumerate(timeline.items):
-        if (read := timeline.prompts.get(item.node)) is not None and read.opened.messages:
+        if (read := timeline.prompts.by_end.get(item.node)) is not None and read.opened.messages:
             starts |= _of_prompt(read.opened)
             starts[slot + 1] = "assistant"
     return starts

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.records import PromptToken, Step
-from inspector.state.branches import ROOT, Branches, token
+from engine.tree import common_prefix
+from inspector.state.branch import ROOT, token
+from inspector.state.branches import Branches
 from inspector.state.marks import Marks
 
 Item = PromptToken | Step
@@ -91,9 +93,4 @@ class SessionTree:
 
 def shared(one: Iterable[Item], other: Iterable[Item]) -> int:
     """How many tokens two paths of one tree begin with together."""
-    count = 0
-    for first, second in zip(one, other, strict=False):
-        if first.node != second.node:
-            break
-        count += 1
-    return count
+    return common_prefix((item.node for item in one), (item.node for item in other))

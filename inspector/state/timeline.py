@@ -14,8 +14,9 @@ from enum import Enum
 from engine import records
 from engine.records import PromptToken, Step
 from inspector.state.beams import BeamHistory
-from inspector.state.branches import ROOT, token
+from inspector.state.branch import ROOT, token
 from inspector.state.looks import Looks
+from inspector.state.prompts import Prompts
 from inspector.state.session_tree import Item, SessionTree
 from inspector.state.trial import StageExplanation, Trial
 
@@ -36,36 +37,20 @@ class Phase(Enum):
     """The model could not be loaded."""
 
 
-@dataclass(slots=True)
-class PromptRead:
-    """One prompt of the tree, and what is known of its prefill."""
-
-    opened: records.PromptOpened
-    chunks: list[records.PrefillChunk] = field(default_factory=list)
-    prefilled: records.Prefilled | None = None
-    """None until it is read to its end."""
-
-
 @dataclass
 class Timeline:
     """The steps of the current path and the tree they are part of, built from the records as they come."""
 
     facts: records.ModelFacts | None = None
     loading: records.Loading | None = None
-    prompts: dict[int, PromptRead] = field(default_factory=dict)
-    """The prompts of the tree by their last nodes, in the order in which they were given last."""
-    prompt_read: PromptRead | None = None
-    """The path's last prompt; where the path leaves inside one, the prompt on show before."""
-    reading: bool = False
-    """Whether a prompt's prefill is under way, or was stopped on its way."""
+    prompts: Prompts = field(default_factory=Prompts)
+    """The prompts of the tree, and how far they were read."""
     moved: records.Moved | None = None
     """The last move's bill, until the next step."""
     finished: dict[int, records.Finished] = field(default_factory=dict)
     """By node."""
     running: bool = False
     load_failure: records.Failure | None = None
-    prompt_failure: records.Failure | None = None
-    """Why the last prompt was refused, until one is taken."""
     recorded: bool = False
     """What is shown was recorded: there is no engine."""
     returning: str = ""
@@ -89,8 +74,6 @@ class Timeline:
     """What follows the last token."""
     kv: records.KVReading | None = None
     """The KV cache at the tip."""
-    prompt_kv: dict[int, records.KVReading] = field(default_factory=dict)
-    """The KV cache after the chunk that a prompt's token was in, by node."""
     memory: records.Memory | None = None
 
     beams: BeamHistory = field(default_factory=BeamHistory)
@@ -181,33 +164,16 @@ class Timeline:
             return Phase.RETURNING
         if self.facts is None:
             return Phase.FAILED if self.load_failure else Phase.LOADING
-        if self.prompt_read is None:
+        if self.prompts.current is None:
             return Phase.EMPTY
-        if self.reading:
+        if self.prompts.reading:
             return Phase.PREFILL
         return Phase.RUNNING if self.running else Phase.READY
 
     @property
-    def prompt(self) -> records.PromptOpened | None:
-        """The path's last prompt."""
-        return self.prompt_read.opened if self.prompt_read else None
-
-    @property
-    def prefilled(self) -> records.Prefilled | None:
-        """The end of that prompt's prefill, once it was reached."""
-        return self.prompt_read.prefilled if self.prompt_read else None
-
-    @property
-    def chunks(self) -> list[records.PrefillChunk]:
-        """The chunks of that prompt's prefill so far."""
-        return self.prompt_read.chunks if self.prompt_read else []
-
-    @property
     def held(self) -> int:
         """How many tokens of the path the model has run: all but in a prefill."""
-        if not self.reading or self.prompt is None:
-            return len(self.items)
-        return self.chunks[-1].done if self.chunks else self.prompt.held
+        return self.prompts.held(len(self.items))
 
     @property
     def steps(self) -> list[Step]:
@@ -234,8 +200,8 @@ class Timeline:
         item, self.moved, self.next, self.kv = self.tree.nodes[node], None, None, None
         if isinstance(item, Step):
             self.next, self.kv, self.memory = item.next, item.kv, item.memory
-        elif (read := self.prompts.get(node)) is not None and (prefilled := read.prefilled) is not None:
-            self.next, self.kv, self.memory = prefilled.next, prefilled.kv, prefilled.memory
+        elif (read := self.prompts.by_end.get(node)) is not None and (end := read.prefilled) is not None:
+            self.next, self.kv, self.memory = end.next, end.kv, end.memory
         if node != self.tip:
             self._rebuild(node)
 
@@ -246,7 +212,7 @@ class Timeline:
         self.beams.apply(record)
         match record:
             case records.ModelFacts():
-                self.facts, self.loading, self.load_failure, self.prompt_failure = record, None, None, None
+                self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None
             case records.Loading():
                 self.loading = record
             case records.PromptOpened():
@@ -254,7 +220,8 @@ class Timeline:
             case records.PrefillChunk():
                 self._chunk(record)
             case records.Prefilled():
-                self._finish_prompt(record)
+                self.prompts.finish(record)
+                self.next, self.kv, self.memory = record.next, record.kv, record.memory
             case Step():
                 self._step(record)
             case records.Resampled():
@@ -263,7 +230,7 @@ class Timeline:
                 self._move(record)
             case records.Restored():
                 self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
-                self.reading = False
+                self.prompts.reading = False
             case records.BeamStep(live=live, finished=finished, greedy=greedy):
                 self._grow([beam.node for beam in (*live, *finished, greedy) if beam is not None])
             case records.BeamEnded(ranking=ranking, greedy=greedy):
@@ -277,37 +244,27 @@ class Timeline:
             case records.Failure(command="Load"):
                 self.load_failure = record
             case records.Failure(command="Prefill"):
-                self.prompt_failure = record
+                self.prompts.failure = record
             case _:
                 pass
 
     def _open(self, record: records.PromptOpened) -> None:
         if record.new_tree:
             self.tree, self.looks = SessionTree(), Looks()
-            self.items, self.prompts, self.finished, self.prompt_kv = [], {}, {}, {}
-        self.next = self.moved = self.prompt_failure = None
+            self.items, self.prompts, self.finished = [], Prompts(), {}
+        self.next = self.moved = None
         end = record.parent
         for item in record.tokens:
             self.tree.add(self.tree.known(item), end)
             end = item.node
-        self.prompts.pop(end, None)
-        self.prompts[end] = PromptRead(record)
-        self.reading, self._slot = True, None
+        self.prompts.open(record, end)
+        self._slot = None
         self._rebuild(end)
 
     def _chunk(self, record: records.PrefillChunk) -> None:
-        begin = self.held
-        self.chunks.append(record)
+        self.prompts.take_chunk(record, self.items)
         self.kv = record.kv
-        for item in self.items[begin : record.done]:
-            self.prompt_kv[item.node] = record.kv
         self._read(record.echo)
-
-    def _finish_prompt(self, record: records.Prefilled) -> None:
-        if self.prompt_read is not None:
-            self.prompt_read.prefilled = record
-        self.prompt_kv[record.next.node] = record.kv
-        self.next, self.kv, self.memory, self.reading = record.next, record.kv, record.memory, False
 
     def _read(self, echo: Sequence[PromptToken]) -> None:
         for item in filter(self.tree.add_readings, echo):
@@ -331,7 +288,7 @@ class Timeline:
             self._slot = None
 
     def _move(self, record: records.Moved) -> None:
-        self.moved, self.next, self.kv, self.reading = record, record.next, record.kv, False
+        self.moved, self.next, self.kv, self.prompts.reading = record, record.next, record.kv, False
         self.tree.marks.reveal(record.node, self.tree)
         if record.node != self.tip:
             self._rebuild(record.node)
@@ -346,6 +303,5 @@ class Timeline:
         before, self.items = self.items, self.tree.path(node)
         self.tree.go(before, self.items)
         self.step_slots = [slot for slot, item in enumerate(self.items) if isinstance(item, Step)]
-        end = next((item.node for item in reversed(self.items) if item.node in self.prompts), None)
-        self.prompt_read = self.prompts[end] if end is not None else self.prompt_read
+        self.prompts.follow(self.items)
         self.generation += 1

@@ -56,8 +56,8 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
             return "The model is loading.", empty
         case Phase.FAILED:
             return "No model could be loaded.", "Press q to quit and start with another --model."
-        case Phase.EMPTY if timeline is not None and timeline.prompt_failure is not None:
-            return visible(timeline.prompt_failure.message), "Press p to change the prompt."
+        case Phase.EMPTY if timeline is not None and timeline.prompts.failure is not None:
+            return visible(timeline.prompts.failure.message), "Press p to change the prompt."
         case Phase.EMPTY:
             return "There is no prompt yet.", "Press p to write one."
         case Phase.PREFILL:

@@ -93,7 +93,7 @@ class Watch:
 
     @property
     def _busy(self) -> bool:
-        return bool(self.app.controller.client.outstanding or self.app.inbox)
+        return bool(self.app.controller.client.outstanding or self.app.inbox.waiting)
 
     async def until(self, there: Callable[[], bool]) -> None:
         """Wait for something to become true."""
@@ -138,7 +138,7 @@ class Watch:
         """Open everything, beginning at another thing each turn."""
         client = self.app.controller.client
         await self.until(
-            lambda: self.app.controller.timeline.prefilled is not None and not client.outstanding
+            lambda: self.app.controller.timeline.prompts.prefilled is not None and not client.outstanding
         )
         for key in (
             "space",

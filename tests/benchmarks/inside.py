@@ -1,4 +1,4 @@
-"""What looking inside costs: each view against a plain step, in one run; memory at a long context; steps while it is closed.
+"""What looking inside costs: each view against a plain step, in one run; memory; steps while it is closed.
 
     python -m tests.benchmarks.inside [MODEL]
 

@@ -63,7 +63,9 @@ async def measure() -> Watch:
     """Take steps, one at a time; the first ten are not counted."""
     watch = Watch()
     async with watch.app.run_test(size=(120, 40)):
-        while watch.app.controller.timeline.prefilled is None or watch.app.controller.client.outstanding:
+        while (
+            watch.app.controller.timeline.prompts.prefilled is None or watch.app.controller.client.outstanding
+        ):
             await asyncio.sleep(0.02)
         for _ in range(ROUNDS + 10):
             await watch.step()

@@ -27,12 +27,12 @@ class Watch(EngineThread):
     """The engine's thread, and an application on it whose looks ahead are timed."""
 
     def __init__(self) -> None:
-        super().__init__(lambda record: self.app.emit(record))
+        super().__init__(lambda record: self.app.inbox.emit(record))
         self.app = InspectorApp(
             LoadSettings(), Settings(), PROMPT, chat=False, engine=self, begins=Preferences()
         )
-        self._drain = self.app.drain
-        self.app.drain = self.drain  # type: ignore[method-assign]
+        self._drain = self.app.inbox.drain
+        self.app.inbox.drain = self.drain  # type: ignore[method-assign]
         self.asked: LookAhead | None = None
         self._sent = 0.0
         self.shown: list[float] = []
@@ -50,7 +50,9 @@ class Watch(EngineThread):
 
     def drain(self) -> None:
         """Bring records to the screen, and note when the last one of a look is there."""
-        last = [record for record in self.app.inbox if isinstance(record, LookedAhead) and record.last]
+        last = [
+            record for record in self.app.inbox.waiting if isinstance(record, LookedAhead) and record.last
+        ]
         self._drain()
         for record in last:
             self.engine.append(record.ms)
@@ -65,7 +67,7 @@ async def measure() -> Watch:
     watch = Watch()
     app = watch.app
     async with app.run_test(size=(120, 40)) as pilot:
-        while app.controller.timeline.prefilled is None or app.controller.client.outstanding:
+        while app.controller.timeline.prompts.prefilled is None or app.controller.client.outstanding:
             await asyncio.sleep(0.05)
         for key in ("l", *["space"] * ROUNDS):
             known = len(watch.shown)

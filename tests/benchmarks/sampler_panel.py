@@ -25,7 +25,7 @@ async def rate(key: str | None) -> float:
     app = InspectorApp(LoadSettings(), SETTINGS, "Once upon a time", chat=False, begins=Preferences())
     async with app.run_test(size=(120, 40)) as pilot:
         timeline = app.controller.timeline
-        while timeline.prefilled is None:
+        while timeline.prompts.prefilled is None:
             await asyncio.sleep(0.05)
             timeline = app.controller.timeline
         if key is not None:

@@ -122,7 +122,7 @@ async def on_the_screen(model: str) -> tuple[Parts, float]:
     parts = Parts()
     async with app.run_test(size=(120, 40)):
         client = app.controller.client
-        while app.controller.timeline.prefilled is None or client.outstanding:
+        while app.controller.timeline.prompts.prefilled is None or client.outstanding:
             await asyncio.sleep(0.02)
         with parts.installed((*ENGINE, *SCREEN)):
             begun = time.perf_counter()

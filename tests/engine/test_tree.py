@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.tree import ROOT, TokenTree
+from engine.tree import ROOT, TokenTree, common_prefix
 
 PATHS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=8), min_size=1, max_size=12)
 
@@ -57,3 +57,11 @@ def test_the_completion_begins_after_the_prompt_or_where_it_was_left() -> None:
     assert tree[tree.add(last, 9, "sampled")].start == 3
     inside = tree[last].parent
     assert tree[tree.add(tree.add(inside, 8, "chosen"), 8, "chosen")].start == 2
+
+
+@given(st.text("ab"), st.text("ab"))
+def test_the_common_beginning_is_the_longest_that_both_have(one: str, other: str) -> None:
+    shared = common_prefix(one, other)
+    assert one[:shared] == other[:shared]
+    assert shared == min(len(one), len(other)) or one[shared] != other[shared]
+    assert common_prefix(iter(one), list(other)) == shared

@@ -127,7 +127,7 @@ class PilotHost:
         self._pilot: Pilot[int] = self._run(test.__aenter__())
 
     def _application(self, scenario: Scenario) -> InspectorApp:
-        held = HeldEngine(lambda record: self._app.emit(record))
+        held = HeldEngine(lambda record: self._app.inbox.emit(record))
         self._held = None if scenario.kind == "live" else held
         return InspectorApp(
             LoadSettings("no-such-model" if scenario.kind == "failed" else self._model(scenario.model),
@@ -210,9 +210,9 @@ class PilotHost:
             await self._pilot._wait_for_screen(BOUND)
             if self.over or app._exception is not None:
                 return
-            if app.inbox and app.main.is_attached:
+            if app.inbox.waiting and app.main.is_attached:
                 with app._context():
-                    app.drain()
+                    app.inbox.drain()
         app.screen._on_timer_update()
         await asyncio.sleep(0)
 

@@ -108,10 +108,12 @@ class Rig:
     async def push(self, records: Iterable[Record]) -> None:
         """Hand out records as the engine would, and have them shown."""
         for record in records:
-            if isinstance(record, Ended | Failure) and self.app.inbox:
-                self.app.drain()  # what was sent in answer to the records before it may be what it ends
-            self.app.emit(addressed(record, [*self.app.controller.client.outstanding, *self.engine.asked]))
-        self.app.drain()
+            if isinstance(record, Ended | Failure) and self.app.inbox.waiting:
+                self.app.inbox.drain()  # what was sent in answer to the records before it may be what it ends
+            self.app.inbox.emit(
+                addressed(record, [*self.app.controller.client.outstanding, *self.engine.asked])
+            )
+        self.app.inbox.drain()
         await self.pilot.pause()
 
     async def end(self, command: str, cancelled: bool = False) -> None:

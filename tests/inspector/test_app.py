@@ -45,7 +45,7 @@ def test_the_model_is_followed_by_settings_and_prompt():
 def test_records_of_the_engine_are_drained_by_the_clock():
     async def test(rig: Rig) -> None:
         for record in rig.session.load():
-            rig.app.emit(record)
+            rig.app.inbox.emit(record)
         await rig.until(lambda: rig.timeline.facts is not None)
 
     run(test)
@@ -57,9 +57,9 @@ def test_many_records_of_one_frame_are_shown_once():
         shows = []
         rig.app.main.panel(TextPanel).show = shows.append  # type: ignore[method-assign]
         for record in rig.session.steps(9):
-            rig.app.emit(record)
+            rig.app.inbox.emit(record)
         for _ in range(3):
-            rig.app._due = 0
+            rig.app.inbox._due = 0
             rig.app._tick()
         assert len(shows) == 1
 
@@ -68,7 +68,7 @@ def test_many_records_of_one_frame_are_shown_once():
 
 def test_a_dear_frame_is_followed_by_a_rest_for_the_engine(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("inspector.app.perf_counter", lambda: now[0])
+    monkeypatch.setattr("inspector.session.inbox.perf_counter", lambda: now[0])
 
     async def test(rig: Rig) -> None:
         def slow() -> None:
@@ -78,12 +78,23 @@ def test_a_dear_frame_is_followed_by_a_rest_for_the_engine(monkeypatch):
         shown = []
         for later in (0.0, 0.030, 0.040):
             now[0] += later
-            rig.app.emit(Ended("Configure"))
+            rig.app.inbox.emit(Ended("Configure"))
             rig.app._tick()
-            shown.append(not rig.app.inbox)
+            shown.append(not rig.app.inbox.waiting)
         assert shown == [True, False, True]
 
     run(test)
+
+
+def test_what_there_is_to_say_of_the_flags_is_said_at_the_start():
+    async def told() -> list[str]:
+        notes = ("--top-p [/b] has no effect.", "--kv-group-size neither.")
+        app = InspectorApp(LoadSettings(), Settings(), engine=FakeEngine(), notes=notes)
+        async with app.run_test() as pilot:
+            await pilot.pause()
+            return [toast.message for toast in app._notifications]
+
+    assert asyncio.run(told()) == ["--top-p [/b] has no effect.\n--kv-group-size neither."]
 
 
 def test_q_ends_with_code_0_and_closes_the_engine():

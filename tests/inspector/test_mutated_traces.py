@@ -73,7 +73,7 @@ def test_what_the_reader_lets_through_and_the_timeline_does_not_is_told(
 
     async def test(rig: Rig) -> None:
         assert f"Cut off: Entry {number} (Step) doesn't fit" in rig.status
-        assert rig.timeline.prefilled is not None
+        assert rig.timeline.prompts.prefilled is not None
 
     replayed(test, path)
 

@@ -26,7 +26,7 @@ async def screen_ids() -> list[int]:
     settings = Settings(temp=0.9, top_p=0.9, seed=21, max_tokens=STEPS)
     app = InspectorApp(LoadSettings(), settings, "Once upon a time", chat=False)
     async with app.run_test(size=(80, 24)) as pilot:
-        while app.controller.timeline.prefilled is None:
+        while app.controller.timeline.prompts.prefilled is None:
             await asyncio.sleep(0.02)
         await pilot.press("space", "space", "r")
         while len(app.controller.timeline.steps) < STEPS:

@@ -383,7 +383,7 @@ def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
             "This is the first token: the model had nothing to expect it from.",
             "Press → for the next one.",
         )
-    if timeline.prompt is not None and not timeline.prompt.echo:
+    if timeline.prompts.opened is not None and not timeline.prompts.opened.echo:
         return (
             "Prompt logprobs are off, so what the model thought of the prompt is not known.",
             "They are on for prompts of up to 2,048 tokens, unless --no-prompt-logprobs turns them off.",

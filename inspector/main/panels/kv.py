@@ -197,7 +197,7 @@ how large the cache is when the context window is full, and what branches share.
 
     def _bill(self, timeline: Timeline, width: int) -> list[Row]:
         """What the last move cost, or the prompt that was just read, and why."""
-        prefilled = timeline.prefilled
+        prefilled = timeline.prompts.prefilled
         paid: Moved | Prefilled
         if (moved := timeline.moved) is not None:
             name, ran, ms, paid = "moved  ", moved.recomputed, moved.ms, moved
@@ -226,7 +226,7 @@ def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
     item = timeline.items[slot]
     if isinstance(item, Step):
         return item.kv
-    return timeline.prompt_kv.get(item.node)
+    return timeline.prompts.kv.get(item.node)
 
 
 def slope(timeline: Timeline) -> float | None:
@@ -246,8 +246,8 @@ def _reading_before(timeline: Timeline, slot: int) -> KVReading | None:
     """The cache before the token of a slot, or before its chunk."""
     if isinstance(timeline.items[slot], Step):
         return reading_of(timeline, slot - 1) if slot else None
-    chunk = bisect_left(timeline.chunks, slot + 1, key=lambda chunk: chunk.done)
-    return timeline.chunks[chunk - 1].kv if 0 < chunk <= len(timeline.chunks) else None
+    chunk = bisect_left(timeline.prompts.chunks, slot + 1, key=lambda chunk: chunk.done)
+    return timeline.prompts.chunks[chunk - 1].kv if 0 < chunk <= len(timeline.prompts.chunks) else None
 
 
 def reading_at(timeline: Timeline) -> KVReading | None:

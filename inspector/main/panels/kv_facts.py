@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from engine.records import KVGroup, KVReading, ModelFacts
 from inspector.scales import amount, count, percent, size
-from inspector.state.branches import Branch
+from inspector.state.branch import Branch
 from inspector.state.timeline import Timeline
 
 Fact = tuple[str, str]

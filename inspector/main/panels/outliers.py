@@ -57,7 +57,7 @@ def slowest(slow: Sequence[Outlier], most: int) -> list[Outlier]:
 
 def _allocated(timeline: Timeline) -> int:
     """What the cache had allocated before the first step."""
-    prefilled: Prefilled | None = timeline.prefilled
+    prefilled: Prefilled | None = timeline.prompts.prefilled
     return prefilled.kv.allocated_bytes if prefilled else 0
 
 

@@ -137,7 +137,7 @@ the block at the end is the token to come.
         shown = (
             timeline.readings,
             timeline.trials,
-            timeline.held if timeline.reading else -1,
+            timeline.held if timeline.prompts.reading else -1,
             timeline.phase if not timeline.items else None,
         )
         if shown != self._shown:

@@ -69,7 +69,7 @@ why, where that is known, and what the framework, the process and the inspector 
         timeline = self.timeline
         step = timeline.step if timeline is not None else None
         self._entitle(step.memory if step else timeline.memory if timeline else None)
-        if timeline is None or not (timeline.chunks or timeline.prefilled):
+        if timeline is None or not (timeline.prompts.chunks or timeline.prompts.prefilled):
             reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
@@ -117,10 +117,10 @@ why, where that is known, and what the framework, the process and the inspector 
         self.title(Content("Time"), Content(text))
 
     def _latency(self, timeline: Timeline, deep: bool = False) -> Row:
-        prefilled, tpot = timeline.prefilled, self._ms.tpot()
+        prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
         if prefilled is None:
             done, total = timeline.held, len(timeline.items)
-            spent = sum(chunk.ms for chunk in timeline.chunks)
+            spent = sum(chunk.ms for chunk in timeline.prompts.chunks)
             return self._pairs(
                 (
                     "prefill",
@@ -136,10 +136,10 @@ why, where that is known, and what the framework, the process and the inspector 
         return row + self._pairs(("p50", scales.ms(tpot.p50)), ("p95", scales.ms(tpot.p95)), *late)
 
     def _throughput(self, timeline: Timeline) -> Row:
-        prefilled, tpot = timeline.prefilled, self._ms.tpot()
+        prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
         if prefilled is None:
-            spent = sum(chunk.ms for chunk in timeline.chunks)
-            ran = timeline.held - (timeline.prompt.held if timeline.prompt else 0)
+            spent = sum(chunk.ms for chunk in timeline.prompts.chunks)
+            ran = timeline.held - (timeline.prompts.opened.held if timeline.prompts.opened else 0)
             return self._pairs(("prompt", scales.rate(ran / spent * 1000))) if spent else []
         pairs = [("prompt", scales.rate(prefilled.prompt_tps))]
         pairs += [("generation", scales.rate(tpot.tps))] if tpot else []

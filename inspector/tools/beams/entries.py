@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Literal
 
 from engine.records import Beam, BeamEnded, BeamStep, Hypothesis
+from engine.tree import common_prefix
 from inspector.display import visible
 from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
 
@@ -128,11 +128,11 @@ def _fallen(beams: BeamHistory, at: int, count: int) -> Iterator[BeamEntry]:
 
 def shared(entries: Sequence[BeamEntry]) -> int:
     """How many tokens all of these begin with."""
-    paths = [entry.path for entry in entries]
-    if not paths:
-        return 0
-    same = takewhile(lambda beams: len({beam.node for beam in beams}) == 1, zip(*paths, strict=False))
-    return sum(1 for _ in same)
+    return min((_common(entries[0].path, entry.path) for entry in entries), default=0)
+
+
+def _common(one: Sequence[BeamNode], other: Sequence[BeamNode]) -> int:
+    return common_prefix((beam.node for beam in one), (beam.node for beam in other))
 
 
 def passing(entries: Sequence[BeamEntry]) -> Counter[int]:
@@ -169,9 +169,7 @@ def compare_with_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> Greedy
     if last is None:
         return None
     mine, greedy = entry.path, beams.path(last.node)
-    same = sum(
-        1 for _ in takewhile(lambda pair: pair[0].node == pair[1].node, zip(mine, greedy, strict=False))
-    )
+    same = _common(mine, greedy)
     tokens = min(len(mine), len(greedy))
     return GreedyComparison(
         same,

@@ -11,7 +11,7 @@ from engine.records import Step
 from inspector.display import quoted, token_label, visible
 from inspector.scales import milliseconds
 from inspector.state.beams import BeamSearch
-from inspector.state.branches import ROOT
+from inspector.state.branch import ROOT
 from inspector.state.timeline import Timeline
 from inspector.tools.beams.control import BeamControl
 

@@ -122,5 +122,5 @@ def _no_more(kind: Landmark, by: int, others: int) -> str:
 
 def _unread(timeline: Timeline) -> str:
     """That the prompt was read without what the model thought of it, where that is so."""
-    off = timeline.prompt is not None and not timeline.prompt.echo
+    off = timeline.prompts.opened is not None and not timeline.prompts.opened.echo
     return "; prompt logprobs are off" if off else ""

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from engine.records import Step
 from inspector.scales import METRIC
-from inspector.state.branches import ROOT
+from inspector.state.branch import ROOT
 from inspector.state.session_tree import Item, shared
 from inspector.state.timeline import Timeline
 from inspector.tools.compare.alignment import MOST, Meeting, Pair, meetings, pairs

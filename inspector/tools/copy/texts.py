@@ -17,7 +17,7 @@ from engine.records import Candidate, PromptToken, Step
 from engine.settings import Settings
 from inspector.display import guarded, token_label
 from inspector.scales import METRIC
-from inspector.state.branches import made
+from inspector.state.branch import made
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 

@@ -11,7 +11,7 @@ from typing import Any
 from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector.display import hex_bytes, token_label, visible
 from inspector.scales import METRIC, others_prob
-from inspector.state.branches import ROOT, made
+from inspector.state.branch import ROOT, made
 from inspector.state.session_tree import Item
 from inspector.tools.export import figures
 from inspector.tools.export.looks import looks
@@ -42,7 +42,7 @@ def data(recording: Recording) -> Json:
         "settings": list(figures.settings(recording)),
         "left_out": left_out(timeline),
         "metrics": [_metric(name) for name in METRIC if name != "off"],
-        "prefill": [[c.done, c.kv.used_bytes, c.kv.allocated_bytes] for c in timeline.chunks],
+        "prefill": [[c.done, c.kv.used_bytes, c.kv.allocated_bytes] for c in timeline.prompts.chunks],
         "paths": [_path(recording, path, places) for path in listed],
         "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
         "marks": _marks(recording, places),

@@ -11,7 +11,7 @@ from engine.settings import FIELDS, Settings
 from engine.timing import tpot
 from inspector.display import truncate, visible
 from inspector.scales import amount, bits, count, milliseconds, rate, size
-from inspector.state.branches import ROOT
+from inspector.state.branch import ROOT
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
@@ -71,8 +71,8 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
     if (finish := finished(timeline, items)) is not None:
         yield "finished", finish
     yield from _worth("", steps)
-    if timeline.prefilled is not None:
-        yield "first token", milliseconds(timeline.prefilled.ttft_ms)
+    if (prefilled := timeline.prompts.prefilled) is not None:
+        yield "first token", milliseconds(prefilled.ttft_ms)
     if (times := tpot([step.ms.total for step in steps])) is not None:
         spread = f"p50 {milliseconds(times.p50)}, p95 {milliseconds(times.p95)}"
         overlap = ", pipelined" if any(step.ms.pipelined for step in steps) else ""
@@ -83,8 +83,8 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
 
 
 def _prompt(timeline: Timeline, tokens: int) -> str:
-    text = f"{count(tokens)} token{'s' * (tokens != 1)}"
-    return text if timeline.prefilled is None else f"{text}, {rate(timeline.prefilled.prompt_tps)}"
+    text, prefilled = f"{count(tokens)} token{'s' * (tokens != 1)}", timeline.prompts.prefilled
+    return text if prefilled is None else f"{text}, {rate(prefilled.prompt_tps)}"
 
 
 def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from engine.records import Step
 from inspector.display import truncate, visible
-from inspector.state.branches import ROOT, made
+from inspector.state.branch import ROOT, made
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
 from engine.trace import TraceReader, Unknown
-from inspector.state.branches import ROOT
+from inspector.state.branch import ROOT
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.state.unfit import UNFIT, unfit
@@ -92,10 +92,7 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
     held.looks = copy.deepcopy(timeline.looks)
-    held.finished, held.prompt_kv = dict(timeline.finished), dict(timeline.prompt_kv)
-    held.prompts = {end: replace(read, chunks=list(read.chunks)) for end, read in timeline.prompts.items()}
-    on_show = (end for end, read in timeline.prompts.items() if read is timeline.prompt_read)
-    held.prompt_read = next((held.prompts[end] for end in on_show), None)
+    held.finished, held.prompts = dict(timeline.finished), timeline.prompts.snapshot()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recording = line(Recording(held, settings, load, program, now))
     recording.chosen = timeline.selected.node if timeline.selected is not None else None
@@ -117,7 +114,7 @@ def line(recording: Recording, to: str | int | None = None) -> Recording:
         EngineError: There is nothing to export, or no such node.
     """
     timeline = recording.timeline
-    if timeline.prompt is None:
+    if timeline.prompts.opened is None:
         raise EngineError(
             "There is nothing to export: no prompt was given yet.", "Give one, and take some steps."
         )

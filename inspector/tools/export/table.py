@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from engine.records import Distribution, PromptToken, Step
 from inspector.display import guarded
 from inspector.scales import METRIC
-from inspector.state.branches import ROOT, made
+from inspector.state.branch import ROOT, made
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording

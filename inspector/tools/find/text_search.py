@@ -9,7 +9,8 @@ from itertools import accumulate
 
 from engine.token_query import TokenQuery, read
 from inspector.display import token_label, visible
-from inspector.state.branches import Branch, Branches
+from inspector.state.branch import Branch
+from inspector.state.branches import Branches
 from inspector.state.timeline import Timeline
 
 LIMIT = 500

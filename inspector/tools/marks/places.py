@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from engine.records import Marked
 from inspector.display import quoted, token_label, truncate, visible
-from inspector.state.branches import Branch, Branches
+from inspector.state.branch import Branch
+from inspector.state.branches import Branches
 from inspector.state.mark_words import CAPTION, NOTE, STAR, written
 from inspector.state.timeline import Timeline
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from inspector import scales
-from inspector.state.branches import Branch, Branches, Sums
+from inspector.state.branch import Branch, Sums
+from inspector.state.branches import Branches
 
 NONE = "–"
 """Shown where a number isn't known."""

@@ -10,7 +10,7 @@ from engine.commands import MoveTo
 from engine.records import Deleted, Marked
 from inspector.display import quoted, token_label, truncate
 from inspector.session.controller import Controller
-from inspector.state.branches import PROMPT
+from inspector.state.branch import PROMPT
 from inspector.state.marks import counted
 
 _LABEL = 24

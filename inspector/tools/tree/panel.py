@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from inspector.display import visible
 from inspector.main.messages import ToolMessage
-from inspector.state.branches import PROMPT, Branch
+from inspector.state.branch import PROMPT, Branch
 from inspector.state.mark_words import written
 from inspector.state.marks import counted
 from inspector.state.timeline import Timeline

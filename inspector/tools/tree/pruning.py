@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inspector.state.branches import PROMPT, Branch, Branches, Sums
+from inspector.state.branch import PROMPT, Branch, Sums
+from inspector.state.branches import Branches
 from inspector.state.timeline import Timeline
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from inspector.state.branches import Branch, Branches
+from inspector.state.branch import Branch
+from inspector.state.branches import Branches
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.pruning import PrunedTree, TreeFilter, pruned
 

@@ -49,7 +49,7 @@ class TurnDialog(Dialog[Typed]):
         self.initial, self.timeline = text, timeline
 
     def body(self) -> Iterable[Widget]:
-        prompt, held = self.timeline.prompt, len(self.timeline.items)
+        prompt, held = self.timeline.prompts.opened, len(self.timeline.items)
         turns = sum(message.role == "user" for message in prompt.messages) if prompt else 0
         window = self.timeline.facts.context_window if self.timeline.facts else None
         room = f", room for {max(0, window - held):,} more" if window else ""

@@ -30,7 +30,7 @@ class TurnActions(ToolActions):
 
     def _refusal(self) -> str:
         """Why there is no next turn now, empty where there is one."""
-        prompt = self.timeline.prompt
+        prompt = self.timeline.prompts.opened
         if prompt is None or not prompt.chat:
             return "Raw text has no turns. Press p for a prompt through the chat template, or a to type into the text"
         if not prompt.messages:
@@ -47,7 +47,7 @@ class TurnActions(ToolActions):
             self._send(typed.text, "ask")
 
     def _send(self, text: str, differing: Literal["ask", "path", "template"]) -> None:
-        if (prompt := self.timeline.prompt) is None:
+        if (prompt := self.timeline.prompts.opened) is None:
             return
         self._sent = AddTurn(text, prompt.messages, prompt.options, self._echo, differing)
         self.controller.client.do(self._sent)

@@ -127,10 +127,10 @@ def opened_in_the_screen(good: Path, directory: Path, names: list[str]) -> None:
         async with app.run_test(size=(120, 40)) as pilot:
             controller = app.controller
             idle = lambda: not controller.client.outstanding  # noqa: E731
-            failure = lambda: controller.timeline.load_failure or controller.timeline.prompt_failure  # noqa: E731
+            failure = lambda: controller.timeline.load_failure or controller.timeline.prompts.failure  # noqa: E731
             rows = lambda: app.screen._compositor.render_strips()  # noqa: E731
             text = lambda: "".join("".join(strip.text for strip in rows()).split())  # noqa: E731
-            await until(lambda: controller.timeline.prefilled and idle(), 240)
+            await until(lambda: controller.timeline.prompts.prefilled and idle(), 240)
             for number, name in enumerate(names):
                 made = broken(good, directory / str(number), name)
                 notices.clear()
@@ -142,7 +142,7 @@ def opened_in_the_screen(good: Path, directory: Path, names: list[str]) -> None:
                 assert "couldnotbeloaded" in text() or "Thepromptwasrefused" in text(), name
                 assert notices == [], name
             controller.setup.open(LoadSettings(str(good)))
-            await until(lambda: idle() and controller.timeline.prefilled, 240)
+            await until(lambda: idle() and controller.timeline.prompts.prefilled, 240)
             await pilot.press("space")
             await until(lambda: idle() and controller.timeline.steps)
 

@@ -131,12 +131,42 @@ def test_an_absent_seed_is_drawn_once() -> None:
 
 def test_flags_without_effect_are_said() -> None:
     notes = ask("-p", "hi", "--top-p", "0.9", "--kv-group-size", "32").notes
-    assert notes[0].startswith("--top-p has no effect at --temp 0")
+    assert notes[0].startswith(
+        "--top-p has no effect at --temp 0, the default: the most probable token is taken"
+    )
+    assert notes[0].endswith("Give --temp 1 to draw.")
     assert notes[1] == "--kv-group-size has no effect without --kv-bits."
     assert ask("-p", "hi", "--top-p", "0.9", "--temp", "1").notes == ()
     keep = ("--temp", "1", "--min-tokens-to-keep", "3")
     assert ask("-p", "hi", *keep).notes == ("--min-tokens-to-keep has no effect without --min-p.",)
     assert ask("-p", "hi", *keep, "--min-p", "0.1").notes == ()
+    assert (
+        ask("-p", "hi", "--temp", "0", "--top-k", "3")
+        .notes[0]
+        .startswith("--top-k has no effect at --temp 0:")
+    )
+
+
+def test_the_screen_is_given_what_there_is_to_say_of_its_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = open_screen(monkeypatch, "--top-p", "0.9")
+    assert (noted["settings"].temp, noted["settings"].top_p) == (0, 0.9)
+    assert [note.partition(" has")[0] for note in noted["notes"]] == ["--top-p"]
+    assert open_screen(monkeypatch, "--top-p", "0.9", "--temp", "1")["notes"] == ()
+    assert open_screen(monkeypatch)["notes"] == ()
+
+
+@pytest.mark.parametrize("headless", [True, False], ids=["generate", "screen"])
+@pytest.mark.parametrize("text", ["-hello", "-hello there", "-m5", "-x", "-5 degrees", "-a=b", "- hello"])
+def test_a_prompt_may_begin_with_a_hyphen(text: str, headless: bool) -> None:
+    for flag in ("-p", "--prompt"):
+        asked = ask("--temp", "1", flag, text, "--stop", text, "-m", "7", headless=headless)
+        assert (asked.prompt, asked.settings.stop, asked.settings.max_tokens) == (text, (text,), 7)
+
+
+def test_a_flag_is_no_prompt_that_was_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    for flag in ("-m", "--jsonl", "--josnl", "-model", "-h"):
+        said = complaint(capsys, "generate", "-p", flag)
+        assert said.endswith("expected one argument. A value that begins with - is given as --prompt=VALUE.")
 
 
 def test_the_screen_has_a_prompt_ready() -> None:

@@ -319,7 +319,7 @@ def test_a_trace_that_can_not_be_written_is_told_before_the_work(
     assert "can't go to standard output" in complaint(capsys, "score", str(file), "-o", "-")
     assert there.read_text() == "mine"
     assert cli.main(["score", str(file), "-o", str(there), "--force"]) == 0
-    assert read(there).timeline.prompt is not None
+    assert read(there).timeline.prompts.opened is not None
 
 
 def test_a_text_that_can_not_be_scored_leaves_no_trace(

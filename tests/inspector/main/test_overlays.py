@@ -86,8 +86,8 @@ async def gone(rig: Rig, records: Iterable[Record] = ()) -> None:
         await asyncio.sleep(0)
         if waiting:
             for record in waiting:
-                rig.app.emit(record)
-            rig.app.drain()
+                rig.app.inbox.emit(record)
+            rig.app.inbox.drain()
 
 
 @pytest.mark.parametrize(

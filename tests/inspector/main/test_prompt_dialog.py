@@ -241,7 +241,12 @@ def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_l
         await rig.ready()
         messages = (Message("system", "Be kind.\nSo."), Message("user", "Hi"))
         opened = PromptOpened(
-            "<|user|>Hi", True, rig.timeline.prompt.tokens[:2], False, messages=messages, new_tree=False
+            "<|user|>Hi",
+            True,
+            rig.timeline.prompts.opened.tokens[:2],
+            False,
+            messages=messages,
+            new_tree=False,
         )
         await rig.push([opened])
         await rig.press("p", "exclamation_mark", "enter", "x", "escape", "p")
@@ -325,15 +330,15 @@ def test_what_is_shown_is_what_is_prefilled() -> None:
 
     async def body() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
-            await until(lambda: app.controller.timeline.prefilled)
+            await until(lambda: app.controller.timeline.prompts.prefilled)
             await pilot.press("p", "comma", "tab", "right")
             shown = app.screen.query_one(PieceList)
             await until(lambda: any(piece.special for piece in shown.first))
             assert app.screen.query_one("#prompt-mode", Choice).chosen == 1
             ids = [piece.id for piece in shown.first]
             await pilot.press("ctrl+s")
-            await until(lambda: app.controller.timeline.prompt.chat)
-            assert [token.id for token in app.controller.timeline.prompt.tokens] == ids
+            await until(lambda: app.controller.timeline.prompts.opened.chat)
+            assert [token.id for token in app.controller.timeline.prompts.opened.tokens] == ids
             await pilot.press("p")
             said = app.screen.query_one("#prompt-remark", Remark)
             await until(lambda: f"The first {len(ids)} are those of the path on show." in str(said.content))

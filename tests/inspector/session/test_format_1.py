@@ -30,7 +30,7 @@ def test_its_last_prompt_is_on_show() -> None:
     assert "".join(item.text for item in timeline.items).startswith("Once upon a hill")
     assert len(timeline.steps) == 2
     assert timeline.phase is Phase.READY
-    assert len(timeline.prompts) == 1
+    assert len(timeline.prompts.by_end) == 1
     assert set(timeline.tree.nodes) == set(range(1, len(timeline.items) + 1))
     assert restore_of(timeline, {}) is not None
 

@@ -12,7 +12,8 @@ from engine import commands
 from engine.errors import Cancelled
 from engine.records import Moved, Prefilled, PromptOpened, PromptToken, Restored, Step
 from inspector.session.restore import largest_difference, restore_of
-from inspector.state.branches import PROMPT, Branches, token
+from inspector.state.branch import PROMPT, token
+from inspector.state.branches import Branches
 from inspector.state.timeline import Phase, Timeline
 from inspector.tools.export.paths import paths
 from inspector.tools.export.recording import Recording, line
@@ -50,7 +51,7 @@ def test_a_new_prompt_keeps_the_tree_and_the_shared_beginning(lived: Bench) -> N
     assert prefilled[1].kept == opened[1].held == shared - 1
     assert prefilled[1].kept + prefilled[1].restored < len(second)
     assert prefilled[1].note == ""
-    assert len(lived.timeline.prompts) == 3
+    assert len(lived.timeline.prompts.by_end) == 3
 
 
 def test_every_token_of_an_edited_prompt_has_its_readings(lived: Bench) -> None:
@@ -85,9 +86,9 @@ def test_going_back_to_a_prompt_shows_its_own(lived: Bench) -> None:
         ends.append(bench.timeline.tip)
     for end, prompt in zip(ends, (FIRST, EDITED), strict=True):
         bench.do(commands.MoveTo(end))
-        assert bench.timeline.prompt.text == prompt
+        assert bench.timeline.prompts.opened.text == prompt
         assert text(bench.timeline).startswith(prompt)
-        assert bench.timeline.prefilled.text == prompt
+        assert bench.timeline.prompts.prefilled.text == prompt
     moved = of(bench, Moved)
     assert all(each.recomputed <= 1 for each in moved), "left branches keep their KV"
     assert moved[-1].restored > 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from inspector.state.branches import Branches, Token
+from inspector.state.branch import Token
+from inspector.state.branches import Branches
 
 
 def branches_of(tokens: Iterable[Token]) -> Branches:

@@ -350,7 +350,7 @@ def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy():
         async with app.run_test(size=(120, 40)) as pilot:
             control = app.controller
             idle = lambda: not control.client.outstanding  # noqa: E731
-            await until(lambda: control.timeline.prefilled and idle())
+            await until(lambda: control.timeline.prompts.prefilled and idle())
             await pilot.press("B", "4", "tab", "1", "2", "enter")
             await until(lambda: control.timeline.beams.search is not None and idle())
             assert settings_phrase(control.timeline.beams.search).startswith("width 4 · max tokens 12")

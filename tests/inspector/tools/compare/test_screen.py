@@ -241,7 +241,7 @@ def test_two_branches_of_the_real_engine():
         async with app.run_test(size=(120, 40)) as pilot:
             timeline = lambda: app.controller.timeline  # noqa: E731
             idle = lambda: not app.controller.client.outstanding  # noqa: E731
-            await until(lambda: timeline().prefilled and idle())
+            await until(lambda: timeline().prompts.prefilled and idle())
             await pilot.press("r")
             await until(lambda: len(timeline().steps) == 20 and idle())
             old = timeline().tip

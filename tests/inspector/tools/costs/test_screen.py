@@ -226,7 +226,7 @@ def test_a_real_step_is_taken_apart():
 
             async def idle() -> None:
                 async with asyncio.timeout(60):
-                    while not app.controller.timeline.prefilled or app.controller.client.outstanding:
+                    while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
                         await asyncio.sleep(0.05)
 
             await idle()

@@ -286,7 +286,7 @@ def test_a_token_of_the_prompt_is_searched_and_taken_on_the_real_engine():
     async def test() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
             controller = app.controller
-            await until(lambda: controller.timeline.prefilled)
+            await until(lambda: controller.timeline.prompts.prefilled)
             prompt = [item.id for item in controller.timeline.items]
             await pilot.press("home", "right", "right", "right", "slash")
             await until(lambda: "ctrl+r" in str(app.screen.query_one("#find-remark").content))

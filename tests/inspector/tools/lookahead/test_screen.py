@@ -425,7 +425,7 @@ def test_on_the_real_engine_what_is_taken_is_what_stood_there():
     async def test() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
             controller, ahead = app.controller, app.main.actions["lookahead"].lines
-            await until(lambda: controller.timeline.prefilled and not controller.client.outstanding)
+            await until(lambda: controller.timeline.prompts.prefilled and not controller.client.outstanding)
             await pilot.press("l")
             await until(
                 lambda: len(ahead.lines(controller.timeline.tip)) >= 5 and not controller.client.outstanding

@@ -201,7 +201,7 @@ def test_a_real_race_reaches_its_length_with_equal_tokens():
         app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
         async with app.run_test(size=(100, 30)) as pilot:
             async with asyncio.timeout(60):
-                while not app.controller.timeline.prefilled or app.controller.client.outstanding:
+                while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
                     await asyncio.sleep(0.05)
             await pilot.press("z", "left", "left", "space")
             racing = app.main.actions["race"].control

@@ -29,7 +29,7 @@ def test_the_settings_used_change_no_step_and_others_are_gone_on_with():
     async def test() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
             timeline = lambda: app.controller.timeline  # noqa: E731
-            await until(lambda: timeline().prefilled)
+            await until(lambda: timeline().prompts.prefilled)
             await pilot.press("r")
             await until(lambda: len(timeline().steps) == 40 and not timeline().running)
             path = [step.id for step in timeline().steps]

@@ -28,7 +28,7 @@ def test_branches_and_beams_are_gone_to_deleted_and_brought_back():
                 await until(lambda: not app.controller.client.outstanding)
                 await pilot.pause()
 
-            await until(lambda: timeline().prefilled and not app.controller.client.outstanding)
+            await until(lambda: timeline().prompts.prefilled and not app.controller.client.outstanding)
             await press("r")
             await press("left", "left", "down", "enter")
             await press("d", "space", "t")

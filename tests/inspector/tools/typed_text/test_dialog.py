@@ -292,7 +292,7 @@ def test_the_end_of_a_prompt_is_edited_on_the_real_engine():
     async def test() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
             controller = app.controller
-            await until(lambda: controller.timeline.prefilled)
+            await until(lambda: controller.timeline.prompts.prefilled)
             prompt = [item.id for item in controller.timeline.items]
             await pilot.press("left", "a", "space", *"dragon", "enter")
             await until(lambda: controller.timeline.steps and not controller.client.outstanding)

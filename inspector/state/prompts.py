@@ -1,0 +1,100 @@
+"""The prompts of a tree: how far each was read, which of them the path ends in, and the KV cache after each chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from engine.records import Failure, KVReading, PrefillChunk, Prefilled, PromptOpened
+from inspector.state.session_tree import Item
+
+
+@dataclass(slots=True)
+class PromptRead:
+    """One prompt of the tree, and what is known of its prefill."""
+
+    opened: PromptOpened
+    chunks: list[PrefillChunk] = field(default_factory=list)
+    prefilled: Prefilled | None = None
+    """None until it is read to its end."""
+
+
+@dataclass(slots=True)
+class Prompts:
+    """The prompts of one tree, as the records told them."""
+
+    by_end: dict[int, PromptRead] = field(default_factory=dict)
+    """By their last nodes, in the order in which they were given last."""
+    current: PromptRead | None = None
+    """The path's last prompt; where the path leaves inside one, the prompt on show before."""
+    reading: bool = False
+    """Whether a prompt's prefill is under way, or was stopped on its way."""
+    failure: Failure | None = None
+    """Why the last prompt was refused, until one is taken."""
+    kv: dict[int, KVReading] = field(default_factory=dict)
+    """The KV cache after the chunk that a prompt's token was in, by node."""
+
+    @property
+    def opened(self) -> PromptOpened | None:
+        """The path's last prompt, as it was given."""
+        return self.current.opened if self.current else None
+
+    @property
+    def prefilled(self) -> Prefilled | None:
+        """The end of its prefill, once it was reached."""
+        return self.current.prefilled if self.current else None
+
+    @property
+    def chunks(self) -> list[PrefillChunk]:
+        """The chunks of its prefill so far."""
+        return self.current.chunks if self.current else []
+
+    def held(self, tokens: int) -> int:
+        """How many tokens of a path the model has run: all but in a prefill.
+
+        Args:
+            tokens: Of the path on show.
+        """
+        if not self.reading or self.current is None:
+            return tokens
+        return self.current.chunks[-1].done if self.current.chunks else self.current.opened.held
+
+    # ---- records as they come ---------------------------------------------------------------
+
+    def open(self, record: PromptOpened, end: int) -> None:
+        """Take in that a prompt is being read.
+
+        Args:
+            record: The prompt.
+            end: Its last node.
+        """
+        self.by_end.pop(end, None)
+        self.by_end[end] = PromptRead(record)
+        self.reading, self.failure = True, None
+
+    def take_chunk(self, record: PrefillChunk, path: Sequence[Item]) -> None:
+        """Take in a chunk of the prompt that is being read, which the path ends with."""
+        begin = self.held(len(path))
+        self.chunks.append(record)
+        for item in path[begin : record.done]:
+            self.kv[item.node] = record.kv
+
+    def finish(self, record: Prefilled) -> None:
+        """Take in that the prompt was read to its end."""
+        if self.current is not None:
+            self.current.prefilled = record
+        self.kv[record.next.node] = record.kv
+        self.reading = False
+
+    def follow(self, path: Sequence[Item]) -> None:
+        """Another path is on show: find its last prompt."""
+        end = next((item.node for item in reversed(path) if item.node in self.by_end), None)
+        self.current = self.by_end[end] if end is not None else self.current
+
+    # ---- at one moment ----------------------------------------------------------------------
+
+    def snapshot(self) -> Prompts:
+        """The prompts as they are: what comes later changes nothing in it."""
+        reads = {end: replace(read, chunks=list(read.chunks)) for end, read in self.by_end.items()}
+        current = next((reads[end] for end, read in self.by_end.items() if read is self.current), None)
+        return replace(self, by_end=reads, current=current, kv=dict(self.kv))
