@@ -54,6 +54,6 @@ class QuickLoop(asyncio.SelectorEventLoop):
 
 def run_quickly(main: Coroutine[Any, Any, Result]) -> Result:
     """Run something as `asyncio.run` does, on a loop without idle time that the toolkit's timers go by."""
-    with asyncio.Runner(loop_factory=QuickLoop) as runner:
-        with patch("textual._time.get_time", runner.get_loop().time):
-            return runner.run(main)
+    runner = asyncio.Runner(loop_factory=QuickLoop)
+    with runner, patch("textual._time.get_time", runner.get_loop().time):
+        return runner.run(main)
