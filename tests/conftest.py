@@ -31,6 +31,17 @@ for number, usual in (
         signal.signal(number, usual)
 
 
+def pytest_collection_finish() -> None:
+    """Set aside what lasts, libraries and all tests: once, and not anew with each model that is loaded, as the program
+    does, which loads few. Scanning all of it takes half a second."""
+    from engine.session import handlers  # after mlx_lm was imported in the program's way
+
+    gc.collect()
+    gc.freeze()
+    handlers.collect_all = gc.collect
+    handlers.set_aside = lambda: None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Compile what all workers and the programs of the tests are about to import: else each would, where the
     environment forbids it to write what it compiled."""

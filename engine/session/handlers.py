@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Mapping
 
 from engine import commands, records
 from engine.commands import Command
 from engine.desk import Call, Desk, Handler
-from engine.gc_policy import collect_all
+from engine.gc_policy import collect_all, set_aside
 from engine.model.load import load
 from engine.session import conversation
 from engine.session.restore import restore
@@ -58,7 +57,7 @@ class SessionCommands:
         loaded = load(command.settings, desk.emit, call.cancel)
         opened = open_session(loaded, desk.settings)  # before either is set: on a failure neither is
         desk.loaded, desk.opened = loaded, opened
-        gc.freeze()  # the libraries' hundred thousand objects last as long as the process
+        set_aside()
         desk.emit(loaded.facts)
 
     def _configure(self, command: commands.Configure, call: Call) -> None:

@@ -8,6 +8,9 @@ import pytest
 
 from inspector.config import presets
 from inspector.recordings import sessions
+from tests.inspector.style_sheets import parse_once
+
+parse_once()
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -14,6 +13,8 @@ from textual.app import App, ComposeResult
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.widget import Widget
+
+from tests.inspector.quick_clock import run_quickly
 
 Arguments = ParamSpec("Arguments")
 Panel = TypeVar("Panel", bound=Widget)
@@ -59,7 +60,7 @@ def on_screen(test: Callable[Arguments, Coroutine[Any, Any, None]]) -> Callable[
 
     @wraps(test)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        asyncio.run(test(*args, **kwargs))
+        run_quickly(test(*args, **kwargs))
 
     return run
 

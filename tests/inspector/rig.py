@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
@@ -17,6 +16,7 @@ from engine.records import Ended, Failure, Record
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from tests.inspector.fakes import Session
+from tests.inspector.quick_clock import run_quickly
 
 
 class FakeEngine:
@@ -155,5 +155,5 @@ def run(
             await pilot.pause()
             await test(Rig(pilot, engine, session or Session()))
 
-    asyncio.run(body())
+    run_quickly(body())
     return app

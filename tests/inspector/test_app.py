@@ -19,6 +19,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.dialogs.help import HelpDialog
 from inspector.main.panels.text import TextPanel
+from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig, run
 
 
@@ -171,7 +172,7 @@ def test_a_key_that_is_pressed_after_the_one_that_leaves_opens_nothing():
                 app.post_message(Key(key, None))
             await pilot.pause()
 
-    asyncio.run(test())
+    run_quickly(test())
     assert app.return_code == 0
     assert opened == []
 

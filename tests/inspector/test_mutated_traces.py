@@ -84,7 +84,7 @@ def test_a_mutated_trace_is_exported_or_refused(begin: int, tmp_path: Path) -> N
     assert any(made)  # not all are refused
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_a_mutated_trace_is_shown_with_every_tool(seed: int, tmp_path: Path) -> None:
     shown(mutations.write(tmp_path / "a.jsonl", seed))
 

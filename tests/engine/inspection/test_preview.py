@@ -66,8 +66,15 @@ def test_a_conversation(engine: Engine) -> None:
 
 
 @given(TEXTS, st.booleans(), st.none() | TEXTS)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_prompt(engine: Engine, text: str, chat: bool, system: str | None) -> None:
+    same(engine, text, chat, system)
+
+
+@pytest.mark.slow
+@given(TEXTS, st.booleans(), st.none() | TEXTS)
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+def test_many_prompts(engine: Engine, text: str, chat: bool, system: str | None) -> None:
     same(engine, text, chat, system)
 
 

@@ -42,7 +42,11 @@ def test_every_point_is_measured_in_every_round(zoo: Zoo) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
 @pytest.mark.parametrize(
     ("name", "held", "ways"),
-    [("pocket", "bfloat16", "float32"), ("llama:4bit", "4-bit, group 32, affine", "dequantized")],
+    [
+        pytest.param("pocket", "bfloat16", "float32", marks=pytest.mark.slow),
+        ("llama:bfloat16", "bfloat16", "float32"),
+        ("llama:4bit", "4-bit, group 32, affine", "dequantized"),
+    ],
 )
 def test_every_way_to_multiply_is_measured_and_the_models_own_comes_back(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch, name: str, held: str, ways: str

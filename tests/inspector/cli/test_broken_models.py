@@ -1,7 +1,7 @@
 """Model directories that are broken, each in one way: one line and status 2, soon and in little memory.
 
-Each case is run in a process of its own in the slow tests, which measure it; every sixth one within this process in the
-others. All of them are opened from the running screen in the slow tests, one after another, and some in the others.
+Each case is run in a process of its own in the slow tests, which measure it; every twelfth one within this process in
+the others. All of them are opened from the running screen in the slow tests, one after another, and some in the others.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_the_model_that_they_are_made_of_loads(good: Path, capsys: pytest.Captur
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", CASES[::6])
+@pytest.mark.parametrize("name", CASES[::12])
 def test_it_is_one_line(good: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     directory = broken(good, tmp_path, name)
     assert cli.main(command(name, directory)) == 2

@@ -34,7 +34,7 @@ def test_it_lives_at_any_size(key: str | tuple[str, ...], sizes: list[tuple[int,
 
 
 @pytest.mark.parametrize(
-    "size", [(1, 1), (8, 24), pytest.param((4, 3), marks=SLOW), pytest.param((300, 2), marks=SLOW)], ids=str
+    "size", [(1, 1), *(pytest.param(size, marks=SLOW) for size in ((8, 24), (4, 3), (300, 2)))], ids=str
 )
 def test_it_opens_at_any_size(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:

@@ -143,11 +143,25 @@ PROMPTS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(PROMPTS, st.booleans())
 def test_the_fold_of_any_prompts_and_steps_is_that_of_its_tokens(
     made: list[tuple[int, list[str]]], greedy: bool
 ) -> None:
+    folded(made, greedy)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(PROMPTS, st.booleans())
+def test_the_fold_of_many_prompts_and_steps_is_that_of_their_tokens(
+    made: list[tuple[int, list[str]]], greedy: bool
+) -> None:
+    folded(made, greedy)
+
+
+def folded(made: list[tuple[int, list[str]]], greedy: bool) -> None:
+    """Read prompts with steps after each, and hold what the timeline made of them against its tokens."""
     bench = Bench(blind=False)
     if greedy:
         bench.do(commands.Configure(type(bench.worker._desk.settings)()))
@@ -159,9 +173,9 @@ def test_the_fold_of_any_prompts_and_steps_is_that_of_its_tokens(
     timeline, fresh = bench.timeline, Branches()
     for node in sorted(timeline.tree.nodes):
         fresh.add(token(timeline.tree.nodes[node], timeline.tree.parent[node]))
-    folded = [branch.nodes for branch in timeline.tree.branches]
-    assert sorted(folded) == sorted(branch.nodes for branch in fresh)
-    assert timeline.tree.branches.count == fresh.count == len(folded)
+    found = [branch.nodes for branch in timeline.tree.branches]
+    assert sorted(found) == sorted(branch.nodes for branch in fresh)
+    assert timeline.tree.branches.count == fresh.count == len(found)
     for branch in timeline.tree.branches:
         assert len({timeline.tree.branches[node].made == PROMPT for node in branch.nodes}) == 1
         assert branch.sums.tokens == len(branch.nodes)

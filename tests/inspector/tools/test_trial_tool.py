@@ -5,7 +5,6 @@ The tool is the part between the two lines of dashes; the program's own files kn
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,6 +27,7 @@ from inspector.tools.registry import TOOLS
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.inks import panel_css
 from tests.inspector.fakes import Session
+from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig
 from tests.inspector.tools.recordings.test_replay_screen import trace
 
@@ -86,7 +86,7 @@ def run(
                 await pilot.pause(0.02)
             await test(Rig(pilot, engine, Session()))
 
-    asyncio.run(body())
+    run_quickly(body())
 
 
 def panel(rig: Rig) -> WordsPanel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -38,6 +37,7 @@ from inspector.session.playback import Opening
 from inspector.session.replay_backend import REFUSED
 from inspector.tools.beams.screen import BeamScreen
 from tests.inspector.fakes import PROMPT, Session
+from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig, run
 
 USED = Settings(temp=0.7, seed=9)
@@ -86,7 +86,7 @@ def replayed(
             await pilot.pause()
             await test(Rig(pilot, engine, Session()))
 
-    asyncio.run(body())
+    run_quickly(body())
     return app
 
 
