@@ -31,7 +31,7 @@ Vector = npt.NDArray[np.float64]
 
 
 @dataclass(slots=True)
-class _Choice:
+class _MixtureRun:
     """What one mixture of experts did for one token."""
 
     layer: int
@@ -53,7 +53,7 @@ class _Switches:
     """
 
     model: Any
-    choices: list[_Choice] = field(default_factory=list)
+    choices: list[_MixtureRun] = field(default_factory=list)
     _instead: mx.array | None = None
     """Outputs to return for the experts', while a mixture is run once more."""
     _known: dict[int, tuple[int, str, int]] = field(default_factory=dict)
@@ -91,10 +91,10 @@ class _Switches:
         if whole and whole[0].size == whole[0].shape[-1]:  # of one token
             layer, path, experts = self._known[id(module)]
             chosen = [int(number) for number in np.array(whole[0].reshape(-1))]
-            self.choices.append(_Choice(layer, path, experts, chosen, result))
+            self.choices.append(_MixtureRun(layer, path, experts, chosen, result))
         return result
 
-    def _read_weights(self, choice: _Choice, again: Any, result: Any) -> None:
+    def _read_weights(self, choice: _MixtureRun, again: Any, result: Any) -> None:
         """Weights of the chosen experts, where the mixture is a weighted sum of their outputs."""
         outputs, count = choice.outputs, len(choice.chosen)
         if (
@@ -150,7 +150,7 @@ def read_experts(session: Session, node: int, stopped: Stopped = never) -> Exper
     return ExpertsRead(node, layers, states, missing, taken.facts(begun, session.facts.family, *checks))
 
 
-def _layer(choice: _Choice, bound: float) -> ExpertLayer:
+def _layer(choice: _MixtureRun, bound: float) -> ExpertLayer:
     if choice.error is None or not choice.error <= bound:
         return ExpertLayer(choice.layer, choice.path, choice.experts, tuple(choice.chosen), (), choice.error)
     ordered = sorted(zip(choice.weights, choice.chosen, strict=True), key=lambda pair: (-pair[0], pair[1]))

@@ -180,7 +180,7 @@ class _Reader:
             tuple(seen.returned.shape) if seen.returned is not None else (),
             heads=seen.heads,
             rope=self._rope(seen),
-            norm=seen.norm if not node.children or seen.heads is None else None,
+            norm=seen.norm if not node.children else None,
             mlp=self._mlp(node, role),
             experts=_experts(node, seen),
         )

@@ -20,6 +20,12 @@ from inspector.widgets.key_hints import KeyHint
 
 SHADES = "░▒▓█"
 """For a weight up to a quarter, a half, three quarters, and above."""
+STATES = (
+    "A state is all that a recurrent layer keeps of the text, and its size never grows."
+    " Its norm before and after this token."
+)
+LOW = 8
+"""Lines of a view below which the numbers come before the words."""
 NAME = 8
 CELL = 8
 
@@ -43,11 +49,14 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
 
     def draw(self, answer: ExpertsRead, on: Canvas, width: int, height: int) -> list[Row]:
         rows: list[Row] = []
-        if answer.layers:
-            rows += _experts(answer.layers, on, width)
-        if answer.states:
-            rows += [[] for _ in range(bool(rows))]
-            rows += _states(answer.states, on, width)
+        for numbers, legend in (
+            (list(_experts(answer.layers, on, width)), _legend(answer.layers, width)),
+            (list(_states(answer.states, on, width)), STATES),
+        ):
+            said: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(legend, width)]
+            gap: list[Row] = [[]] if rows and numbers else []
+            if numbers:
+                rows += [*gap, *numbers, *said] if height < LOW else [*gap, *said, *numbers]
         for sentence in answer.missing:
             rows += [[], *([Segment(line, on.ink("muted"))] for line in wrapped(visible(sentence), width))]
         return rows
@@ -56,18 +65,22 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
         return [("O", "all modules", 7)]
 
 
+def _legend(layers: Sequence[ExpertLayer], width: int) -> str:
+    what = "A column is an expert, a number" if _fits(layers, width) else "Each expert that was chosen, and"
+    return f"{what} its weight: what its output is multiplied by before it is added."
+
+
+def _fits(layers: Sequence[ExpertLayer], width: int) -> bool:
+    """Whether there is a column for each expert."""
+    return NAME + max((layer.experts for layer in layers), default=0) * CELL <= width
+
+
 def _experts(layers: Sequence[ExpertLayer], on: Canvas, width: int) -> Iterator[Row]:
-    most = max(layer.experts for layer in layers)
-    wide = NAME + most * CELL <= width
-    legend = (
-        "A column is an expert, a number its weight: what its output is multiplied by before it is added."
-        if wide
-        else "Each expert that was chosen with its weight: what its output is multiplied by before it is added."
-    )
-    yield from ([Segment(line, on.ink("muted"))] for line in wrapped(legend, width))
-    if wide:
+    wide = _fits(layers, width)
+    if wide and layers:
+        most = max(layer.experts for layer in layers)
         numbers = "".join(f"{number:>{CELL}}" for number in range(1, most + 1))
-        yield [Segment(pad("expert", NAME), on.ink("muted")), Segment(numbers, on.ink("muted"))]
+        yield [Segment(pad("expert", NAME) + numbers, on.ink("muted"))]
     for layer in layers:
         name = Segment(pad(f"layer {layer.layer + 1}", NAME + (0 if wide else 1)), on.ink("strong"))
         yield [name, *(_grid(layer, on) if wide else _list(layer, on, width - NAME - 1))]
@@ -101,15 +114,10 @@ def _list(layer: ExpertLayer, on: Canvas, width: int) -> Iterator[Segment]:
 
 
 def _states(states: Sequence[StateArray], on: Canvas, width: int) -> Iterator[Row]:
-    legend = (
-        "A state is all that a recurrent layer keeps of the text, and its size never grows."
-        " Its norm before and after this token:"
-    )
-    yield from ([Segment(line, on.ink("muted"))] for line in wrapped(legend, width))
     for state in states:
         kind = f"{pad(visible(state.dtype), 9)}" if width >= 90 else ""
         shape = f"{pad(times(state.shape), 17)}{kind}{size(state.bytes):>9}  " if width >= 66 else ""
-        changed = f"changed by {state.changed:.0%}" if state.changed is not None else "was empty"
+        changed = f"changed by {state.changed * 100:.0f} %" if state.changed is not None else "was empty"
         yield [
             Segment(pad(f"layer {state.layer + 1}", NAME + 1), on.ink("strong")),
             Segment(shape, on.ink("muted")),

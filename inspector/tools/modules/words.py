@@ -67,7 +67,7 @@ def sort_of(part: ModulePart | None, inside: str, label: str) -> str:
     """
     if part is None:
         return label if label in EXPLAINED else ""
-    if part.rope is not None:
+    if part.rope is not None and part.heads is None:
         return "rope"
     if part.experts is not None or label in ("router", "mixture of experts"):
         return "experts"
@@ -83,7 +83,7 @@ def label(part: ModulePart, parent: ModulePart | None = None) -> str:
         part: The part.
         parent: That holds it.
     """
-    if part.rope is not None:
+    if part.rope is not None and part.heads is None:
         return "RoPE"
     if part.experts is not None:
         return "experts"
@@ -111,7 +111,8 @@ def says(part: ModulePart) -> str:
 
 def _does(part: ModulePart) -> str:
     if part.heads is not None:
-        return heads(part.heads)
+        turned = f", RoPE {rope(part.rope)}" if part.rope is not None else ""
+        return heads(part.heads) + turned
     if part.rope is not None:
         return rope(part.rope)
     if part.norm is not None:

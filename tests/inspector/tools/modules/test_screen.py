@@ -158,7 +158,7 @@ def test_the_experts_of_a_token_with_their_weights(size: tuple[int, int]) -> Non
             first = next(line for line in shown.splitlines() if "layer 1 " in line)
             assert first.index("0.25") < first.index("0.75")  # the columns are the experts in their order
             assert "weights make the output" in shown
-            assert "changed by 150%" in shown
+            assert "changed by 150 %" in shown
         await rig.press("escape")
         assert rig.app.screen is rig.app.main
 
