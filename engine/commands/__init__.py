@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from engine.commands.command import Cancel, Command
 from engine.commands.decoding import GoOnBeams, LookAhead, Run, SearchBeams
-from engine.commands.inside import Inside, ReadAttention, ReadLens
+from engine.commands.inside import Inside, ReadAttention, ReadLens, TryPosition
 from engine.commands.inspection import CutText, Explain, FindTokens, PreviewPrompt, Tokenize, WhatIf
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
@@ -67,6 +67,7 @@ __all__ = [
     "Take",
     "TakeStep",
     "Tokenize",
+    "TryPosition",
     "Verify",
     "WhatIf",
 ]

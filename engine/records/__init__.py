@@ -46,6 +46,14 @@ from engine.records.kv import KVGroup, KVReading, Memory
 from engine.records.marks import Deleted, Marked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
 from engine.records.moves import Moved, Verified
+from engine.records.positions import (
+    PositionChange,
+    PositionTried,
+    PositionUse,
+    PositionWay,
+    Rotation,
+    TokenShift,
+)
 from engine.records.restores import Restored, Restoring
 from engine.records.sampler import Explained, Recalled, StageColumn, WhatIfAnswered, WhatIfStep
 from engine.records.steps import (
@@ -107,6 +115,10 @@ __all__ = [
     "Moved",
     "Origin",
     "Piece",
+    "PositionChange",
+    "PositionTried",
+    "PositionUse",
+    "PositionWay",
     "PrefillChunk",
     "Prefilled",
     "ProfilePart",
@@ -124,6 +136,7 @@ __all__ = [
     "Restoring",
     "Role",
     "RooflineMeasured",
+    "Rotation",
     "SpecialToken",
     "StageColumn",
     "StageReading",
@@ -132,6 +145,7 @@ __all__ = [
     "SweepName",
     "SweepPoint",
     "Swept",
+    "TokenShift",
     "Tokenized",
     "TokensFound",
     "TurnDiffers",
@@ -182,6 +196,7 @@ Record = (
     | KVCompared
     | AttentionRead
     | LensRead
+    | PositionTried
     | Finished
     | Ended
     | Failure

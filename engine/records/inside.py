@@ -11,7 +11,7 @@ from typing import Literal
 
 from engine.records.floats import Floats
 
-CheckName = Literal["forward", "attention", "rows", "lens", "parts"]
+CheckName = Literal["forward", "attention", "rows", "lens", "parts", "keys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Check:
     - `rows`: the sum of each row of weights (with its sink), and 1.
     - `lens`: the lens of the last layer, and the logits; relative.
     - `parts`: the sum of all contributions, and the logits; relative.
+    - `keys`: the keys that an attention saw with a position changed, and without; a count.
     """
 
     name: CheckName

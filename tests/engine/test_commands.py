@@ -38,6 +38,7 @@ SAMPLES: tuple[Command, ...] = (
     commands.Tokenize(" dog"),
     commands.ReadAttention(1),
     commands.ReadLens(1),
+    commands.TryPosition(1),
     commands.PreviewPrompt("Once", chat=False),
     commands.CutText(LoadSettings(), "dog"),
     commands.FindTokens(1, "dog"),

@@ -9,6 +9,7 @@ from engine.commands import Command
 from engine.desk import Call, Desk, Handler
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.lens import read_lens
+from engine.inspection.inside.positions import try_position
 
 
 class InsideCommands:
@@ -23,7 +24,11 @@ class InsideCommands:
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
-        return {commands.ReadAttention: self._attention, commands.ReadLens: self._lens}
+        return {
+            commands.ReadAttention: self._attention,
+            commands.ReadLens: self._lens,
+            commands.TryPosition: self._position,
+        }
 
     def forget(self, model: bool) -> None:
         """Nothing is kept from command to command."""
@@ -42,3 +47,8 @@ class InsideCommands:
                 call.stopped,
             )
         )
+
+    def _position(self, command: commands.TryPosition, call: Call) -> None:
+        session = self._desk.session
+        how = command.change, command.offset, command.top, command.until
+        self._desk.emit(try_position(session, command.node, *how, call.stopped))

@@ -10,19 +10,19 @@ from rich.segment import Segment
 from engine.records import LensCell, LensColumn, LensToken
 from inspector.display import pad, quoted, token_label
 from inspector.scales import bits, count, percent
-from inspector.tools.lens.measures import Measure
+from inspector.tools.lens.measures import Measure, share
 from inspector.tools.lens.table import LEADS, ROUGH, ground
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
 
-ENTRY = 19
+ENTRY = 15
 """Cells of a token in the grid: rank, label, probability."""
 WORDS = (
     "Each cell: the token that the model's own end (last norm and head) would pick if the layers stopped there. "
     f"{LEADS} from here on the final token leads. "
     f"{ROUGH} rough: that end was never trained to read early layers, so what they seem to say is a hint at most."
 )
-SHORT = f"{LEADS} the answer leads from here on  {ROUGH} rough: its end wasn't trained for these"
+SHORT = f"{LEADS} the answer leads from here on  {ROUGH} rough: the end isn't trained for these"
 
 
 def detail(
@@ -93,7 +93,7 @@ def _grid(on: Canvas, top: Sequence[LensToken], width: int) -> list[Row]:
     """The list in as many columns as fit."""
     across = max(1, width // ENTRY)
     entries = [
-        f"{rank} {pad(token_label(token.text), ENTRY - 12)} {percent(token.prob):>7} "
+        f"{rank:>2} {pad(token_label(token.text), ENTRY - 9)} {share(token.prob):>4}"
         for rank, token in enumerate(top, 1)
     ]
     return [
