@@ -13,6 +13,7 @@ from inspector.tools.find.tool import FIND
 from inspector.tools.lens.tool import LENS
 from inspector.tools.lookahead.tool import LOOK_AHEAD
 from inspector.tools.marks.tool import MARKS
+from inspector.tools.positions.tool import POSITIONS
 from inspector.tools.race.tool import RACE
 from inspector.tools.recordings.tool import RECORDINGS
 from inspector.tools.sampler.tool import SAMPLER
@@ -34,6 +35,7 @@ TOOLS: tuple[Tool, ...] = (
     COSTS,
     SWEEP,
     LENS,
+    POSITIONS,
     SAMPLER,
     TREE,
     MARKS,

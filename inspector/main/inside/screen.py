@@ -39,7 +39,7 @@ class Answered(Protocol):
 Answer = TypeVar("Answer", bound=Record)
 CHECKS = {
     "forward": "logits unchanged", "attention": "attention", "rows": "rows sum to 1", "lens": "lens = logits",
-    "parts": "parts sum to logits",
+    "parts": "parts sum to logits", "keys": "same keys",
 }  # fmt: skip
 """What each check says, for the status line."""
 TEXT_ROWS = 8

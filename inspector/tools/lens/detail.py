@@ -10,7 +10,7 @@ from rich.segment import Segment
 from engine.records import LensCell, LensColumn, LensToken
 from inspector.display import pad, quoted, token_label
 from inspector.scales import bits, count, percent
-from inspector.tools.lens.measures import Measure, share
+from inspector.tools.lens.measures import CellMeasure, share
 from inspector.tools.lens.table import LEADS, ROUGH, ground
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
@@ -26,7 +26,7 @@ SHORT = f"{LEADS} the answer leads from here on  {ROUGH} rough: the end isn't tr
 
 
 def detail(
-    on: Canvas, column: LensColumn, layer: int, measure: Measure, width: int, height: int
+    on: Canvas, column: LensColumn, layer: int, measure: CellMeasure, width: int, height: int
 ) -> list[Row]:
     """The rows under the table, as many as fit.
 
@@ -102,7 +102,7 @@ def _grid(on: Canvas, top: Sequence[LensToken], width: int) -> list[Row]:
     ]
 
 
-def _colours(on: Canvas, measure: Measure, width: int) -> Row:
+def _colours(on: Canvas, measure: CellMeasure, width: int) -> Row:
     """Each step's edge on its own colour."""
     says = f"Number and colour: {measure.says} "
     if cell_len(says) + sum(len(edge) + 3 for edge in measure.edges) > width:

@@ -29,7 +29,7 @@ def short_bits(value: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class CellMeasure:
     """One number of a cell; the deeper its colour, the nearer the layer is to an answer."""
 
     name: str
@@ -45,16 +45,16 @@ class Measure:
 
 _SHARES, _RANKS, _BITS = (0.05, 0.15, 0.35, 0.65, 0.9), (1_000, 100, 10, 3, 1), (8, 6, 4, 2, 1)
 MEASURES = (
-    Measure(
+    CellMeasure(
         "probability", "its probability, from (%)", lambda cell: share(cell.top[0].prob) if cell.top else "",
         lambda cell: sum(cell.top[0].prob >= edge for edge in _SHARES) if cell.top else 0,
         tuple(f"{edge * 100:.0f}" for edge in _SHARES),
     ),
-    Measure(
+    CellMeasure(
         "rank of the final token", "the rank of the column's final token, up to", lambda cell: place(cell.final_rank),
         lambda cell: sum(cell.final_rank <= edge for edge in _RANKS), tuple(map(str, _RANKS)),
     ),
-    Measure(
+    CellMeasure(
         "entropy", "the entropy in bits, below", lambda cell: short_bits(cell.entropy_bits),
         lambda cell: sum(cell.entropy_bits < edge for edge in _BITS), tuple(map(str, _BITS)),
     ),

@@ -55,7 +55,7 @@ class LensScreen(InsideScreen[LensRead]):
         Binding("up", "layer(1)", "Layer above", tooltip="Look at the layer above.", priority=True),
         Binding("down", "layer(-1)", "Layer below", tooltip="Look at the layer below.", priority=True),
         Binding("f", "follow", "Follow", tooltip="Follow another token through the layers."),
-        Binding("m", "measure", "Measure", tooltip="Colour by probability, rank or entropy."),
+        Binding("m", "measure", "CellMeasure", tooltip="Colour by probability, rank or entropy."),
     ]
 
     def __init__(self, host: Host, answers: Answers[LensRead], choices: LensChoices) -> None:

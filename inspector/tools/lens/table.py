@@ -11,7 +11,7 @@ from rich.style import Style
 
 from engine.records import LensCell, LensColumn
 from inspector.display import pad, quoted, token_label
-from inspector.tools.lens.measures import Measure, place, share
+from inspector.tools.lens.measures import CellMeasure, place, share
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.token_styles import heat_style
@@ -26,7 +26,7 @@ FIGURES = 12
 LEADS, ROUGH = "▸", "~"
 
 
-class Layout(NamedTuple):
+class LensLayout(NamedTuple):
     """How the width is divided."""
 
     columns: int
@@ -50,7 +50,7 @@ class Table:
 
     columns: Sequence[LensColumn]
     heads: Sequence[str]
-    measure: Measure
+    measure: CellMeasure
     cursor: int
     followed: int | None
     name: str
@@ -68,7 +68,7 @@ class Table:
         shown = range(min(self.depth, first + room) - 1, first - 1, -1)
         return [self._head(on, form), *(self._row(on, form, layer) for layer in shown)]
 
-    def _head(self, on: Canvas, form: Layout) -> Row:
+    def _head(self, on: Canvas, form: LensLayout) -> Row:
         heads = self.heads[-form.columns :]
         row: Row = [Segment(pad("after", LABEL), on.ink("muted"))]
         row += [
@@ -79,7 +79,7 @@ class Table:
             row.append(Segment(pad(f"  follows {quoted(self.name)}", form.side), on.ink("accent")))
         return row
 
-    def _row(self, on: Canvas, form: Layout, layer: int) -> Row:
+    def _row(self, on: Canvas, form: LensLayout, layer: int) -> Row:
         here = layer == self.cursor
         row: Row = [Segment(self._label(layer), on.ink("accent" if here else "muted"))]
         for last, column in _with_last(self.columns[-form.columns :]):
@@ -92,7 +92,7 @@ class Table:
         rough = ROUGH if is_rough(layer, self.depth) else " "
         return f"{rough}{layer:>3}  " if layer else f"{rough}embed"
 
-    def _cell(self, on: Canvas, form: Layout, column: LensColumn, layer: int, here: bool) -> Row:
+    def _cell(self, on: Canvas, form: LensLayout, column: LensColumn, layer: int, here: bool) -> Row:
         cell = column.cells[layer]
         mark = Segment(LEADS if column.leads_from == layer else " ", on.ink("accent"))
         best = token_label(cell.top[0].text) if cell.top else ""
@@ -100,13 +100,13 @@ class Table:
         style = on.rich_style + ground(on, self.measure.step(cell)) + Style(bold=cell.final_rank == 1)
         return [mark, Segment(text, on.ink("cursor") if here else style)]
 
-    def _followed(self, on: Canvas, form: Layout, cell: LensCell, index: int) -> Row:
+    def _followed(self, on: Canvas, form: LensLayout, cell: LensCell, index: int) -> Row:
         prob, rank = cell.followed[index], cell.followed_ranks[index]
         drawn = Segment(bar(prob, form.side - FIGURES), on.data(prob))
         return [Segment("  "), drawn, Segment(f" {share(prob):>4} {place(rank):>4}", on.rich_style)]
 
 
-def layout(width: int, available: int, side: bool = True) -> Layout:
+def layout(width: int, available: int, side: bool = True) -> LensLayout:
     """Divide the width: the followed token's part, then as many columns as fit.
 
     Args:
@@ -117,7 +117,7 @@ def layout(width: int, available: int, side: bool = True) -> Layout:
     beside = (17 if width < 60 else 18 if width < 100 else 32) if side else 0
     room = width - LABEL - beside
     columns = max(1, min(available, room // CELL))
-    return Layout(columns, max(8, min(WIDEST, room // columns)), beside)
+    return LensLayout(columns, max(8, min(WIDEST, room // columns)), beside)
 
 
 def ground(on: Canvas, step: int) -> Style:

@@ -126,7 +126,7 @@ def test_every_family_is_answered_rightly(zoo: Zoo, family: str) -> None:
     session = opened(Session(zoo.load(family), Settings()), list(range(5, 17)))
     if family in WAYS and WAYS[family] == "none":
         for change in ("token", "mask"):
-            with pytest.raises(StepError, match="state|never told"):
+            with pytest.raises(StepError, match=r"state|never told"):
                 try_position(session, session.node, change, 1)  # type: ignore[arg-type]
         return
     try:
