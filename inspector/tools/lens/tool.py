@@ -58,6 +58,7 @@ LENS = Tool(
                 ("`m`", "Colour by probability, by the rank of the final token, or by entropy."),
                 ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
                 ("`pgup` `pgdn`", "Go ten layers up or down."),
+                ("`T`", "Switch between the dark and the light theme."),
                 ("`esc` `q`", "Go back; what is computed stops."),
             ),
         ),

@@ -46,6 +46,7 @@ POSITIONS = Tool(
                 ("`←` `→` `home` `end`", "Look at another token."),
                 ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
                 ("`pgup` `pgdn`", "Scroll the page."),
+                ("`T`", "Switch between the dark and the light theme."),
                 ("`esc` `q`", "Go back; what is computed stops."),
             ),
         ),
