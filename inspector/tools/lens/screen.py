@@ -106,7 +106,7 @@ class LensScreen(InsideScreen[LensRead]):
             answer.columns, self._heads(answer), measure, layer,
             answer.followed.index(followed) if followed is not None else None, self._label_of(answer, followed),
         )  # fmt: skip
-        below = min(height - 1, 1 if height < 10 else max(5, height - 1 - table.depth))
+        below = min(height - 1, 1 if height < 10 else max(6, height - 1 - table.depth))
         rows = table.draw(on, width, height - below)
         return rows + detail(on, column, layer, measure, width, below)
 

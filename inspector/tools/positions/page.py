@@ -18,32 +18,44 @@ from inspector.widgets.charts import bar
 NARROW = 60
 LISTED = 6
 """Candidates at least, where there is room for them."""
-Tried = tuple[PositionTrial, PositionTried | None, str]
-"""A trial, its answer, and why there is none."""
+Tried = tuple[PositionTrial, PositionTried | None, bool]
+"""A trial, its answer, and whether there will be none."""
 
 
-def page(on: Canvas, rows: Sequence[Tried], chosen: int, width: int, height: int) -> list[Row]:
+def page(
+    on: Canvas,
+    rows: Sequence[Tried],
+    chosen: int,
+    use: PositionUse,
+    instead: Sequence[tuple[str, Style]],
+    width: int,
+    height: int,
+) -> list[Row]:
     """All of it.
 
     Args:
         on: Where it is drawn.
         rows: What was tried.
-        chosen: The row that is looked at, which has an answer.
+        chosen: The row that is looked at.
+        use: How the token is told its position.
+        instead: What is said where that row has no answer.
         width: Cells.
         height: Rows.
     """
     trial, answer, _ = rows[chosen]
-    assert answer is not None
-    said: list[Row] = [[Segment(line)] for line in wrapped(facts_line(answer.use, width < NARROW), width)]
+    said: list[Row] = [[Segment(line)] for line in wrapped(facts_line(use, width < NARROW), width)]
     table = _table(on, rows, chosen, width)
-    words = [[Segment(line, on.ink("muted"))] for line in wrapped(trial.words(answer.use), width)]
+    words: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(trial.words(use), width)]
+    if answer is None:
+        lines = [(line, style) for text, style in instead for line in wrapped(text, width)]
+        words = [[Segment(line, style)] for line, style in lines]
     gap: list[Row] = [[]] if height >= len(said) + len(table) + len(words) + LISTED + 4 else []
     room = height - len(said) - len(table) - len(words) - 1 - 3 * len(gap)
-    listed = _candidates(on, answer.tokens[: max(3, min(len(answer.tokens), room))], width)
+    tokens = answer.tokens if answer is not None else ()
+    listed = [*_candidates(on, tokens[: max(3, min(len(tokens), room))], width), *gap] if tokens else []
     if width < NARROW:
-        said = said if height > len(table) else []
-        return [*said, *table, *listed, *words]
-    return [*said, *gap, *table, *gap, *listed, *gap, *words]
+        return [*(said if height > len(table) else []), *table, *listed, *words]
+    return [*said, *gap, *table, *gap, *listed, *words]
 
 
 def facts_line(use: PositionUse, short: bool) -> str:
@@ -83,17 +95,17 @@ def _table(on: Canvas, rows: Sequence[Tried], chosen: int, width: int) -> list[R
     name = width - figures - 2
     head = f"{'logit':>7}{'KL':>7}" if short else f"{'logit moved':>12}{'KL bits':>9}{'likeliest':>17}"
     table: list[Row] = [[Segment(pad("  What if", name + 2) + head, on.ink("muted"))]]
-    for index, (trial, answer, failure) in enumerate(rows):
+    for index, (trial, answer, over) in enumerate(rows):
         here = index == chosen
         style = on.ink("accent") if here else on.rich_style
         row: Row = [Segment("▸ " if here else "  ", style), Segment(pad(trial.label(short), name), style)]
-        table.append([*row, *_figures(on, answer, failure, short, style)])
+        table.append([*row, *_figures(on, answer, over, short, style)])
     return table
 
 
-def _figures(on: Canvas, answer: PositionTried | None, failure: str, short: bool, style: Style) -> Row:
+def _figures(on: Canvas, answer: PositionTried | None, over: bool, short: bool, style: Style) -> Row:
     if answer is None:
-        return [Segment(f"{'not here' if failure else '…':>12}", on.ink("muted"))]
+        return [Segment(f"{'not here' if over else '…':>12}", on.ink("muted"))]
     logit = (
         f"{answer.largest_change:.2f}" if answer.largest_change >= 0.005 else f"{answer.largest_change:.0e}"
     )

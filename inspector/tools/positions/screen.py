@@ -13,7 +13,7 @@ from engine.records import PositionTried
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.session.answers import Answers
-from inspector.tools.positions.page import page
+from inspector.tools.positions.page import Tried, page
 from inspector.tools.positions.trials import LATER, PositionTrial, trials
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.key_hints import KeyHint
@@ -27,7 +27,7 @@ class PositionChoices:
     """What a person chose, kept from opening to opening."""
 
     row: int = 0
-    offsets: list[int] = field(default_factory=lambda: [-1, 1, 100, 1000])
+    offsets: list[int] = field(default_factory=lambda: [-1, 1, 100, 100])
     """Of the rows between the first and the last: three of the token, one of the path."""
 
 
@@ -83,14 +83,27 @@ class PositionsScreen(InsideScreen[PositionTried]):
     def hints(self) -> Sequence[KeyHint]:
         return (("↑↓", "what if", 7), ("-+", "another offset", 4))
 
+    def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The table as soon as one of its rows has an answer: the chosen one may have none."""
+        known = next((answer for _, answer, _ in self._tried() if answer is not None), None)
+        return self.draw(known, on, width, height) if known is not None else super()._draw(on, width, height)
+
     def draw(self, answer: PositionTried, on: Canvas, width: int, height: int) -> list[Row]:
-        rows = []
+        """See `InsideScreen`; of any answer about the token."""
+        rows = self._tried()
+        instead = self._instead(on, self.answer) if rows[self.choices.row][1] is None else ()
+        return page(on, rows, self.choices.row, answer.use, instead, width, height)
+
+    def _tried(self) -> list[Tried]:
+        """Every trial, with its answer where that passed its checks, and whether there will be none."""
+        rows: list[Tried] = []
         for trial in self._trials():
             key, _ = trial.question(self.node)
-            failure, found = self.answers.failure(key), self.answers.get(key)
-            shown = found if found is not None and found.facts.failed is None else None
-            rows.append((trial, shown, failure.message if failure is not None else ""))
-        return page(on, rows, self.choices.row, width, height)
+            found = self.answers.get(key)
+            passed = found is not None and found.facts.failed is None
+            over = self.answers.failure(key) is not None or (found is not None and not passed)
+            rows.append((trial, found if passed else None, over))
+        return rows
 
     # ---- keys -----------------------------------------------------------------------------------
 

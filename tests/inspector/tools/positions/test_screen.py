@@ -51,7 +51,7 @@ def test_the_chosen_what_if_is_asked_first_and_then_all_others():
         at = len(rig.timeline.items) - 1
         asked = await answer_all(rig)
         assert [(one.change, one.offset) for one in asked] == [
-            ("token", -at), ("token", -1), ("token", 1), ("token", 100), ("path", 1000), ("mask", 0),
+            ("token", -at), ("token", -1), ("token", 1), ("token", 100), ("path", 100), ("mask", 0),
         ]  # fmt: skip
         text = rig.screen_text()
         assert f"▸ it is told position 0, not {at}" in text
@@ -70,7 +70,7 @@ def test_rows_and_another_offset():
         screen = await opened(rig)
         await answer_all(rig)
         await rig.press("minus")
-        assert screen.choices.offsets == [-1, 1, 100, 1000], "position 0 is position 0"
+        assert screen.choices.offsets == [-1, 1, 100, 100], "position 0 is position 0"
         await rig.press("down", "minus")
         assert screen.choices.offsets[0] == -2
         question = rig.engine.last(TryPosition)
@@ -113,6 +113,13 @@ def test_what_a_family_has_no_positions_for_is_a_sentence():
         assert "mamba2 is never told a position." in rig.screen_text()
         assert "Press tab." in rig.screen_text()
         assert rig.engine.names.count("TryPosition") == 2, "the next row may have an answer"
+        question = rig.engine.last(TryPosition)
+        assert isinstance(question, TryPosition)
+        await rig.push([told(question)])
+        assert "not here" in rig.screen_text(), "the table stands, the row that failed says so"
+        assert "mamba2 is never told a position." in rig.screen_text()
+        await rig.press("down")
+        assert "[odd]" in rig.screen_text()
 
     run(test)
 
