@@ -10,7 +10,15 @@ from collections.abc import Mapping
 
 from engine.commands.command import Cancel, Command
 from engine.commands.decoding import GoOnBeams, LookAhead, Run, SearchBeams
-from engine.commands.inside import Attribute, Inside, ReadAttention, ReadExperts, ReadLens, ReadModules
+from engine.commands.inside import (
+    Attribute,
+    Inside,
+    ReadAttention,
+    ReadExperts,
+    ReadLens,
+    ReadModules,
+    TryPosition,
+)
 from engine.commands.inspection import CutText, Explain, FindTokens, PreviewPrompt, Tokenize, WhatIf
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
@@ -70,6 +78,7 @@ __all__ = [
     "Take",
     "TakeStep",
     "Tokenize",
+    "TryPosition",
     "Verify",
     "WhatIf",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.commands.command import Command
+from engine.records import PositionChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +54,21 @@ class ReadExperts(Inside):
     """Which experts a token goes through, and what recurrent layers keep after it; answered by `ExpertsRead`."""
 
     node: int
+
+
+@dataclass(frozen=True, slots=True)
+class TryPosition(Inside):
+    """What the model predicts where it is told a wrong position, or without its causal mask.
+
+    Answered by `PositionTried`.
+    """
+
+    node: int
+    change: PositionChange = "token"
+    """This token alone, the whole path, or the mask."""
+    offset: int = 0
+    """What is added to positions."""
+    top: int = 8
+    """Tokens that are listed of each side."""
+    until: int | None = None
+    """A node further down the path: without the mask its tokens are seen, too. None for the token itself."""

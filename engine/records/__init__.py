@@ -62,6 +62,14 @@ from engine.records.modules import (
     WeightArray,
 )
 from engine.records.moves import Moved, Verified
+from engine.records.positions import (
+    PositionChange,
+    PositionTried,
+    PositionUse,
+    PositionWay,
+    Rotation,
+    TokenShift,
+)
 from engine.records.restores import Restored, Restoring
 from engine.records.sampler import Explained, Recalled, StageColumn, WhatIfAnswered, WhatIfStep
 from engine.records.steps import (
@@ -136,6 +144,10 @@ __all__ = [
     "NormFacts",
     "Origin",
     "Piece",
+    "PositionChange",
+    "PositionTried",
+    "PositionUse",
+    "PositionWay",
     "PrefillChunk",
     "Prefilled",
     "ProfilePart",
@@ -154,6 +166,7 @@ __all__ = [
     "Role",
     "RooflineMeasured",
     "RopeFacts",
+    "Rotation",
     "SpecialToken",
     "StageColumn",
     "StageReading",
@@ -163,6 +176,7 @@ __all__ = [
     "SweepName",
     "SweepPoint",
     "Swept",
+    "TokenShift",
     "Tokenized",
     "TokensFound",
     "TurnDiffers",
@@ -218,6 +232,7 @@ Record = (
     | AttributionRead
     | ModelModules
     | ExpertsRead
+    | PositionTried
     | Finished
     | Ended
     | Failure

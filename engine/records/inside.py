@@ -11,7 +11,7 @@ from typing import Literal
 
 from engine.records.floats import Floats
 
-CheckName = Literal["forward", "session", "attention", "rows", "lens", "parts", "experts"]
+CheckName = Literal["forward", "session", "attention", "rows", "lens", "parts", "experts", "keys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Check:
     - `lens`: the lens of the last layer, and the logits; relative.
     - `parts`: the sum of all contributions, and the logits; relative.
     - `experts`: the experts' outputs under the weights that are shown, and what the mixture returned; relative.
+    - `keys`: the keys that an attention saw with a position changed, and without; a count.
     """
 
     name: CheckName

@@ -14,6 +14,7 @@ from inspector.tools.lens.tool import LENS
 from inspector.tools.lookahead.tool import LOOK_AHEAD
 from inspector.tools.marks.tool import MARKS
 from inspector.tools.modules.tool import MODULES
+from inspector.tools.positions.tool import POSITIONS
 from inspector.tools.race.tool import RACE
 from inspector.tools.recordings.tool import RECORDINGS
 from inspector.tools.sampler.tool import SAMPLER
@@ -35,6 +36,7 @@ TOOLS: tuple[Tool, ...] = (
     COSTS,
     SWEEP,
     LENS,
+    POSITIONS,
     MODULES,
     SAMPLER,
     TREE,

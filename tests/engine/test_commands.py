@@ -40,6 +40,7 @@ SAMPLES: tuple[Command, ...] = (
     commands.ReadLens(1),
     commands.ReadModules(),
     commands.ReadExperts(1),
+    commands.TryPosition(1),
     commands.PreviewPrompt("Once", chat=False),
     commands.CutText(LoadSettings(), "dog"),
     commands.FindTokens(1, "dog"),

@@ -12,6 +12,7 @@ from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.experts import read_experts
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
+from engine.inspection.inside.positions import try_position
 
 
 class InsideCommands:
@@ -32,6 +33,7 @@ class InsideCommands:
             commands.Attribute: self._attribute,
             commands.ReadModules: self._modules,
             commands.ReadExperts: self._experts,
+            commands.TryPosition: self._position,
         }
 
     def forget(self, model: bool) -> None:
@@ -61,3 +63,8 @@ class InsideCommands:
 
     def _experts(self, command: commands.ReadExperts, call: Call) -> None:
         self._desk.emit(read_experts(self._desk.session, command.node, call.stopped))
+
+    def _position(self, command: commands.TryPosition, call: Call) -> None:
+        session = self._desk.session
+        how = command.change, command.offset, command.top, command.until
+        self._desk.emit(try_position(session, command.node, *how, call.stopped))

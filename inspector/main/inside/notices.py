@@ -12,7 +12,8 @@ from inspector.widgets.charts import bar
 
 CHECKS = {
     "forward": "logits unchanged", "attention": "attention", "rows": "rows sum to 1", "lens": "lens = logits",
-    "parts": "parts sum to logits", "session": "as the session computed", "experts": "weights make the output",
+    "parts": "parts sum to logits", "session": "as the session computed",
+    "experts": "weights make the output", "keys": "same keys",
 }  # fmt: skip
 """What each check says."""
 Notice = list[tuple[str, Style]]

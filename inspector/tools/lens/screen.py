@@ -2,48 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
-from rich.segment import Segment
+from textual.binding import Binding, BindingType
 
 from engine.commands import Command, ReadLens
-from engine.records import LensColumn, LensRead
-from inspector.display import pad, token_label, truncate
+from engine.records import LensRead
+from inspector.display import token_label
 from inspector.main.inside.screen import InsideScreen
-from inspector.scales import percent
+from inspector.main.tool import Host
+from inspector.session.answers import Answers
+from inspector.tools.lens.detail import detail
+from inspector.tools.lens.measures import MEASURES
+from inspector.tools.lens.table import Table
 from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.key_hints import KeyHint
 
-CELL = 14
-"""Cells of a column of the table."""
+TOP = 10
+"""Tokens of a cell's list."""
+LOW, TALL = 16, 30
+"""Rows of a screen from which on there is room for one line of text, and for two."""
+CANDIDATES = 4
+"""Of the last layer, that can be followed without asking again."""
+
+
+@dataclass(slots=True)
+class LensChoices:
+    """What a person chose, kept from opening to opening."""
+
+    measure: int = 0
+    layer: int | None = None
+    """The cell that is looked at; None for the last layer's."""
+    followed: int | None = None
+    """The token that is followed; None for the one that was taken next."""
+    opened_at: int | None = None
+    """The token at which it was chosen: elsewhere it starts with the one that was taken."""
 
 
 class LensScreen(InsideScreen[LensRead]):
-    """Layers by positions."""
+    """Layers by positions.
+
+    Args:
+        host: The main screen.
+        answers: Asks the engine and keeps what it answered.
+        choices: Those of the last time.
+    """
 
     TOOL: ClassVar[str] = "lens"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "layer(1)", "Layer above", tooltip="Look at the layer above.", priority=True),
+        Binding("down", "layer(-1)", "Layer below", tooltip="Look at the layer below.", priority=True),
+        Binding("f", "follow", "Follow", tooltip="Follow another token through the layers."),
+        Binding("m", "measure", "CellMeasure", tooltip="Colour by probability, rank or entropy."),
+    ]
+
+    def __init__(self, host: Host, answers: Answers[LensRead], choices: LensChoices) -> None:
+        super().__init__(host, answers)
+        self.choices = choices
+
+    # ---- asking ---------------------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        return self.node, ReadLens(self.node)
+        return self.node, ReadLens(self.node, top=TOP, followed=self._wanted())
+
+    def _wanted(self) -> tuple[int, ...]:
+        """The tokens that can be followed: the chosen one, the one taken next, the best candidates."""
+        best = (candidate.id for candidate in self.timeline.candidates[:CANDIDATES])
+        ids = (self.choices.followed, self.timeline.taken, *best)
+        return tuple(dict.fromkeys(id for id in ids if id is not None))
+
+    def ask(self) -> None:
+        """See `InsideScreen`; again where a token is to be followed that wasn't."""
+        answer = self.answer
+        if answer is not None and not set(self._wanted()) <= set(answer.followed):
+            self.answers.again(*self.question())
+        else:
+            super().ask()
+
+    # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: LensRead | None) -> str:
         return "What each layer would predict"
 
-    def draw(self, answer: LensRead, on: Canvas, width: int, height: int) -> list[Row]:
-        columns = answer.columns[-max(1, (width - 7) // CELL) :]
-        count = len(columns[0].cells)
-        return [self._row(columns, layer, on) for layer in range(count - 1, -1, -1)]
+    def text_rows(self) -> int:
+        """See `InsideScreen`; the columns have the last tokens over them, too."""
+        return 0 if self.size.height < LOW else 3 if self.size.height < TALL else 4
 
-    def _row(self, columns: tuple[LensColumn, ...], layer: int, on: Canvas) -> Row:
-        row: Row = [Segment(f"{layer or 'embed':>5}  ", on.ink("muted"))]
-        for column in columns:
-            cell = column.cells[layer]
-            best = cell.top[0]
-            text = pad(truncate(token_label(best.text, b""), CELL - 7), CELL - 7)
-            row.append(
-                Segment(
-                    f"{text} {percent(best.prob):>5} ",
-                    on.ink("strong") if cell.final_rank == 1 else on.rich_style,
-                )
-            )
-        return row
+    def hints(self) -> Sequence[KeyHint]:
+        return (
+            ("↑↓", "layer", 7),
+            ("f", "follow another", 5),
+            ("m", f"colour: {MEASURES[self.choices.measure].name}", 4),
+        )
+
+    def draw(self, answer: LensRead, on: Canvas, width: int, height: int) -> list[Row]:
+        if not answer.columns or not answer.columns[-1].cells:
+            return []
+        column, layer, measure = answer.columns[-1], self._layer(answer), MEASURES[self.choices.measure]
+        followed = self._followed(answer)
+        table = Table(
+            answer.columns, self._heads(answer), measure, layer,
+            answer.followed.index(followed) if followed is not None else None, self._label_of(answer, followed),
+        )  # fmt: skip
+        below = min(height - 1, 1 if height < 10 else max(6, height - 1 - table.depth))
+        rows = table.draw(on, width, height - below)
+        return rows + detail(on, column, layer, measure, width, below)
+
+    def _heads(self, answer: LensRead) -> list[str]:
+        """The token of each column."""
+        known = {item.node: item for item in self.path[-len(answer.columns) :]}
+        items = [known.get(column.node) for column in answer.columns]
+        return [token_label(item.text, item.raw) if item is not None else "?" for item in items]
+
+    def _layer(self, answer: LensRead) -> int:
+        last = len(answer.columns[-1].cells) - 1
+        return last if self.choices.layer is None else max(0, min(last, self.choices.layer))
+
+    def _followed(self, answer: LensRead) -> int | None:
+        """The token that is followed: of those that the answer has, the first that is wanted."""
+        wanted = [id for id in self._wanted() if id in answer.followed]
+        return wanted[0] if wanted else next(iter(answer.followed), None)
+
+    def _label_of(self, answer: LensRead, id: int | None) -> str:
+        """The label of a followed token, which the record has by id alone."""
+        texts = {token.id: token.text for cell in answer.columns[-1].cells for token in cell.top}
+        texts |= {candidate.id: candidate.text for candidate in self.timeline.candidates}
+        if (selected := self.timeline.selected) is not None:
+            texts[selected.id] = selected.text
+        return token_label(texts[id]) if id in texts else f"token {id}"
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    def action_layer(self, by: int) -> None:
+        """Look at another layer of the last column."""
+        if (answer := self.answer) is not None and answer.columns:
+            last = len(answer.columns[-1].cells) - 1
+            self.choices.layer = max(0, min(last, self._layer(answer) + by))
+            self.changed()
+
+    def action_scroll(self, by: int) -> None:
+        """Look at a layer further down or up."""
+        self.action_layer(-by)
+
+    def action_follow(self) -> None:
+        """Follow the next of the tokens that the answer has."""
+        if (answer := self.answer) is not None and answer.followed:
+            now = self._followed(answer)
+            at = answer.followed.index(now) if now is not None else -1
+            self.choices.followed = answer.followed[(at + 1) % len(answer.followed)]
+            self.changed()
+
+    def action_measure(self) -> None:
+        """Colour by the next measure."""
+        self.choices.measure = (self.choices.measure + 1) % len(MEASURES)
+        self.changed()

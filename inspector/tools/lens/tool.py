@@ -6,7 +6,7 @@ from engine.commands import ReadLens
 from engine.records import LensRead
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
-from inspector.tools.lens.screen import LensScreen
+from inspector.tools.lens.screen import LensChoices, LensScreen
 
 
 class LensActions(ToolActions):
@@ -17,12 +17,25 @@ class LensActions(ToolActions):
         self.answers: Answers[LensRead] = Answers(
             host.controller.client, ReadLens, LensRead, lambda answer: answer.node
         )
+        self.choices = LensChoices()
 
     def open(self) -> None:
         """Look at the selected token through the lens."""
         self.controller.client.pause()
         self.host.answer()
-        self.host.open(LensScreen(self.host, self.answers))
+        self._begin()
+        self.host.open(LensScreen(self.host, self.answers, self.choices))
+
+    def _begin(self) -> None:
+        """Follow the candidate that was highlighted, where that isn't the one that stands there anyway."""
+        if self.choices.opened_at != self.timeline.before:
+            self.choices.followed, self.choices.opened_at = None, self.timeline.before
+        highlighted, usual = self.host.candidate, self.timeline.candidates[:1]
+        if highlighted is not None and highlighted.id not in (
+            self.timeline.taken,
+            *(one.id for one in usual),
+        ):
+            self.choices.followed = highlighted.id
 
 
 LENS = Tool(
@@ -39,9 +52,13 @@ LENS = Tool(
         HelpSection(
             "In the logit lens",
             (
+                ("`↑` `↓`", "Look at another layer: its list of tokens stands under the table."),
                 ("`←` `→` `home` `end`", "Look at another token."),
+                ("`f`", "Follow another token through the layers; first the candidate highlighted on the main screen."),
+                ("`m`", "Colour by probability, by the rank of the final token, or by entropy."),
                 ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
-                ("`pgup` `pgdn`", "Scroll the table."),
+                ("`pgup` `pgdn`", "Go ten layers up or down."),
+                ("`T`", "Switch between the dark and the light theme."),
                 ("`esc` `q`", "Go back; what is computed stops."),
             ),
         ),

@@ -1,0 +1,85 @@
+"""Positions: how a model is told where a token stands, and what it predicts where it is told something else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.records.inside import CaptureFacts
+
+PositionChange = Literal["token", "path", "mask"]
+"""`token`: this token alone is told another position, over the keys that the cache holds. `path`: every token of the
+path is, by the same number. `mask`: the positions are right, and every token of the path sees those after it, too."""
+PositionWay = Literal["rotary", "learned", "own", "none"]
+"""`rotary`: queries and keys are turned by an angle for each position (RoPE). `learned`: a table has a vector for each
+position, which is added to the token's. `own`: the model asks for the offset and uses it in a way of its own. `none`:
+it is never asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """How some layers turn their queries and keys, as they asked for it (RoPE, Su et al. 2021)."""
+
+    layers: tuple[int, ...]
+    dims: int
+    """Numbers of a head that are turned, two by two."""
+    base: float | None
+    """The slowest pair turns by about 1 / base radians a token; None for a list of frequencies."""
+    scale: float
+    """By which positions are multiplied."""
+    offset: int
+    """The position that the layers were told for the first token of the forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionUse:
+    """The position handling of one token's own forward, nothing changed."""
+
+    way: PositionWay
+    position: int
+    """Of the token in the path: what the cache calls its offset before the token."""
+    keys: int
+    """That the widest attention saw, the token's own included; 0 without attention."""
+    rotations: tuple[Rotation, ...]
+    unturned: tuple[int, ...]
+    """Layers that turn nothing, of a model that turns in others."""
+    table: int
+    """Positions that a learned table has; 0 without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenShift:
+    """A token that could be next, before and after the change."""
+
+    id: int
+    text: str
+    before: float
+    """Probability."""
+    after: float
+    rank_before: int
+    rank_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class PositionTried:
+    """What the model predicts after a node with a position, or the mask, changed."""
+
+    node: int
+    change: PositionChange
+    offset: int
+    """What was added to the position; 0 for the mask."""
+    use: PositionUse
+    """Without the change."""
+    tokens: tuple[TokenShift, ...]
+    """The most probable before, best first; then those that are so only after."""
+    kl_bits: float
+    """KL(before || after)."""
+    largest_change: float
+    """Of a logit, absolute."""
+    largest_text: str
+    """The token whose logit it is."""
+    later: int
+    """Tokens after it that it sees without the mask."""
+    tokens_run: int
+    """That went through the changed model."""
+    facts: CaptureFacts

@@ -1,0 +1,1 @@
+"""Positions: what a wrong offset does, and a missing causal mask."""

@@ -1,0 +1,120 @@
+"""The screen of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from engine.commands import Command
+from engine.records import PositionTried
+from inspector.main.inside.screen import InsideScreen
+from inspector.main.tool import Host
+from inspector.session.answers import Answers
+from inspector.tools.positions.page import Tried, page
+from inspector.tools.positions.trials import LATER, PositionTrial, trials
+from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.key_hints import KeyHint
+
+LOW, TALL = 16, 30
+"""Rows of a screen from which on there is room for one line of text, and for two."""
+
+
+@dataclass(slots=True)
+class PositionChoices:
+    """What a person chose, kept from opening to opening."""
+
+    row: int = 0
+    offsets: list[int] = field(default_factory=lambda: [-1, 1, 100, 100])
+    """Of the rows between the first and the last: three of the token, one of the path."""
+
+
+class PositionsScreen(InsideScreen[PositionTried]):
+    """A token's position, and what wrong ones do.
+
+    Args:
+        host: The main screen.
+        answers: Asks the engine and keeps what it answered.
+        choices: Those of the last time.
+    """
+
+    TOOL: ClassVar[str] = "positions"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "row(-1)", "Row above", tooltip="Look at the what-if above.", priority=True),
+        Binding("down", "row(1)", "Row below", tooltip="Look at the what-if below.", priority=True),
+        Binding("minus", "shift(-1)", "Less", tooltip="Tell this what-if's token a position less."),
+        Binding("plus", "shift(1)", "More", tooltip="Tell this what-if's token a position more."),
+    ]
+
+    def __init__(self, host: Host, answers: Answers[PositionTried], choices: PositionChoices) -> None:
+        super().__init__(host, answers)
+        self.choices = choices
+
+    # ---- asking ---------------------------------------------------------------------------------
+
+    def _trials(self) -> list[PositionTrial]:
+        after = self.timeline.items[self.timeline.slot :][:LATER]
+        until = after[-1].node if after else None
+        return trials(len(self.path) - 1, self.choices.offsets, len(after), until)
+
+    def question(self) -> tuple[Hashable, Command]:
+        return self._trials()[self.choices.row].question(self.node)
+
+    def ask(self) -> None:
+        """See `InsideScreen`; the chosen row first, then the others."""
+        every = self._trials()
+        for trial in (every[self.choices.row], *every):
+            key, question = trial.question(self.node)
+            if self.answers.get(key) is None and self.answers.failure(key) is None:
+                self.answers.want(key, question)
+                return
+
+    # ---- showing --------------------------------------------------------------------------------
+
+    def heading(self, answer: PositionTried | None) -> str:
+        return "Where the token stands, and what if it were told something else"
+
+    def text_rows(self) -> int:
+        """See `InsideScreen`."""
+        return 0 if self.size.height < LOW else 3 if self.size.height < TALL else 4
+
+    def hints(self) -> Sequence[KeyHint]:
+        return (("↑↓", "what if", 7), ("-+", "another offset", 4))
+
+    def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The table as soon as one of its rows has an answer: the chosen one may have none."""
+        known = next((answer for _, answer, _ in self._tried() if answer is not None), None)
+        return self.draw(known, on, width, height) if known is not None else super()._draw(on, width, height)
+
+    def draw(self, answer: PositionTried, on: Canvas, width: int, height: int) -> list[Row]:
+        """See `InsideScreen`; of any answer about the token."""
+        rows = self._tried()
+        instead = self._instead(on, self.answer) if rows[self.choices.row][1] is None else ()
+        return page(on, rows, self.choices.row, answer.use, instead, width, height)
+
+    def _tried(self) -> list[Tried]:
+        """Every trial, with its answer where that passed its checks, and whether there will be none."""
+        rows: list[Tried] = []
+        for trial in self._trials():
+            key, _ = trial.question(self.node)
+            found = self.answers.get(key)
+            passed = found is not None and found.facts.failed is None
+            over = self.answers.failure(key) is not None or (found is not None and not passed)
+            rows.append((trial, found if passed else None, over))
+        return rows
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    def action_row(self, by: int) -> None:
+        """Look at another row."""
+        self.choices.row = max(0, min(len(self.choices.offsets) + 1, self.choices.row + by))
+        self.changed()
+
+    def action_shift(self, by: int) -> None:
+        """Change the offset of the row, where it isn't given."""
+        at = self.choices.row - 1
+        if 0 <= at < len(self.choices.offsets):
+            self.choices.offsets[at] += by
+            self.changed()

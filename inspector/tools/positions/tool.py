@@ -1,0 +1,54 @@
+"""Positions as a tool."""
+
+from __future__ import annotations
+
+from engine.commands import TryPosition
+from engine.records import PositionTried
+from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
+from inspector.session.answers import Answers
+from inspector.tools.positions.screen import PositionChoices, PositionsScreen
+from inspector.tools.positions.trials import key_of
+
+
+class PositionsActions(ToolActions):
+    """Opens the screen, and keeps what it was told."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.answers: Answers[PositionTried] = Answers(
+            host.controller.client, TryPosition, PositionTried, key_of
+        )
+        self.choices = PositionChoices()
+
+    def open(self) -> None:
+        """Look at the position of the selected token."""
+        self.controller.client.pause()
+        self.host.answer()
+        self.host.open(PositionsScreen(self.host, self.answers, self.choices))
+
+
+POSITIONS = Tool(
+    "positions",
+    "Positions",
+    PositionsActions,
+    family="inside",
+    keys=(
+        Key("positions", "Y", "Y", "Positions", LOOK,
+            "Show how this token is told its position, and what a wrong offset or no causal mask would do.",
+            PositionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any),
+    ),
+    help=(
+        HelpSection(
+            "In the positions",
+            (
+                ("`↑` `↓`", "Look at another what-if: its candidates before and after stand under the table."),
+                ("`-` `+`", "Tell it a position less or more."),
+                ("`←` `→` `home` `end`", "Look at another token."),
+                ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
+                ("`pgup` `pgdn`", "Scroll the page."),
+                ("`T`", "Switch between the dark and the light theme."),
+                ("`esc` `q`", "Go back; what is computed stops."),
+            ),
+        ),
+    ),
+)  # fmt: skip

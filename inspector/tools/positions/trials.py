@@ -1,0 +1,106 @@
+"""What is tried of a token's position: each a question to the engine, with its words."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from engine.commands import TryPosition
+from engine.records import PositionChange, PositionTried, PositionUse
+from inspector.scales import count
+
+LATER = 32
+"""Tokens after the one that is looked at which it sees without the mask, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionTrial:
+    """One change, at one token.
+
+    Args:
+        position: Of the token, from 0.
+        change: What is changed.
+        offset: What is added to positions.
+        later: Tokens after it that go through with it.
+        until: The node of the last of these.
+    """
+
+    position: int
+    change: PositionChange
+    offset: int = 0
+    later: int = 0
+    until: int | None = None
+
+    def question(self, node: int) -> tuple[Hashable, TryPosition]:
+        """What is asked about the token, and its key: `key_of` the answer."""
+        return (
+            (node, self.change, self.offset, self.later),
+            TryPosition(node, self.change, self.offset, until=self.until),
+        )
+
+    @property
+    def told(self) -> int:
+        """The position that the token is told."""
+        return self.position + self.offset
+
+    def label(self, short: bool) -> str:
+        """Its row in the table, which begins with `What if`."""
+        match self.change:
+            case "token":
+                position = "" if short else "it is told position "
+                return f"{position}{count(self.told)}, not {count(self.position)}"
+            case "path":
+                more = f"{count(abs(self.offset))} {'more' if self.offset >= 0 else 'less'}"
+                return f"all: {more}" if short else f"all tokens are told {more}"
+            case "mask":
+                return "no mask" if short else f"no causal mask: it sees {self.later or 'none'} later"
+
+    def words(self, use: PositionUse) -> str:
+        """What it teaches."""
+        match self.change:
+            case "mask" if self.later:
+                return (
+                    "Without the mask the answer leaks: the token sees what comes after it. Training would be "
+                    "cheating, and in generation nothing is there to see."
+                )
+            case "mask":
+                return (
+                    "Nothing comes after it yet, but the tokens before it saw those after them. "
+                    "Press ← for a token that sees its own answer."
+                )
+            case "path" if use.way == "learned":
+                return "Each position has a vector of its own, learned by itself: moved on, all of them are others."
+            case "path":
+                return (
+                    "Queries and keys are turned alike, and only the angle between them counts: the distance. "
+                    "So the same number for all changes next to nothing."
+                )
+            case "token":
+                why = "Its offset was forgotten: all" if not self.told else "All"
+                off = count(abs(self.offset))
+                return (
+                    f"{why} its distances are off by {off}, though the keys in the cache are right. "
+                    "Nothing fails, the text stays fluent: a silent bug."
+                )
+
+
+def trials(position: int, offsets: Sequence[int], later: int, until: int | None) -> list[PositionTrial]:
+    """What is tried of a token.
+
+    Args:
+        position: Of the token.
+        offsets: Of the rows that a person can change: three of the token, one of the path.
+        later: Tokens after it that are seen without the mask.
+        until: The node of the last of these.
+    """
+    return [
+        PositionTrial(position, "token", -position),
+        *(PositionTrial(position, "token", offset) for offset in offsets[:-1]),
+        PositionTrial(position, "path", offsets[-1]),
+        PositionTrial(position, "mask", 0, later, until if later else None),
+    ]
+
+
+def key_of(answer: PositionTried) -> Hashable:
+    """What an answer is about."""
+    return answer.node, answer.change, answer.offset, answer.later

@@ -1,0 +1,257 @@
+"""The logit lens on the screen: questions, table, cursor, a followed token, measures, sizes, a real model."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from engine.commands import ReadLens
+from engine.records import CaptureFacts, Check, Failure, LensCell, LensColumn, LensRead, LensToken
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.tools.lens.measures import MEASURES, place, share
+from inspector.tools.lens.screen import LensScreen
+from inspector.tools.lens.table import CELL, is_rough, layout
+from tests.inspector.rig import Rig, run
+
+LAYERS = 4
+FACTS = CaptureFacts(
+    (Check("forward", 0.0, 0.0), Check("lens", 0.0, 1e-5, "the last layer")), 9.0, 3.0, "llama"
+)
+
+
+def cell(layer: int, followed: tuple[int, ...], leads_from: int) -> LensCell:
+    """`[odd]` leads until the final token ` end` does; every followed token has 10 % more with each layer."""
+    led = layer >= leads_from
+    top = (LensToken(7, " end", 0.9), LensToken(8, "[odd]", 0.004))
+    return LensCell(
+        top if led else (LensToken(8, "[odd]", 0.5), LensToken(7, " end", 0.25)),
+        5.0 - layer, 1 if led else 2000 - layer,
+        tuple(0.1 * layer for _ in followed), tuple(50 - layer for _ in followed),
+    )  # fmt: skip
+
+
+def answer(rig: Rig, leads_from: int = 3, facts: CaptureFacts = FACTS) -> LensRead:
+    """To the last question."""
+    asked = rig.engine.last(ReadLens)
+    assert isinstance(asked, ReadLens)
+    items = rig.timeline.items[: rig.timeline.slot][-6:]
+    columns = tuple(
+        LensColumn(item.node, tuple(cell(layer, asked.followed, leads_from) for layer in range(LAYERS + 1)))
+        for item in items
+    )
+    return LensRead(asked.node, columns, asked.followed, facts)
+
+
+async def opened(rig: Rig, **how: object) -> LensScreen:
+    await rig.ready()
+    await rig.press("I")
+    assert isinstance(rig.app.screen, LensScreen)
+    await rig.push([answer(rig, **how)])  # type: ignore[arg-type]
+    await rig.end("ReadLens")
+    return rig.app.screen
+
+
+def row(rig: Rig, label: str) -> str:
+    """The line of a layer."""
+    return next(line for line in rig.screen_text().splitlines() if line.strip("│ ").startswith(label))
+
+
+def test_layers_stand_upwards_with_their_token_probability_and_mark():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        assert rig.engine.names == ["ReadLens"]
+        lines = rig.screen_text().splitlines()
+        places = [
+            next(n for n, line in enumerate(lines) if f" {name}" in line) for name in ("4  ", "3  ", "~  1")
+        ]
+        assert places == sorted(places)
+        assert "~embed" in rig.screen_text()
+        assert "▸␣end" in row(rig, "3").replace(" ␣", "␣")
+        assert "▸" not in row(rig, "4")
+        assert "90 %" in row(rig, "4")
+        assert "[odd]" in row(rig, "~  1")
+        assert "50 %" in row(rig, "~  1")
+        assert "leads from layer 3 of 4 on" in rig.screen_text()
+        assert "rough" in rig.screen_text()
+
+    run(test)
+
+
+def test_the_cursor_goes_through_the_layers_and_shows_the_whole_list():
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig)
+        assert "After layer 4: “␣end” is rank 1; entropy 1.00 bits" in rig.screen_text()
+        await rig.press("down", "down")
+        text = rig.screen_text()
+        assert "After layer 2" in text
+        assert "1\u2009998; entropy 3.00 bits" in text
+        assert "50.00 %" in text
+        await rig.press(*["down"] * 9)
+        assert "At the embedding" in rig.screen_text()
+        await rig.press("pageup")
+        assert screen.choices.layer == LAYERS
+        assert rig.engine.names == ["ReadLens"]
+
+    run(test)
+
+
+def test_a_followed_token_has_its_probability_and_rank_beside_each_layer():
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig)
+        asked = rig.engine.last(ReadLens)
+        assert isinstance(asked, ReadLens)
+        assert asked.followed[0] == rig.timeline.taken
+        first = rig.screen_text()
+        assert "30 %  #47" in row(rig, "3")
+        await rig.press("f")
+        assert screen.choices.followed == asked.followed[1]
+        assert first != rig.screen_text()
+        assert "follows" in rig.screen_text()
+        assert rig.engine.names == ["ReadLens"], "the answer has all that f goes through"
+        await rig.press(*["f"] * (len(asked.followed) - 1))
+        assert screen.choices.followed == asked.followed[0]
+
+    run(test)
+
+
+def test_a_candidate_that_was_highlighted_is_followed():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("down", "down")
+        highlighted = rig.app.main.host.candidate
+        assert highlighted is not None
+        await rig.press("I")
+        asked = rig.engine.last(ReadLens)
+        assert isinstance(asked, ReadLens)
+        assert highlighted.id in asked.followed
+
+    run(test)
+
+
+def test_a_token_that_the_answer_lacks_is_asked_for():
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig)
+        screen.choices.followed = 999
+        screen.changed()
+        await rig.pilot.pause()
+        assert rig.engine.names == ["ReadLens", "ReadLens"]
+        asked = rig.engine.last(ReadLens)
+        assert isinstance(asked, ReadLens)
+        assert asked.followed[0] == 999
+        await rig.push([answer(rig)])
+        await rig.end("ReadLens")
+        assert "token 999" in rig.screen_text()
+        assert rig.engine.names == ["ReadLens", "ReadLens"]
+
+    run(test)
+
+
+def test_m_goes_through_the_measures():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("m")
+        assert "#1" in row(rig, "4")
+        assert "#1k" in row(rig, "~  1")
+        assert "colour: rank of the final token" in rig.screen_text()
+        await rig.press("m")
+        assert " 4.0" in row(rig, "~  1")
+        await rig.press("m")
+        assert "50 %" in row(rig, "~  1")
+
+    run(test)
+
+
+def test_walking_asks_about_another_token():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("left")
+        asked = rig.engine.last(ReadLens)
+        assert isinstance(asked, ReadLens)
+        assert asked.node == rig.timeline.before
+        assert rig.engine.names == ["ReadLens", "ReadLens"]
+        await rig.push([answer(rig)])
+        await rig.end("ReadLens")
+        await rig.press("right")
+        assert rig.engine.names == ["ReadLens", "ReadLens"], "what is known is not asked again"
+
+    run(test)
+
+
+def test_a_failed_check_takes_the_table_away_and_a_failure_says_so():
+    async def test(rig: Rig) -> None:
+        await opened(rig, facts=replace(FACTS, checks=(Check("lens", 0.5, 1e-5, "the last layer"),)))
+        text = rig.screen_text()
+        assert "“lens = logits” failed for the architecture llama" in text
+        assert "[odd]" not in text
+        await rig.press("left")
+        await rig.push([Failure("ReadLens", "There is no such token.", "Begin with a prompt.")])
+        await rig.end("ReadLens")
+        assert "There is no such token." in rig.screen_text()
+
+    run(test)
+
+
+@pytest.mark.parametrize(("size", "columns"), [((120, 40), 6), ((80, 24), 4), ((40, 12), 1)])
+def test_every_size_has_the_last_columns_and_the_followed_token(size, columns):
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        assert row(rig, "4").count("90 %") == columns
+        assert "follows" in rig.screen_text()
+        await rig.press(*["down"] * LAYERS)
+        assert "~embed" in rig.screen_text()
+
+    run(test, size=size)
+
+
+def test_numbers_take_four_cells_at_most():
+    shares = [0.0, 1e-9, 0.0049, 0.005, 0.5, 0.994, 0.996, 0.9999999, 1.0]
+    assert [share(value) for value in shares] == [
+        "<1 %", "<1 %", "<1 %", "<1 %", "50 %", "99 %", ">99%", ">99%", "100%",
+    ]  # fmt: skip
+    assert [place(rank) for rank in (1, 999, 1000, 99_999, 151_936)] == ["#1", "#999", "#1k", "#99k", "151k"]
+    made = [cell(layer, (), 3) for layer in range(LAYERS + 1)]
+    assert all(len(measure.number(one)) <= 4 for measure in MEASURES for one in made)
+    assert [MEASURES[1].step(one) for one in made] == [0, 0, 0, 5, 5]
+
+
+def test_the_width_is_divided_and_half_of_the_layers_are_rough():
+    for width in range(20, 300):
+        form = layout(width, 12)
+        assert form.columns >= 1
+        if form.columns > 1:
+            assert form.cell >= CELL
+            assert 6 + form.columns * form.cell + form.side <= width
+    assert [is_rough(layer, 9) for layer in range(9)] == [True] * 4 + [False] * 5
+
+
+def test_a_real_model_is_read():
+    async def body() -> None:
+        app = InspectorApp(
+            LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
+        )
+        async with app.run_test(size=(120, 36)) as pilot:
+
+            async def idle() -> None:
+                async with asyncio.timeout(60):
+                    while not app.controller.timeline.prefilled or app.controller.client.outstanding:
+                        await asyncio.sleep(0.05)
+
+            await idle()
+            await pilot.press("I")
+            await idle()
+            await pilot.pause()
+            screen = app.screen
+            assert isinstance(screen, LensScreen)
+            found = screen.answer
+            assert found is not None
+            assert found.facts.failed is None
+            best = app.controller.timeline.candidates[0]
+            assert found.columns[-1].cells[-1].top[0].id == best.id
+            shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
+            assert "Checked: logits unchanged (0), lens = logits" in shown
+            assert "␣Lily" in shown
+
+    asyncio.run(body())
