@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from engine.commands.command import Cancel, Command
 from engine.commands.decoding import GoOnBeams, LookAhead, Run, SearchBeams
+from engine.commands.heads import TRIANGLE_TOKENS, ReadTriangle, ScoreHeads
 from engine.commands.inside import Inside, ReadAttention, ReadLens
 from engine.commands.inspection import CutText, Explain, FindTokens, PreviewPrompt, Tokenize, WhatIf
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
@@ -33,6 +34,7 @@ from engine.commands.session import (
 
 __all__ = [
     "KINDS",
+    "TRIANGLE_TOKENS",
     "AddTurn",
     "Cancel",
     "Choose",
@@ -58,10 +60,12 @@ __all__ = [
     "Race",
     "ReadAttention",
     "ReadLens",
+    "ReadTriangle",
     "Recall",
     "Reroll",
     "Restore",
     "Run",
+    "ScoreHeads",
     "SearchBeams",
     "Sweep",
     "Take",

@@ -32,6 +32,7 @@ from engine.records.explore import (
     TokensFound,
 )
 from engine.records.floats import Floats
+from engine.records.heads import HeadScore, HeadsScored, TriangleRead
 from engine.records.inside import (
     AttentionLayer,
     AttentionRead,
@@ -87,6 +88,8 @@ __all__ = [
     "FinishReason",
     "Finished",
     "Floats",
+    "HeadScore",
+    "HeadsScored",
     "Hypothesis",
     "KVCompared",
     "KVCost",
@@ -134,6 +137,7 @@ __all__ = [
     "Swept",
     "Tokenized",
     "TokensFound",
+    "TriangleRead",
     "TurnDiffers",
     "Undeleted",
     "Undone",
@@ -182,6 +186,8 @@ Record = (
     | KVCompared
     | AttentionRead
     | LensRead
+    | TriangleRead
+    | HeadsScored
     | Finished
     | Ended
     | Failure

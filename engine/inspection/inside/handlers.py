@@ -8,6 +8,7 @@ from engine import commands
 from engine.commands import Command
 from engine.desk import Call, Desk, Handler
 from engine.inspection.inside.attention import read_attention
+from engine.inspection.inside.heads import read_triangle, score_heads
 from engine.inspection.inside.lens import read_lens
 
 
@@ -23,13 +24,29 @@ class InsideCommands:
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
-        return {commands.ReadAttention: self._attention, commands.ReadLens: self._lens}
+        return {
+            commands.ReadAttention: self._attention,
+            commands.ReadTriangle: self._triangle,
+            commands.ScoreHeads: self._scores,
+            commands.ReadLens: self._lens,
+        }
 
     def forget(self, model: bool) -> None:
         """Nothing is kept from command to command."""
 
     def _attention(self, command: commands.ReadAttention, call: Call) -> None:
         self._desk.emit(read_attention(self._desk.session, command.node, call.stopped))
+
+    def _triangle(self, command: commands.ReadTriangle, call: Call) -> None:
+        session = self._desk.session
+        for record in read_triangle(session, command.node, command.layer, command.head, call.stopped):
+            self._desk.emit(record)
+            self._desk.answer_asides()
+
+    def _scores(self, command: commands.ScoreHeads, call: Call) -> None:
+        for record in score_heads(self._desk.session, command.node, call.stopped):
+            self._desk.emit(record)
+            self._desk.answer_asides()
 
     def _lens(self, command: commands.ReadLens, call: Call) -> None:
         self._desk.emit(

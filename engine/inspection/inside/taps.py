@@ -13,7 +13,7 @@ An `Edits` may change what heads, parts and layers return.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -126,6 +126,7 @@ class Taps:
         attention: Whether weights are computed.
         parts: Whether the calls of the layers' children are recorded.
         edits: Changes to what is computed.
+        take: Is given each attention, which is then not kept: the weights of all layers at once may be large.
     """
 
     model: Any
@@ -133,6 +134,7 @@ class Taps:
     attention: bool = True
     parts: bool = False
     edits: Edits = field(default_factory=Edits)
+    take: Callable[[AttentionRun], None] | None = None
     layers: dict[int, LayerRun] = field(default_factory=dict)
     attended: list[AttentionRun] = field(default_factory=list)
     written: list[PartRun] = field(default_factory=list)
@@ -256,11 +258,10 @@ class Taps:
             weights = shares.reshape(-1, *shares.shape[-2:]).astype(mx.float32)
             positions = self._positions(None, weights.shape[-1])
             mx.eval(weights)
-            self.attended.append(
-                AttentionRun(
-                    self._layer_now, "softmax", weights, None, 0, positions, None, None, self._part_id
-                )
+            run = AttentionRun(
+                self._layer_now, "softmax", weights, None, 0, positions, None, None, self._part_id
             )
+            self._hand_on(run)
         heads = shares.reshape(shares.shape[0], -1, *shares.shape[-2:])
         return self.edits.heads(self._layer_now, heads).reshape(shares.shape)
 
@@ -276,11 +277,16 @@ class Taps:
             mx.eval(weights, taken, wrong)
             error = float(np.array(wrong))
         positions = self._positions(keys, given.keys.shape[2])
-        self.attended.append(
-            AttentionRun(
-                layer, kind, weights, sinks, given.keys.shape[1], positions, error, output, self._part_id
-            )
+        run = AttentionRun(
+            layer, kind, weights, sinks, given.keys.shape[1], positions, error, output, self._part_id
         )
+        self._hand_on(run)
+
+    def _hand_on(self, run: AttentionRun) -> None:
+        if self.take is None:
+            self.attended.append(run)
+        else:
+            self.take(run)
 
     @property
     def _part_id(self) -> int | None:
