@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from rich.style import Style
 from textual import events, getters
@@ -99,6 +99,10 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """Of the view's frame; printable."""
         raise NotImplementedError
 
+    def text_rows(self) -> int:
+        """Rows of the text above the view, its frame included; 0 for none."""
+        return max(3, min(TEXT_ROWS, self.size.height // 3)) if self.ASKS else 0
+
     def hints(self) -> Sequence[KeyHint]:
         """The view's own keys."""
         return ()
@@ -134,16 +138,14 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         yield Static(id="inside-status")
         yield Static(id="inside-keys")
 
-    def on_mount(self) -> None:
-        """The text has as many rows as there is room for."""
-        self.text.display = self.ASKS
-
     def show(self) -> None:
         """Show everything, now; ask for what isn't known."""
         self._want()
         answer = self.answer
         self.query_one("#inside-tabs", Static).update(self._tabs())
-        self.text.styles.height = max(3, min(TEXT_ROWS, self.size.height // 3))
+        if rows := self.text_rows():
+            self.text.styles.height = rows
+        self.text.display = rows > 0
         shown = answer if answer is not None and not self._failed(answer) else None
         meaning, shares = self.heat(shown) if shown is not None else ("", ())
         self.text.put(meaning or self._place(), self.path, shares)
@@ -161,7 +163,15 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     def _want(self) -> None:
         if self.host.controller.transport.recorded or (self.ASKS and not self.path):
             return
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask for what isn't known about the present token."""
         self.answers.want(*self.question())
+
+    def drop(self) -> None:
+        """Nobody waits for what is computed any more."""
+        self.answers.drop()
 
     def _tabs(self) -> Content:
         """The views of a token, the present one reversed."""
@@ -194,13 +204,8 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     def _instead(self, on: Canvas, answer: Answer | None) -> list[tuple[str, Style]]:
         """Why there is nothing to show, and what to do."""
         plain, muted, bad = on.rich_style, on.ink("muted"), on.ink("bad")
-        if answer is not None and (facts := self.facts_of(answer)) is not None and (failed := facts.failed):
-            where = f" ({visible(failed.where)})" if failed.where else ""
-            return [
-                (f"The check “{CHECKS[failed.name]}” failed for the architecture {visible(facts.family)}{where}:", bad),
-                (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", bad),
-                ("So this view is not shown. The others may hold: press tab.", muted),
-            ]  # fmt: skip
+        if answer is not None and (facts := self.facts_of(answer)) is not None and facts.failed:
+            return failed_check(on, facts)
         if self.ASKS and not self.path:
             return [
                 ("Nothing went through the model before the first token.", plain),
@@ -229,8 +234,17 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def situation(self) -> str:
         """The checks of what is shown, and what it cost; or what is going on."""
-        answer = self.answer
-        facts = self.facts_of(answer) if answer is not None else None
+        return self.told(self.answers, self.question()[0])
+
+    def told(self, answers: Answers[Any], key: Hashable) -> str:
+        """The checks of an answer and what it cost; or what is going on about it.
+
+        Args:
+            answers: That it is among.
+            key: What it is about.
+        """
+        answer, asks = answers.get(key), self.path or not self.ASKS
+        facts = self.facts_of(answer) if answer is not None and asks else None
         if facts is not None:
             checks = ", ".join(f"{CHECKS[check.name]} ({check.error:.1g})" for check in facts.checks)
             times = facts.ms / facts.step_ms if facts.step_ms else 0.0
@@ -239,12 +253,12 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
             return f"{state}: {visible(checks)} · {cost}" + (
                 f" · {visible(facts.note)}" if facts.note else ""
             )
-        if (failure := self._failure) is not None:
+        if asks and (failure := answers.failure(key)) is not None:
             return visible(failure.message)
-        if (now := self.answers.progress) is not None and self.answers.waiting:
+        if (now := answers.progress) is not None and answers.waiting:
             filled = bar(now.done / now.total if now.total else 0.0, 16).replace(" ", "·")
             return f"{filled} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
-        return "Computing" if self.answers.waiting else ""
+        return "Computing" if answers.waiting else ""
 
     # ---- keys ---------------------------------------------------------------------------------------
 
@@ -279,7 +293,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def leave_for(self, key: str) -> None:
         """Close this screen, and do what a key of the main screen does."""
-        self.answers.drop()
+        self.drop()
         self.dismiss(None)
         self.host.press(key)
 
@@ -299,6 +313,26 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def action_leave(self) -> None:
         """Go back; what is computed stops."""
-        self.answers.drop()
+        self.drop()
         self.dismiss(None)
         self.host.changed()
+
+
+def failed_check(on: Canvas, facts: CaptureFacts) -> list[tuple[str, Style]]:
+    """Which check failed, and what that means, instead of what it is about.
+
+    Args:
+        on: Has the inks.
+        facts: With a check that failed.
+    """
+    failed, bad = facts.failed, on.ink("bad")
+    assert failed is not None
+    where = f" ({visible(failed.where)})" if failed.where else ""
+    return [
+        (
+            f"The check “{CHECKS[failed.name]}” failed for the architecture {visible(facts.family)}{where}:",
+            bad,
+        ),
+        (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", bad),
+        ("So this view is not shown. The others may hold: press tab.", on.ink("muted")),
+    ]

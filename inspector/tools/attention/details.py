@@ -1,0 +1,137 @@
+"""What the chosen head looks at: its strongest tokens, what is known of the head, and what the model said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from engine.records import AttentionLayer, Candidate, HeadScore
+from inspector.display import pad, token_label
+from inspector.scales import bits, percent
+from inspector.state.session_tree import Item
+from inspector.tools.attention.weights import RESTS, Head, entropy_bits, sink_of, weights_of
+from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.widgets.charts import bar
+
+BAR = 8
+QUIET = "Attention is not explanation: it tells where a head looks, not what decides."
+
+
+class HeadDetails:
+    """What is told of one head at one token.
+
+    Args:
+        on: Has the inks.
+        path: The tokens up to that one.
+        layer: The head's.
+        chosen: The head.
+        known: Its scores, None until they are computed.
+        says: What the model ranks first after the token.
+    """
+
+    def __init__(
+        self,
+        on: Canvas,
+        path: Sequence[Item],
+        layer: AttentionLayer,
+        chosen: Head,
+        known: HeadScore | None,
+        says: Candidate | None,
+    ) -> None:
+        self._on, self._path, self._layer, self._chosen = on, path, layer, chosen
+        self._known, self._says = known, says
+        self._weights = weights_of(layer, chosen.head, len(path))
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """All of it, with as many tokens as there is room for."""
+        on = self._on
+        remarks = [line for text, style in self._remarks() for line in self._wrapped(text, style, width)]
+        end = [*self._answer(width), *self._wrapped(QUIET, on.ink("muted"), width)]
+        room = max(2, height - 1 - len(remarks) - len(end) - 2)
+        title = Segment(
+            f"{self._chosen.title.capitalize()} looks from {self._label(-1)} at", on.ink("strong")
+        )
+        gap: list[Row] = [[]]
+        return [[title], *self.tokens(width, room), *gap, *remarks, *(gap if remarks else []), *end]
+
+    def tokens(self, width: int, count: int) -> list[Row]:
+        """The tokens with the largest weights: weight, token, position, distance."""
+        order = sorted(range(len(self._weights)), key=self._weights.__getitem__, reverse=True)
+        return [self._token(place, width) for place in order[:count]]
+
+    def _token(self, place: int, width: int) -> Row:
+        on, weight = self._on, self._weights[place]
+        back = len(self._path) - 1 - place
+        where = f"{place + 1:>5}  {f'{back} back' if back else 'itself'}"
+        room = width - 9 - BAR - 2 - 15
+        row: Row = [
+            Segment(f"{percent(weight):>8} ", on.rich_style),
+            Segment(bar(weight, BAR) + "  ", on.data(weight)),
+            Segment(
+                pad(self._label(place), max(4, room)), on.ink("strong") if weight >= RESTS else on.rich_style
+            ),
+            Segment(where, on.ink("muted")),
+        ]
+        return row
+
+    def _label(self, place: int) -> str:
+        item = self._path[place]
+        return token_label(item.text, item.raw)
+
+    def _remarks(self) -> list[tuple[str, Style]]:
+        """What is to be known of the row, and of the head over the whole text."""
+        on, sink = self._on, sink_of(self._layer, self._chosen.head)
+        found: list[tuple[str, Style]] = []
+        if len(self._weights) > 1 and self._weights[0] >= RESTS and self._chosen.head >= 0:
+            share = percent(self._weights[0])
+            found.append(
+                (
+                    f"Rests on the first token ({share}): an attention sink, it has little to do here.",
+                    on.ink("warn"),
+                )
+            )
+        if self._layer.sinks:
+            found.append(
+                (
+                    f"Its sink takes {percent(sink)}: a share that no token has.",
+                    on.ink("warn" if sink >= RESTS else "muted"),
+                )
+            )
+        hidden = len(self._path) - self._layer.weights.shape[-1]
+        if hidden > 0:
+            found.append(
+                (f"It can't see {hidden:,} earlier tokens: they are outside its window.", on.ink("muted"))
+            )
+        if self._chosen.head >= 0:
+            width = entropy_bits(self._weights, sink)
+            found.append(
+                (f"{bits(width)} bits: as wide as {2**width:.1f} tokens looked at equally.", on.ink("muted"))
+            )
+        if self._known is not None:
+            found.append((self._over_text(self._known), on.ink("muted")))
+        return found
+
+    def _over_text(self, known: HeadScore) -> str:
+        induction = "" if known.induction is None else f" · induction {percent(known.induction)}"
+        return f"Over the text: previous {percent(known.previous)}{induction} · first {percent(known.first)}"
+
+    def _answer(self, width: int) -> list[Row]:
+        """What the model says after the token."""
+        if self._says is None:
+            return []
+        label = token_label(self._says.text, self._says.raw)
+        parts = [
+            Segment("The model's next token: ", self._on.ink("muted")),
+            Segment(label, self._on.ink("strong")),
+            Segment(f" {percent(self._says.prob)}", self._on.rich_style),
+        ]
+        if sum(cell_len(part.text) for part in parts) > width:
+            parts[0] = Segment("Next: ", self._on.ink("muted"))
+        return [parts]
+
+    @staticmethod
+    def _wrapped(text: str, style: Style, width: int) -> list[Row]:
+        return [[Segment(line, style)] for line in wrapped(text, width)]

@@ -1,0 +1,242 @@
+"""The screen of attention: all heads as small maps, one of them over the text, and its whole triangle."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar
+
+from rich.style import Style
+from textual.binding import Binding, BindingType
+
+from engine.commands import TRIANGLE_TOKENS, Command, ReadAttention, ReadTriangle, ScoreHeads
+from engine.records import AttentionRead, Failure, HeadScore
+from inspector.display import quoted, token_label, visible
+from inspector.main.inside.screen import InsideScreen, failed_check
+from inspector.main.tool import Host
+from inspector.session.answers import Answers
+from inspector.tools.attention.control import AttentionControl
+from inspector.tools.attention.details import HeadDetails
+from inspector.tools.attention.maps import head_maps, ranking
+from inspector.tools.attention.triangle import Triangle
+from inspector.tools.attention.weights import ORDERS, Head, weights_of
+from inspector.widgets.canvas import Canvas, Row, centred, strip_of
+from inspector.widgets.key_hints import KeyHint
+
+DETAILS = 46
+"""Cells of what is told of a head, at its side."""
+SIDE = 70
+"""Cells from which on there is room for it."""
+SHORT = 6
+"""Lines of it where it is above the maps instead."""
+
+
+class AttentionScreen(InsideScreen[AttentionRead]):
+    """Looks at the heads of one token.
+
+    Args:
+        host: The main screen.
+        control: The chosen head, and what is known.
+    """
+
+    TOOL: ClassVar[str] = "attention"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "layer(1)", "Later layer", tooltip="Choose a later layer; in a ranking the head before.",
+                priority=True),
+        Binding("down", "layer(-1)", "Earlier layer", tooltip="Choose an earlier layer; in a ranking the next head.",
+                priority=True),
+        Binding("left_square_bracket,comma", "head(-1)", "Head before", tooltip="Choose the head before."),
+        Binding("right_square_bracket,full_stop", "head(1)", "Next head",
+                tooltip="Choose the next head; after the last come the mean and the maximum of the layer."),
+        Binding("s", "sort", "Sort", tooltip="Sort the heads: by place, or by what they do over the text."),
+        Binding("a", "triangle", "All tokens", tooltip="Show where the head looks from each token, or from this one."),
+    ]  # fmt: skip
+
+    def __init__(self, host: Host, control: AttentionControl) -> None:
+        super().__init__(host, control.rows)
+        self.control = control
+        self._sorted = True
+        """Whether the choice followed the last change of the order."""
+
+    # ---- what is asked --------------------------------------------------------------------------
+
+    def question(self) -> tuple[Hashable, Command]:
+        return self.node, ReadAttention(self.node)
+
+    def ask(self) -> None:
+        super().ask()
+        control = self.control
+        if control.order:
+            control.scores.want(self.end, ScoreHeads(self.end))
+        if control.triangle and (asked := self._triangle()) is not None:
+            control.triangles.want(*asked)
+
+    def drop(self) -> None:
+        self.control.drop()
+
+    @property
+    def end(self) -> int:
+        """The last token of the path whose rows and scores are wanted: those of the tokens before it are among them."""
+        items = self.timeline.items
+        fits = max(self.timeline.slot, min(len(items), TRIANGLE_TOKENS))
+        return items[fits - 1].node if items else self.node
+
+    def _triangle(self) -> tuple[Hashable, Command] | None:
+        """What is asked about the chosen head over the path; None where a mean or a maximum is chosen."""
+        chosen = self.chosen
+        if chosen is None or chosen.head < 0:
+            return None
+        return (self.end, *chosen), ReadTriangle(self.end, *chosen)
+
+    @property
+    def chosen(self) -> Head | None:
+        """The head that is looked at."""
+        return self.control.chosen(self.answer) if self.answer is not None else None
+
+    @property
+    def scores(self) -> tuple[HeadScore, ...]:
+        """Of all heads over the path, where they were computed and hold."""
+        scored = self.control.scores.get(self.end) if self.path else None
+        return scored.heads if scored is not None and scored.facts.failed is None else ()
+
+    # ---- what is shown --------------------------------------------------------------------------
+
+    def show(self) -> None:
+        if not self._sorted and self.scores:
+            self._sorted = True
+            self.control.first_of(self.scores)
+        super().show()
+
+    def heading(self, answer: AttentionRead | None) -> str:
+        chosen = self.chosen
+        if self.control.triangle and chosen is not None:
+            return f"Where {chosen.title} looks, from each token"
+        if self.control.order:
+            return f"Heads sorted by: {ORDERS[self.control.order].name}"
+        return "Where each head looks"
+
+    def heat(self, answer: AttentionRead) -> tuple[str, Sequence[float]]:
+        chosen = self.chosen
+        if chosen is None:
+            return "", ()
+        item = self.path[-1]
+        label = quoted(token_label(item.text, item.raw))
+        weights = weights_of(self.control.layer(answer, chosen), chosen.head, answer.tokens)
+        return f"{chosen.name} looks from {label}: % under each token", weights
+
+    def hints(self) -> Sequence[KeyHint]:
+        updown = "rank" if self.control.order and not self.control.triangle else "layer"
+        return (
+            ("↑↓", updown, 8), ("[ ]", "head", 8), ("s", "sort", 5),
+            ("a", "one token" if self.control.triangle else "all tokens", 6),
+        )  # fmt: skip
+
+    def situation(self) -> str:
+        control = self.control
+        if control.triangle and (asked := self._triangle()) is not None:
+            return self.told(control.triangles, asked[0])
+        if control.order and not control.triangle:
+            return self.told(control.scores, self.end)
+        return super().situation()
+
+    def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
+        chosen = self.chosen
+        if chosen is None:
+            return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
+        details = HeadDetails(
+            on, self.path, self.control.layer(answer, chosen), chosen, self._score(chosen), self._says
+        )
+        if width < SIDE:
+            short = details.rows(width, SHORT)
+            return [*short, [], *self._main(answer, chosen, on, width, max(height, 12))]
+        main = self._main(answer, chosen, on, width - DETAILS - 2, height)
+        missing: list[Row] = [[]] if answer.missing else []
+        side = [*details.rows(DETAILS, height - 2 * len(answer.missing)), *missing]
+        for line in answer.missing:
+            side += centred([(visible(line), on.ink("muted"))], DETAILS, 2)
+        return _beside(main, side, width - DETAILS - 2, on.rich_style)
+
+    def _main(self, answer: AttentionRead, chosen: Head, on: Canvas, width: int, height: int) -> list[Row]:
+        """The maps, the ranking or the triangle; or why it isn't there."""
+        control = self.control
+        if control.triangle:
+            asked = self._triangle()
+            if asked is None:
+                texts = [("A triangle is drawn of a single head: choose one with [ or ].", on.ink("muted"))]
+                return centred(texts, width, height)
+            read = control.triangles.get(asked[0])
+            if read is None or read.facts.failed is not None:
+                return self._absent(control.triangles, asked[0], on, width, height)
+            return Triangle(read, self.timeline.items, len(self.path) - 1, on).rows(width, height)
+        if control.order:
+            if not self.scores:
+                return self._absent(control.scores, self.end, on, width, height)
+            return ranking(answer, self.scores, control.order, chosen, on, width, height)
+        return head_maps(answer, chosen, on, width, height)
+
+    def _absent(self, answers: Answers[Any], key: Hashable, on: Canvas, width: int, height: int) -> list[Row]:
+        """Why something about the whole path isn't there."""
+        answer, failure = answers.get(key), answers.failure(key)
+        texts: list[tuple[str, Style]] = [("The whole path goes through the model again.", on.rich_style)]
+        if answer is not None:
+            texts = failed_check(on, answer.facts)
+        elif isinstance(failure, Failure):
+            texts = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        elif self.host.controller.transport.recorded:
+            texts = [
+                ("This was not recorded.", on.rich_style),
+                ("Press esc, then G to go on live.", on.ink("muted")),
+            ]
+        return centred(texts, width, height)
+
+    def _score(self, chosen: Head) -> HeadScore | None:
+        return next((each for each in self.scores if (each.layer, each.head) == chosen), None)
+
+    @property
+    def _says(self) -> Any:
+        """What the model ranks first after the token."""
+        return min(self.timeline.candidates, key=lambda each: each.rank, default=None)
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    def action_layer(self, by: int) -> None:
+        """Choose another layer, or another place in the ranking."""
+        if self.control.order and self.scores and not self.control.triangle:
+            self.control.turn_rank(self.scores, -by)
+        elif self.answer is not None:
+            self.control.turn_layer(self.answer, by)
+        self.changed()
+
+    def action_head(self, by: int) -> None:
+        """Choose another head of the layer."""
+        if self.answer is not None:
+            self.control.turn_head(self.answer, by)
+        self.changed()
+
+    def action_sort(self) -> None:
+        """Sort the heads in the next way; the first of them is chosen."""
+        self.control.sort()
+        self.control.triangle, self._sorted = False, False
+        self.changed()
+
+    def action_triangle(self) -> None:
+        """Show where the head looks from each token, or from this one alone."""
+        self.control.triangle = not self.control.triangle
+        self.changed()
+
+
+def _beside(left: Sequence[Row], right: Sequence[Row], width: int, base: Style) -> list[Row]:
+    """Two blocks of rows side by side.
+
+    Args:
+        left: Rows, at most `width` cells wide.
+        right: Rows that begin after them.
+        width: Cells of the left block and of nothing else.
+        base: Of the cells without text.
+    """
+    count = max(len(left), len(right))
+    lines: list[Row] = []
+    for place in range(count):
+        one = left[place] if place < len(left) else []
+        other = right[place] if place < len(right) else []
+        lines.append([*strip_of(list(one), width + 2, base), *other])
+    return lines
