@@ -46,17 +46,18 @@ class TokenHeat(Canvas):
         self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
         self.redraw()
 
+    def rows_for(self, items: Sequence[Item], width: int) -> int:
+        """Rows that tokens with their numbers need.
+
+        Args:
+            items: The path.
+            width: Cells of a row.
+        """
+        return 2 * len(self._wrapped(items, width, True).lines)
+
     def draw(self, width: int, height: int) -> list[Row]:
         numbered = bool(self._shares) and height >= 2
-        wrap = Wrap(width - 1, numbered)
-        for slot, item in enumerate(self._items):
-            parts = item.text.split("\n")
-            texts = (
-                [token_text(item.text, item.raw, unfinished(item.raw))]
-                if len(parts) == 1
-                else list(map(visible, parts))
-            )
-            wrap.append(texts, "", self._number(slot) if numbered else "")
+        wrap = self._wrapped(self._items, width, numbered)
         each = 2 if numbered else 1
         lines = wrap.lines[-max(1, height // each) :]  # the end is what the token is at
         rows: list[Row] = []
@@ -65,6 +66,18 @@ class TokenHeat(Canvas):
             if numbered:
                 rows.append([self._under(piece) for piece in line.pieces])
         return rows
+
+    def _wrapped(self, items: Sequence[Item], width: int, numbered: bool) -> Wrap:
+        wrap = Wrap(width - 1, numbered)
+        for slot, item in enumerate(items):
+            parts = item.text.split("\n")
+            texts = (
+                [token_text(item.text, item.raw, unfinished(item.raw))]
+                if len(parts) == 1
+                else list(map(visible, parts))
+            )
+            wrap.append(texts, "", self._number(slot) if numbered else "")
+        return wrap
 
     def _share(self, slot: int) -> float:
         return self._shares[slot] if slot < len(self._shares) else 0.0

@@ -6,7 +6,7 @@ from engine.commands import ReadAttention, ReadTriangle, ScoreHeads
 from engine.records import AttentionLayer, AttentionRead, HeadScore, HeadsScored, TriangleRead
 from inspector.session.answers import Answers
 from inspector.session.client import EngineClient
-from inspector.tools.attention.weights import ORDERS, Head, columns, ranked, told_first
+from inspector.tools.attention.weights import ORDERS, Head, columns, ranked, score, telling
 
 
 class AttentionControl:
@@ -38,7 +38,7 @@ class AttentionControl:
     def chosen(self, read: AttentionRead) -> Head | None:
         """The chosen head, as far as an answer has it; the first time one that looks at something."""
         if self._chosen is None:
-            self._chosen = told_first(read)
+            self._chosen = telling(read)
         if self._chosen is None or not read.layers:
             return None
         layer = self.layer(read, self._chosen)
@@ -76,7 +76,7 @@ class AttentionControl:
         self.order = (self.order + 1) % len(ORDERS)
 
     def first_of(self, scores: tuple[HeadScore, ...]) -> None:
-        """Choose the head with the highest score."""
-        if scores and self.order:
-            best = ranked(scores, self.order)[0]
+        """Choose the head with the highest score, where there is one."""
+        best = ranked(scores, self.order)[0] if scores else None
+        if best is not None and score(best, self.order) is not None:
             self._chosen = Head(best.layer, best.head)

@@ -17,6 +17,12 @@ from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
 
 BAR = 8
+WIDE = 42
+"""Cells from which on there is room for bars."""
+LOW = 16
+"""Lines below which there is no room for everything."""
+LEAST = 0.001
+"""The least weight of a token in the list."""
 QUIET = "Attention is not explanation: it tells where a head looks, not what decides."
 
 
@@ -46,42 +52,54 @@ class HeadDetails:
         self._weights = weights_of(layer, chosen.head, len(path))
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """All of it, with as many tokens as there is room for."""
-        on = self._on
-        remarks = [line for text, style in self._remarks() for line in self._wrapped(text, style, width)]
+        """All of it, with as many tokens as there is room for; where there is little, without what the rest implies."""
+        on, low = self._on, height < LOW
+        remarks = [line for text, style in self._remarks(low) for line in self._wrapped(text, style, width)]
         end = [*self._answer(width), *self._wrapped(QUIET, on.ink("muted"), width)]
-        room = max(2, height - 1 - len(remarks) - len(end) - 2)
+        gap: list[Row] = [] if low else [[]]
+        room = max(3, height - 1 - len(remarks) - len(end) - 2 * len(gap))
         title = Segment(
             f"{self._chosen.title.capitalize()} looks from {self._label(-1)} at", on.ink("strong")
         )
-        gap: list[Row] = [[]]
         return [[title], *self.tokens(width, room), *gap, *remarks, *(gap if remarks else []), *end]
 
-    def tokens(self, width: int, count: int) -> list[Row]:
-        """The tokens with the largest weights: weight, token, position, distance."""
+    def brief(self, width: int) -> list[Row]:
+        """The same where there are a few lines alone: the text above says which head it is."""
         order = sorted(range(len(self._weights)), key=self._weights.__getitem__, reverse=True)
-        return [self._token(place, width) for place in order[:count]]
+        rows = [self._token(place, width) for place in order[:2]]
+        remarks = [*self._remarks(True), (QUIET, self._on.ink("muted"))]
+        told = [line for text, style in remarks for line in self._wrapped(text, style, width)]
+        return [*rows, *self._answer(width), *told]
+
+    def tokens(self, width: int, count: int) -> list[Row]:
+        """The tokens with the largest weights: weight, token, position, distance; and what the others have."""
+        order = sorted(range(len(self._weights)), key=self._weights.__getitem__, reverse=True)
+        shown = [place for place in order[: max(1, count - 1)] if self._weights[place] >= LEAST] or order[:1]
+        rows = [self._token(place, width) for place in shown]
+        if others := len(order) - len(shown):
+            rest = percent(sum(self._weights[place] for place in order[len(shown) :]))
+            sum_up = f"{rest:>8}  {others:,} other{'s' if others > 1 else ''}"
+            rows.append([Segment(sum_up, self._on.ink("muted"))])
+        return rows
 
     def _token(self, place: int, width: int) -> Row:
         on, weight = self._on, self._weights[place]
         back = len(self._path) - 1 - place
-        where = f"{place + 1:>5}  {f'{back} back' if back else 'itself'}"
-        room = width - 9 - BAR - 2 - 15
+        cells = BAR if width >= WIDE else 0
+        where = f"{place + 1:>6}  {f'{back} back' if back else 'itself':<8}"
+        token = pad(self._label(place), max(4, width - 10 - cells - bool(cells) - len(where)))
         row: Row = [
-            Segment(f"{percent(weight):>8} ", on.rich_style),
-            Segment(bar(weight, BAR) + "  ", on.data(weight)),
-            Segment(
-                pad(self._label(place), max(4, room)), on.ink("strong") if weight >= RESTS else on.rich_style
-            ),
+            Segment(f"{percent(weight):>8}  ", on.rich_style),
+            Segment(token, on.ink("strong") if weight >= RESTS else on.rich_style),
             Segment(where, on.ink("muted")),
         ]
-        return row
+        return [row[0], Segment(bar(weight, cells) + " ", on.data(weight)), *row[1:]] if cells else row
 
     def _label(self, place: int) -> str:
         item = self._path[place]
         return token_label(item.text, item.raw)
 
-    def _remarks(self) -> list[tuple[str, Style]]:
+    def _remarks(self, low: bool) -> list[tuple[str, Style]]:
         """What is to be known of the row, and of the head over the whole text."""
         on, sink = self._on, sink_of(self._layer, self._chosen.head)
         found: list[tuple[str, Style]] = []
@@ -108,9 +126,9 @@ class HeadDetails:
         if self._chosen.head >= 0:
             width = entropy_bits(self._weights, sink)
             found.append(
-                (f"{bits(width)} bits: as wide as {2**width:.1f} tokens looked at equally.", on.ink("muted"))
+                (f"Spread: {bits(width)} bits, as over {2**width:.1f} tokens evenly.", on.ink("muted"))
             )
-        if self._known is not None:
+        if self._known is not None and not low:
             found.append((self._over_text(self._known), on.ink("muted")))
         return found
 

@@ -28,7 +28,9 @@ LABEL = 4
 """Cells of a layer's name."""
 LEAST, MOST = 2, 12
 """Cells of a map."""
-WHAT = "Each strip is the text, from the first token to this one: where a head looks."
+TALL = 3
+"""Lines of a map at most."""
+WHAT = "Each strip is the text up to this token: where a head looks."
 
 
 def head_maps(read: AttentionRead, chosen: Head, on: Canvas, width: int, height: int) -> list[Row]:
@@ -53,13 +55,12 @@ def head_maps(read: AttentionRead, chosen: Head, on: Canvas, width: int, height:
     header: Row = [Segment(" " * LABEL, on.rich_style)]
     for head in heads:
         name = NAMES.get(head) or f"h{head + 1}"
-        header.append(
-            Segment(f" {name:<{cells}.{cells}}", on.ink("strong" if head == chosen.head else "muted"))
-        )
-    rows = [header]
-    rows += [
-        _layer(layer, heads, chosen, read.tokens, cells, on, shades) for layer in _around(layers, room, place)
-    ]
+        ink = on.ink("strong" if head == chosen.head else "muted")
+        header.append(Segment(f" {name:<{cells}.{cells}}", ink))
+    rows, tall = [header], max(1, min(TALL, room // len(layers)))
+    for layer in _around(layers, room, place):
+        row = _layer(layer, heads, chosen, read.tokens, cells, on, shades)
+        rows += [row, *[[Segment(" " * LABEL, on.rich_style), *row[1:]]] * (tall - 1)]
     return [*rows, *legend]
 
 
@@ -80,8 +81,7 @@ def _layer(
         before = here and place > 0 and heads[place - 1] == chosen.head
         row.append(Segment("▐" if marked else "▌" if before else " ", on.ink("accent")))
         if head in own:
-            count = cells * 2 if shades.colourful else cells
-            row += shades.strip(stretches(weights_of(layer, head, tokens), count))
+            row += shades.strip(stretches(weights_of(layer, head, tokens), shades.fit(cells)), cells)
         else:
             row.append(Segment(" " * cells, on.rich_style))
     if here and heads[-1] == chosen.head:
@@ -113,12 +113,13 @@ def ranking(
     best = ranked(scores, order)
     about: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(ORDERS[order].meaning, width)]
     if best and score(best[0], order) is None:
-        about.append([Segment("No token of this text occurs again: nothing to score.", on.ink("warn"))])
+        nothing = "No token of this text occurs again: there is nothing to score."
+        about += [[Segment(line, on.ink("warn"))] for line in wrapped(nothing, width)]
     legend = map_legend(on, shades, width)
     place = next((at for at, each in enumerate(best) if (each.layer, each.head) == chosen), 0)
     room = max(1, height - len(about) - len(legend))
     top = max((score(each, order) or 0.0 for each in best), default=0.0)
-    cells = max(LEAST, min(24, width - 10 - 9 - 12))
+    cells = max(LEAST, min(24, width - 31))
     layers = {layer.layer: layer for layer in read.layers}
     rows: list[Row] = []
     for each in _around(best, room, place):
@@ -126,8 +127,8 @@ def ranking(
         here = head == chosen
         row: Row = [Segment(f"{'▸' if here else ' '} {head.name:<8}", on.ink("accent" if here else "muted"))]
         if (layer := layers.get(head.layer)) is not None and head.head < layer.heads:
-            count = cells * 2 if shades.colourful else cells
-            row += shades.strip(stretches(weights_of(layer, head.head, read.tokens), count))
+            weights = weights_of(layer, head.head, read.tokens)
+            row += shades.strip(stretches(weights, shades.fit(cells)), cells)
         number = "" if value is None else bits(value) if order == len(ORDERS) - 1 else percent(value)
         row.append(Segment(f"{number:>9} ", on.ink("strong") if here else on.rich_style))
         row.append(Segment(bar((value or 0.0) / top if top else 0.0, 10), on.data(0.5)))
@@ -137,7 +138,7 @@ def ranking(
 
 def map_legend(on: Canvas, shades: Shades, width: int) -> list[Row]:
     """What maps and colours mean."""
-    return [[], *([Segment(line, on.ink("muted"))] for line in wrapped(WHAT, width)), shades.legend()]
+    return [[], *([Segment(line, on.ink("muted"))] for line in wrapped(WHAT, width)), shades.legend(width)]
 
 
 def _around(things: Sequence[Thing], room: int, place: int) -> Sequence[Thing]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import zip_longest
 from typing import Any, ClassVar
 
+from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
 
@@ -13,21 +15,22 @@ from engine.records import AttentionRead, Failure, HeadScore
 from inspector.display import quoted, token_label, visible
 from inspector.main.inside.screen import InsideScreen, failed_check
 from inspector.main.tool import Host
+from inspector.scales import size
 from inspector.session.answers import Answers
 from inspector.tools.attention.control import AttentionControl
-from inspector.tools.attention.details import HeadDetails
+from inspector.tools.attention.details import LOW, HeadDetails
 from inspector.tools.attention.maps import head_maps, ranking
 from inspector.tools.attention.triangle import Triangle
 from inspector.tools.attention.weights import ORDERS, Head, weights_of
-from inspector.widgets.canvas import Canvas, Row, centred, strip_of
+from inspector.widgets.canvas import Canvas, Row, centred, strip_of, wrapped
 from inspector.widgets.key_hints import KeyHint
 
-DETAILS = 46
-"""Cells of what is told of a head, at its side."""
+DETAILS = (36, 46)
+"""Cells of what is told of a head, at its side, at least and at most."""
 SIDE = 70
 """Cells from which on there is room for it."""
-SHORT = 6
-"""Lines of it where it is above the maps instead."""
+MAPS = 14
+"""Lines of the maps at least, where they are below it instead and can be scrolled to."""
 
 
 class AttentionScreen(InsideScreen[AttentionRead]):
@@ -106,10 +109,16 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             self.control.first_of(self.scores)
         super().show()
 
+    def text_rows(self) -> int:
+        """As many as the text needs: the maps can use the others."""
+        return max(3, min(super().text_rows(), self.text.rows_for(self.path, self.size.width - 4) + 2))
+
     def heading(self, answer: AttentionRead | None) -> str:
         chosen = self.chosen
         if self.control.triangle and chosen is not None:
-            return f"Where {chosen.title} looks, from each token"
+            read = self.control.triangles.get((self.end, *chosen))
+            known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits" if read is not None else ""
+            return f"Where {chosen.name} looks from each token{known}"
         if self.control.order:
             return f"Heads sorted by: {ORDERS[self.control.order].name}"
         return "Where each head looks"
@@ -145,15 +154,17 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         details = HeadDetails(
             on, self.path, self.control.layer(answer, chosen), chosen, self._score(chosen), self._says
         )
+        if self.control.triangle and (width < SIDE or height < LOW):
+            return self._main(answer, chosen, on, width, height)
         if width < SIDE:
-            short = details.rows(width, SHORT)
-            return [*short, [], *self._main(answer, chosen, on, width, max(height, 12))]
-        main = self._main(answer, chosen, on, width - DETAILS - 2, height)
-        missing: list[Row] = [[]] if answer.missing else []
-        side = [*details.rows(DETAILS, height - 2 * len(answer.missing)), *missing]
-        for line in answer.missing:
-            side += centred([(visible(line), on.ink("muted"))], DETAILS, 2)
-        return _beside(main, side, width - DETAILS - 2, on.rich_style)
+            main = self._main(answer, chosen, on, width, max(height, MAPS))
+            return [*details.brief(width), [], *main]
+        aside = max(DETAILS[0], min(DETAILS[1], width * 2 // 5))
+        main = self._main(answer, chosen, on, width - aside - 2, height)
+        missing = [line for text in answer.missing for line in wrapped(visible(text), aside)]
+        side = details.rows(aside, height - len(missing))
+        side += [[Segment(line, on.ink("muted"))] for line in missing]
+        return _beside(main, side, width - aside, on.rich_style)
 
     def _main(self, answer: AttentionRead, chosen: Head, on: Canvas, width: int, height: int) -> list[Row]:
         """The maps, the ranking or the triangle; or why it isn't there."""
@@ -228,15 +239,11 @@ def _beside(left: Sequence[Row], right: Sequence[Row], width: int, base: Style) 
     """Two blocks of rows side by side.
 
     Args:
-        left: Rows, at most `width` cells wide.
+        left: Rows of less than `width` cells.
         right: Rows that begin after them.
-        width: Cells of the left block and of nothing else.
+        width: Cells of the left block and what is between.
         base: Of the cells without text.
     """
-    count = max(len(left), len(right))
-    lines: list[Row] = []
-    for place in range(count):
-        one = left[place] if place < len(left) else []
-        other = right[place] if place < len(right) else []
-        lines.append([*strip_of(list(one), width + 2, base), *other])
-    return lines
+    none: Row = []
+    pairs = zip_longest(left, right, fillvalue=none)
+    return [[*strip_of(one, width, base), *other] for one, other in pairs]

@@ -15,6 +15,9 @@ from inspector.widgets.token_styles import heat_style
 GLYPHS = "·:░▒▓█"
 """For each step, from calm to hottest."""
 
+WORDS = ("% of a head's attention, from ", "% of attention ", "% ")
+"""Before the legend: the longest that there is room for."""
+
 
 class Shades:
     """What cells are drawn with.
@@ -32,16 +35,31 @@ class Shades:
         ]
         self._colours = [calm, *grounds]
 
-    def strip(self, shares: Sequence[float]) -> Row:
-        """A strip; with colours two shares a cell, without one.
+    def strip(self, shares: Sequence[float], cells: int) -> Row:
+        """A strip of some cells, blank where the shares end.
 
         Args:
-            shares: With colours an even number.
+            shares: At most `fit(cells)`.
+            cells: Its width.
         """
         if not self.colourful:
-            return [Segment("".join(GLYPHS[step_of(share)] for share in shares), self._on.rich_style)]
-        pairs = zip(shares[::2], shares[1::2], strict=True)
-        return [self._pair("▌", step_of(left), step_of(right)) for left, right in pairs]
+            return [
+                Segment("".join(GLYPHS[step_of(share)] for share in shares).ljust(cells), self._on.rich_style)
+            ]
+        row: Row = []
+        for place in range(0, 2 * cells, 2):
+            left, right = (step_of(shares[at]) if at < len(shares) else None for at in (place, place + 1))
+            if left is None:
+                row.append(Segment(" "))
+            elif right is None:
+                row.append(Segment("▌", Style(color=self._colours[left])))
+            else:
+                row.append(self._pair("▌", left, right))
+        return row
+
+    def fit(self, cells: int) -> int:
+        """Shares that fit in a strip: with colours two a cell, without one."""
+        return 2 * cells if self.colourful else cells
 
     def whole(self, share: float | None, cells: int) -> Segment:
         """Some cells of one share; None for what can't be seen."""
@@ -63,16 +81,23 @@ class Shades:
     def _pair(self, glyph: str, first: int, second: int) -> Segment:
         return Segment(glyph, Style(color=self._colours[first], bgcolor=self._colours[second]))
 
-    def legend(self) -> Row:
-        """What the steps mean."""
-        row: Row = [Segment("% of its attention ", self._on.ink("muted")), self.whole(0.0, 2)]
+    def legend(self, width: int) -> Row:
+        """What the steps mean.
+
+        Args:
+            width: Cells that there are for it.
+        """
+        plain, muted = self._on.rich_style, self._on.ink("muted")
+        row: Row = [self.whole(0.0, 2 if self.colourful else 1)]
         for step, edge in enumerate(STEPS, start=1):
-            glyph = "" if self.colourful else GLYPHS[step]
-            style = heat_style(step, self.dark, True) if self.colourful else self._on.rich_style
-            row.append(
-                Segment(f" {glyph}{edge * 100:g} " if self.colourful else f" {glyph} {edge * 100:g}", style)
-            )
-        return row
+            number = f"{edge * 100:g}"
+            if self.colourful:
+                row.append(Segment(f" {number} ", heat_style(step, self.dark, True)))
+            else:
+                row.append(Segment(f" {GLYPHS[step]} {number}", plain))
+        cells = sum(part.cell_length for part in row)
+        words = next((word for word in WORDS if len(word) + cells <= width), "")
+        return [Segment(words, muted), *row]
 
 
 def step_of(share: float) -> int:

@@ -8,16 +8,17 @@ from rich.segment import Segment
 
 from engine.records import TriangleRead
 from inspector.display import pad, token_label
-from inspector.scales import size
 from inspector.state.session_tree import Item
 from inspector.tools.attention.shades import Shades
 from inspector.widgets.canvas import Canvas, Row, wrapped
 
 AXIS = 6
 """Cells of a row's number."""
+LOW = 8
+"""Lines from which on the legend is always on show."""
 LABEL = 10
 """Cells of a row's token, where there is room for a row each."""
-WHAT = "A row for each token that looks, a column for each it looks at. Empty: the causal mask hides what comes later{}."
+WHAT = "A row looks at the columns; empty is later: hidden by the causal mask{}."
 
 
 class Triangle:
@@ -38,7 +39,10 @@ class Triangle:
     def rows(self, width: int, height: int) -> list[Row]:
         """As much of it around the cursor as there is room for."""
         legend = self._legend(width)
-        room, tokens = max(1, height - 1 - len(legend)), self._read.tokens
+        room = (
+            height - 1 - (len(legend) if height >= LOW else 0)
+        )  # where it is low, the page scrolls to the legend
+        room, tokens = max(1, room), self._read.tokens
         roomy = tokens <= room and LABEL + AXIS + 2 * tokens <= width
         dense = self._shades.colourful and not roomy
         across = 2 if roomy else 1
@@ -95,12 +99,11 @@ class Triangle:
         return [weight or None for weight in self._read.row(row)]
 
     def _legend(self, width: int) -> list[Row]:
-        tokens, nbytes = self._read.tokens, size(self._read.nbytes)
-        hidden = any(weight is None for weight in self._seen(tokens - 1))
-        what = WHAT.format(", a window what is long past" if hidden else "")
-        facts = f"{tokens:,} tokens, {nbytes} of weights with 16 bits. {what}"
-        return [
-            [],
-            *([Segment(line, self._on.ink("muted"))] for line in wrapped(facts, width)),
-            self._shades.legend(),
-        ]
+        """What rows, columns and colours mean: on one line where it is wide enough."""
+        hidden = any(weight is None for weight in self._seen(self._read.tokens - 1))
+        what, scale = WHAT.format(", or by a window" if hidden else ""), self._shades.legend(width)
+        muted = self._on.ink("muted")
+        narrow = self._shades.legend(0)
+        if len(what) + 2 + sum(part.cell_length for part in narrow) <= width:
+            return [[Segment(what + " ", muted), *narrow]]
+        return [*([Segment(line, muted)] for line in wrapped(what, width)), scale]

@@ -65,10 +65,14 @@ def sink_of(layer: AttentionLayer, head: int) -> float:
 
 
 def stretches(weights: Sequence[float], count: int) -> list[float]:
-    """The path in some stretches of equal length: the largest weight of each, since a peak is what is looked for."""
+    """The path in at most `count` stretches of equal length: of each the largest weight, since peaks are looked for.
+
+    Where there is room for several cells a token, each token has as many.
+    """
     tokens = len(weights)
-    ends = [(place * tokens // count, max((place + 1) * tokens // count, place * tokens // count + 1))
-            for place in range(count)]  # fmt: skip
+    if 0 < tokens <= count:
+        return [weight for weight in weights for _ in range(count // tokens)]
+    ends = [(place * tokens // count, (place + 1) * tokens // count) for place in range(count)]
     return [max(weights[first:end], default=0.0) for first, end in ends]
 
 
@@ -77,18 +81,19 @@ def entropy_bits(weights: Sequence[float], sink: float = 0.0) -> float:
     return -sum(share * math.log2(share) for share in (*weights, sink) if share > 0)
 
 
-def told_first(read: AttentionRead) -> Head | None:
-    """The head to begin with: the one that looks most at a single token that is neither the first, nor the last two.
+def telling(read: AttentionRead) -> Head | None:
+    """The head to begin with: of those with half of their attention on one token the one whose token is furthest back.
 
-    Those are looked at by heads that rest, or that follow the order of the words. On a shorter path any token counts.
+    The first token is left out, since heads rest there that have nothing to do. Without such a head it is the one with
+    the largest weight.
     """
-    rows = [
-        (layer, head, layer.over(head, read.tokens)) for layer in read.layers for head in range(layer.heads)
-    ]
-    if not rows:
-        return None
-    best = max(rows, key=lambda row: max(row[2][1:-2] or row[2], default=0.0))
-    return Head(best[0].layer, best[1])
+    found = []
+    for layer in read.layers:
+        for head in range(layer.heads):
+            row = layer.over(head, read.tokens)
+            weight, back = max(((weight, -place) for place, weight in enumerate(row[1:])), default=(1.0, 0))
+            found.append((weight >= RESTS, back if weight >= RESTS else 0, weight, Head(layer.layer, head)))
+    return max(found)[-1] if found else None
 
 
 class Order(NamedTuple):
