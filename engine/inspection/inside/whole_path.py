@@ -135,12 +135,12 @@ class _Pieces:
         if sizer.size > limit:
             sizer = ChunkSizer(limit)
             self.note = f"The path ran in chunks of {limit} tokens, the session's are larger."
-        self._sizer = sizer
+        self._sizer, self._limit = sizer, limit
 
     def end(self, done: int) -> int:
         """End of the piece that begins after `done` tokens."""
         end = min(end_at(self._chunks, done), self._depth - 1)
-        return min(done + self._sizer.size, end) if end > done else done + 1
+        return min(done + min(self._sizer.size, self._limit), end) if end > done else done + 1
 
     def learn(self, tokens: int, ms: float) -> None:
         """Adapt to the time of a piece."""

@@ -28,6 +28,8 @@ class AttentionControl:
         """Place in `ORDERS`."""
         self.triangle = False
         """Whether the whole triangle of the head is on show."""
+        self.squeezed = False
+        """Whether it is squeezed into the panel, where it is larger."""
         self._chosen: Head | None = None
 
     def drop(self) -> None:
@@ -74,6 +76,15 @@ class AttentionControl:
     def sort(self) -> None:
         """Sort the heads in the next way."""
         self.order = (self.order + 1) % len(ORDERS)
+
+    def turn_triangle(self, fits: bool) -> None:
+        """Show the triangle, then all of it where it doesn't fit, then this token alone.
+
+        Args:
+            fits: Whether it has room as it is on show.
+        """
+        squeeze = self.triangle and not self.squeezed and not fits
+        self.triangle, self.squeezed = squeeze or not self.triangle, squeeze
 
     def first_of(self, scores: tuple[HeadScore, ...]) -> None:
         """Choose the head with the highest score, where there is one."""

@@ -26,7 +26,7 @@ from inspector.widgets.charts import bar
 Thing = TypeVar("Thing")
 LABEL = 4
 """Cells of a layer's name."""
-LEAST, MOST = 2, 12
+LEAST, MOST = 3, 12
 """Cells of a map."""
 TALL = 3
 """Lines of a map at most."""

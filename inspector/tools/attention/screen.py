@@ -59,6 +59,8 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         self.control = control
         self._sorted = True
         """Whether the choice followed the last change of the order."""
+        self._fits = True
+        """Whether the triangle on show has room."""
 
     # ---- what is asked --------------------------------------------------------------------------
 
@@ -121,7 +123,10 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             return f"Where {chosen.name} looks from each token{known}"
         if self.control.order:
             return f"Heads sorted by: {ORDERS[self.control.order].name}"
-        return "Where each head looks"
+        if answer is None or not answer.layers:
+            return "Where each head looks"
+        most = max(layer.heads for layer in answer.layers)
+        return f"Where each head looks: {len(answer.layers)} layers of {most} heads"
 
     def heat(self, answer: AttentionRead) -> tuple[str, Sequence[float]]:
         chosen = self.chosen
@@ -136,8 +141,15 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         updown = "rank" if self.control.order and not self.control.triangle else "layer"
         return (
             ("↑↓", updown, 8), ("[ ]", "head", 8), ("s", "sort", 5),
-            ("a", "one token" if self.control.triangle else "all tokens", 6),
+            ("a", self._next_view, 6),
         )  # fmt: skip
+
+    @property
+    def _next_view(self) -> str:
+        """What the key of the triangle shows next."""
+        if not self.control.triangle:
+            return "all tokens"
+        return "one token" if self._fits or self.control.squeezed else "squeeze"
 
     def situation(self) -> str:
         control = self.control
@@ -177,7 +189,10 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             read = control.triangles.get(asked[0])
             if read is None or read.facts.failed is not None:
                 return self._absent(control.triangles, asked[0], on, width, height)
-            return Triangle(read, self.timeline.items, len(self.path) - 1, on).rows(width, height)
+            drawn = Triangle(read, self.timeline.items, len(self.path) - 1, on, control.squeezed)
+            rows = drawn.rows(width, height)
+            self._fits = drawn.fits
+            return rows
         if control.order:
             if not self.scores:
                 return self._absent(control.scores, self.end, on, width, height)
@@ -230,8 +245,8 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         self.changed()
 
     def action_triangle(self) -> None:
-        """Show where the head looks from each token, or from this one alone."""
-        self.control.triangle = not self.control.triangle
+        """Show where the head looks from each token, then all of that at once, then from this token alone."""
+        self.control.turn_triangle(self._fits)
         self.changed()
 
 

@@ -39,7 +39,7 @@ ATTENTION = Tool(
                 ("`↑` `↓`", "Choose a later layer, or an earlier one. In a ranking: the head before, or the next."),
                 ("`[` `]` `,` `.`", "Choose the head before, or the next. After the last head come mean and maximum."),
                 ("`s`", "Sort the heads: by place, previous token, same token again (induction), first token, widest."),
-                ("`a`", "Show where the head looks from each token of the text, or from this one alone."),
+                ("`a`", "Show where the head looks from each token; where that is too large, again shows all at once."),
                 ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
                 ("`pgup` `pgdn`", "Scroll."),
                 ("`esc` `q`", "Go back; what is computed stops."),

@@ -12,7 +12,7 @@ from engine.records import AttentionLayer, AttentionRead, HeadScore
 
 MEAN, MAX = -2, -1
 """In the place of a head: the mean of a layer's heads, and for each token the largest of their weights."""
-NAMES = {MEAN: "mean", MAX: "max"}
+NAMES = {MEAN: "avg", MAX: "max"}
 RESTS = 0.5
 """The share of a row from which on a head is said to rest on the first token, or on its sink."""
 
@@ -25,7 +25,7 @@ class Head(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Counted from 1: `L6 h2`, `L6 mean`."""
+        """Counted from 1: `L6 h2`, `L6 avg`."""
         return f"L{self.layer + 1} {NAMES.get(self.head) or f'h{self.head + 1}'}"
 
     @property
