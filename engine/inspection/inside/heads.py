@@ -105,7 +105,7 @@ def score_heads(session: Session, node: int, stopped: Stopped = never) -> Iterat
         Cancelled: `stopped` returned True.
     """
     session.check_node(node)
-    sums = _Sums(session.tree.tokens(node))
+    sums = _ScoreSums(session.tree.tokens(node))
     for told in run_path(session, node, ScoreHeads.kind, sums.take, stopped):
         if isinstance(told, CaptureFacts):
             yield HeadsScored(node, len(sums.ids), sums.scores(), sums.repeats, told)
@@ -113,7 +113,7 @@ def score_heads(session: Session, node: int, stopped: Stopped = never) -> Iterat
             yield told
 
 
-class _Sums:
+class _ScoreSums:
     """Sums of each score over the rows, by layer and score; no weights are kept."""
 
     def __init__(self, ids: Sequence[int]) -> None:

@@ -67,7 +67,7 @@ class HeadDetails:
         """The same where there are a few lines alone: the text above says which head it is."""
         order = sorted(range(len(self._weights)), key=self._weights.__getitem__, reverse=True)
         rows = [self._token(place, width) for place in order[:2]]
-        remarks = [*self._remarks(True), (QUIET, self._on.ink("muted"))]
+        remarks = [(QUIET, self._on.ink("muted")), *self._remarks(True)]
         told = [line for text, style in remarks for line in self._wrapped(text, style, width)]
         return [*rows, *self._answer(width), *told]
 
@@ -126,7 +126,10 @@ class HeadDetails:
         if self._chosen.head >= 0:
             width = entropy_bits(self._weights, sink)
             found.append(
-                (f"Spread: {bits(width)} bits, as over {2**width:.1f} tokens evenly.", on.ink("muted"))
+                (
+                    f"Spread: {bits(width)} bits, as over {2 ** min(width, 64):.1f} tokens evenly.",
+                    on.ink("muted"),
+                )
             )
         if self._known is not None and not low:
             found.append((self._over_text(self._known), on.ink("muted")))

@@ -42,6 +42,7 @@ ATTENTION = Tool(
                 ("`a`", "Show where the head looks from each token; where that is too large, again shows all at once."),
                 ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
                 ("`pgup` `pgdn`", "Scroll."),
+                ("`T`", "Switch between the dark and the light theme."),
                 ("`esc` `q`", "Go back; what is computed stops."),
             ),
             "The numbers under the text and the colours are shares of the head's attention, in percent. The view "

@@ -48,7 +48,8 @@ def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ..
         head: From 0, or `MEAN`, `MAX`.
         tokens: Of the path.
     """
-    return layer.over(head, tokens) if head >= 0 else _over_heads(layer, head, tokens)
+    row = layer.over(head, tokens) if head >= 0 else _over_heads(layer, head, tokens)
+    return row if math.isfinite(sum(row)) else (0.0,) * tokens  # a file may say anything
 
 
 @lru_cache(maxsize=64)
@@ -59,7 +60,7 @@ def _over_heads(layer: AttentionLayer, which: int, tokens: int) -> tuple[float, 
 
 def sink_of(layer: AttentionLayer, head: int) -> float:
     """What the sink of a head takes; 0 where there is none."""
-    if not layer.sinks:
+    if len(layer.sinks) <= max(head, 0):
         return 0.0
     return layer.sinks[head] if head >= 0 else (max if head == MAX else fmean)(layer.sinks)
 

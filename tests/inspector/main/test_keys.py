@@ -29,19 +29,26 @@ def numbered(page: str, key: int) -> bool:
     return any(f"`1` to `{last}`" in page for last in range(key, 10))
 
 
+def leaves(screen: type[ToolScreen]) -> list[type[ToolScreen]]:
+    """The screens that are opened: those that no other one is made from."""
+    return [leaf for one in screen.__subclasses__() for leaf in leaves(one)] or [screen]
+
+
 def test_a_screen_of_a_tool_has_a_page_of_its_own_keys_that_leaves_none_out():
     glyphs = {"escape": "esc", "enter": "⏎", "up": "↑", "down": "↓", "left": "←", "right": "→",
               "pageup": "pgup", "pagedown": "pgdn", "minus": "-", "plus": "+", "left_square_bracket": "[",
-              "right_square_bracket": "]", "question_mark": "?"}  # fmt: skip
-    screens = ToolScreen.__subclasses__()
-    assert len(screens) == 5
+              "right_square_bracket": "]", "question_mark": "?", "comma": ",", "full_stop": "."}  # fmt: skip
+    screens = leaves(ToolScreen)
+    assert len(screens) == len({screen.TOOL for screen in screens}) >= 7
     for screen in screens:
         tool = next(tool for tool in TABLE.tools if tool.id == screen.TOOL)
         page = screen_markdown(tool)
         assert "Take back" not in page
         bound = [
             binding
-            for each in (*ToolScreen.BINDINGS, *screen.BINDINGS)
+            for part in screen.__mro__
+            if issubclass(part, ToolScreen)
+            for each in vars(part).get("BINDINGS", ())
             for binding in each.make_bindings([each])
         ]
         for key in (binding.key for binding in bound if not binding.key.startswith("shift+")):

@@ -171,9 +171,9 @@ def test_scores_are_what_they_are_defined_as(session: Session) -> None:
         assert score.entropy_bits == pytest.approx(entropy, abs=5e-3)
 
 
-def planted(rows: list[list[float]], ids: list[int], first: int = 0) -> heads_module._Sums:
+def planted(rows: list[list[float]], ids: list[int], first: int = 0) -> heads_module._ScoreSums:
     """Scores of one head with these rows over all tokens up to the end."""
-    sums = heads_module._Sums(ids)
+    sums = heads_module._ScoreSums(ids)
     weights = mx.array(rows)[None]
     run = AttentionRun(0, "fused", weights, None, 1, list(range(len(ids))), 0.0, None, None)
     sums.take(whole_path.ChunkAttention(run, first))
@@ -199,5 +199,5 @@ def test_heads_that_do_one_thing_alone_score_all_of_it() -> None:
 
 
 def test_a_token_that_repeats_the_one_before_is_no_induction() -> None:
-    assert heads_module._Sums([5, 5]).repeats == 0
-    assert heads_module._Sums([5, 5, 5]).repeats == 1
+    assert heads_module._ScoreSums([5, 5]).repeats == 0
+    assert heads_module._ScoreSums([5, 5, 5]).repeats == 1
