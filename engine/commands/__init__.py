@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from engine.commands.command import Cancel, Command
 from engine.commands.decoding import GoOnBeams, LookAhead, Run, SearchBeams
 from engine.commands.heads import TRIANGLE_TOKENS, ReadTriangle, ScoreHeads
-from engine.commands.inside import Inside, ReadAttention, ReadLens
+from engine.commands.inside import Attribute, Inside, ReadAttention, ReadLens
 from engine.commands.inspection import CutText, Explain, FindTokens, PreviewPrompt, Tokenize, WhatIf
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
@@ -36,6 +36,7 @@ __all__ = [
     "KINDS",
     "TRIANGLE_TOKENS",
     "AddTurn",
+    "Attribute",
     "Cancel",
     "Choose",
     "Command",

@@ -31,3 +31,13 @@ class ReadLens(Inside):
     """Tokens in each cell."""
     followed: tuple[int, ...] = ()
     """Tokens whose probability and rank are wanted in each cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute(Inside):
+    """What the embedding, each attention, head and MLP add to a logit; answered by `AttributionRead`."""
+
+    node: int
+    """The token after which they are predicted."""
+    tokens: tuple[int, ...]
+    """One id, or two whose difference is taken apart: the first less the second."""

@@ -29,13 +29,13 @@ ROLES: tuple[tuple[Role, tuple[str, ...]], ...] = (
 
 def decoder_layers(model: Any) -> list[Any]:
     """The decoder layers: the model's `layers`, else its longest list of modules."""
-    named = getattr(model, "layers", None)
-    stacks: list[list[Any]] = [
-        value for _, module in model.named_modules() for value in module.values() if is_stack(value)
-    ]
-    if isinstance(named, list) and is_stack(named):
-        stacks = [named]
-    return [layer for layer in max(stacks, key=len, default=[]) if isinstance(layer, nn.Module)]
+    found = getattr(model, "layers", None)
+    if not (isinstance(found, list) and is_stack(found)):
+        stacks = (
+            value for _, module in model.named_modules() for value in module.values() if is_stack(value)
+        )
+        found = max(stacks, key=len, default=[])
+    return [layer for layer in found if isinstance(layer, nn.Module)]
 
 
 def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:

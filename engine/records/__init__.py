@@ -6,6 +6,7 @@ names: `ms` milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logari
 
 from __future__ import annotations
 
+from engine.records.attribution import AttributedToken, AttributionRead, Contribution, WriterKind
 from engine.records.beams import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.records.chat import NO_OPTIONS, ChatOptions, Message, TurnDiffers, conversation
 from engine.records.costs import (
@@ -69,6 +70,8 @@ __all__ = [
     "AheadLine",
     "AttentionLayer",
     "AttentionRead",
+    "AttributedToken",
+    "AttributionRead",
     "Beam",
     "BeamEnded",
     "BeamOpened",
@@ -79,6 +82,7 @@ __all__ = [
     "CaptureFacts",
     "ChatOptions",
     "Check",
+    "Contribution",
     "Deleted",
     "Distribution",
     "Ended",
@@ -145,6 +149,7 @@ __all__ = [
     "WhatIfAnswered",
     "WhatIfStep",
     "Work",
+    "WriterKind",
     "conversation",
 ]
 
@@ -188,6 +193,7 @@ Record = (
     | LensRead
     | TriangleRead
     | HeadsScored
+    | AttributionRead
     | Finished
     | Ended
     | Failure

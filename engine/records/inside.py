@@ -106,6 +106,11 @@ class AttentionRead:
     """A sentence for each layer, or for all, that has no weights to show, with the reason."""
     facts: CaptureFacts
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all weights."""
+        return sum(len(layer.weights.packed) for layer in self.layers)
+
 
 @dataclass(frozen=True, slots=True)
 class LensToken:

@@ -14,6 +14,11 @@ VALUES_LIMIT = 4_000_000
 TOTAL_LIMIT = 512 * MIB
 """Bytes of a trace at most, uncompressed: about 350,000 steps with 20 candidates."""
 LINES_LIMIT = 1_000_000
+INSIDE_LIMIT = 2 * MIB
+"""Bytes of packed numbers of a view of the model's inside at most; in the file they take twice as many.
+
+The bundled model's attention takes 64 KiB at 512 tokens, one of 32 layers with 32 heads 2 MiB at 1,024.
+"""
 BUILT_LIMIT = 1024 * MIB
 """Bytes of memory at most for what is built of a trace when it is read: about 330,000 steps. See `built`."""
 DEPTH_LIMIT = 64

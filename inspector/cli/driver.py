@@ -63,6 +63,7 @@ def drive(
     then: Sequence[Command],
     make_backend: MakeBackend = EngineThread,
     loads: bool = True,
+    after: Callable[[], Sequence[Command]] = tuple,
 ) -> Outcome:
     """Load, prefill and carry out more commands, handing every record to a writer on the way.
 
@@ -72,11 +73,12 @@ def drive(
         then: Commands after the prompt.
         make_backend: Makes the backend from the function that receives its records.
         loads: Whether the model is loaded and the prompt goes through it; else the other commands are all there is.
+        after: Called when all these have ended, for commands that depend on what came of them.
 
     Returns:
         How it went. Whatever happened, the backend was closed.
     """
-    driver = Driver(request, writer, [*(opening(request) if loads else ()), *then], make_backend)
+    driver = Driver(request, writer, [*(opening(request) if loads else ()), *then], make_backend, after)
     code, failure = FAULT, None
     try:
         with driver.interruptible():
@@ -113,12 +115,18 @@ class Driver:
         writer: Receives the records and the summary.
         sent: All commands.
         make_backend: Makes the backend.
+        after: More commands, asked for once those have ended.
     """
 
     def __init__(
-        self, request: Request, writer: Writer, sent: Sequence[Command], make_backend: MakeBackend
+        self,
+        request: Request,
+        writer: Writer,
+        sent: Sequence[Command],
+        make_backend: MakeBackend,
+        after: Callable[[], Sequence[Command]] = tuple,
     ) -> None:
-        self._commands = sent
+        self._commands, self._after = sent, after
         self._writer = writer
         self._tally = Tally(request.settings, any(isinstance(command, commands.Run) for command in sent))
         self._inbox: SimpleQueue[Record | None] = SimpleQueue()  # None: interrupted
@@ -142,6 +150,8 @@ class Driver:
         try:
             self._backend.start()
             for command in self._commands:
+                self._carry_out(command)
+            for command in self._after():
                 self._carry_out(command)
         except Interrupted:
             code = INTERRUPTED

@@ -53,7 +53,7 @@ def _guarded(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     if "_ARGCOMPLETE" in os.environ:
-        from inspector.cli.completion import complete
+        from inspector.cli.subcommands.completion import complete
 
         complete(*_parsers().values())
     if argv and (subcommand := SUBCOMMANDS.get(argv[0])) is not None:

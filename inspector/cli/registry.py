@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inspector.cli import (
+from inspector.cli.subcommand import Subcommand
+from inspector.cli.subcommands import (
     beam,
     bench,
     completion,
     export,
     generate,
+    inside,
     profile,
     race,
     replay,
@@ -17,7 +19,6 @@ from inspector.cli import (
     sessions,
     tokens,
 )
-from inspector.cli.subcommand import Subcommand
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "generate": generate.SUBCOMMAND,
@@ -25,6 +26,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "race": race.SUBCOMMAND,
     "profile": profile.SUBCOMMAND,
     "beam": beam.SUBCOMMAND,
+    "inside": inside.SUBCOMMAND,
     "score": score.SUBCOMMAND,
     "tokens": tokens.SUBCOMMAND,
     "replay": replay.SUBCOMMAND,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from engine.commands import Command
-from engine.records import Ended, Failure, Measuring, PromptOpened, Record, Restored
+from engine.records import Ended, Failure, Measuring, PromptOpened, Record
 from inspector.session.client import EngineClient
 
 Answer = TypeVar("Answer", bound=Record)
@@ -100,7 +100,7 @@ class Answers(Generic[Answer]):
                     self._ask(*self._wanted)
             case Measuring(command=kind) if kind == self._question.kind:
                 self.progress = record
-            case PromptOpened(new_tree=True) | Restored():
+            case PromptOpened(new_tree=True):
                 self._known.clear()  # nodes have other tokens now
                 self._failures.clear()
             case _ if isinstance(record, self._answer):

@@ -15,6 +15,7 @@ from engine import records
 from engine.records import PromptToken, Step
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT, token
+from inspector.state.looks import Looks
 from inspector.state.session_tree import Item, SessionTree
 from inspector.state.trial import StageExplanation, Trial
 
@@ -94,6 +95,9 @@ class Timeline:
 
     beams: BeamHistory = field(default_factory=BeamHistory)
     """Every token that a beam reached, and the last beam search."""
+
+    looks: Looks = field(default_factory=Looks)
+    """What was looked at inside the model."""
 
     tree: SessionTree = field(default_factory=SessionTree)
     """All tokens, of which the path is one way through."""
@@ -266,6 +270,8 @@ class Timeline:
                 self._grow([beam.node for beam in (*ranking, greedy)])
             case records.Marked() | records.Deleted() | records.Undeleted():
                 self.tree.marks.apply(record, self.tree)
+            case records.AttentionRead() | records.LensRead():
+                self.looks.apply(record)
             case records.Finished():
                 self.finished[record.node] = record
             case records.Failure(command="Load"):
@@ -277,7 +283,7 @@ class Timeline:
 
     def _open(self, record: records.PromptOpened) -> None:
         if record.new_tree:
-            self.tree = SessionTree()
+            self.tree, self.looks = SessionTree(), Looks()
             self.items, self.prompts, self.finished, self.prompt_kv = [], {}, {}, {}
         self.next = self.moved = self.prompt_failure = None
         end = record.parent

@@ -57,6 +57,7 @@ SAMPLES: tuple[Command, ...] = (
     commands.Profile(),
     commands.MeasureRoofline(),
     commands.CompareKV(),
+    commands.Attribute(1, (2, 3)),
 )
 """One of each."""
 

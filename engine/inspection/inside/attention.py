@@ -15,6 +15,8 @@ from engine.records import AttentionLayer, AttentionRead, Check, Floats
 from engine.records.inside import CheckName
 from engine.session.session import Session
 
+WIDE = 2**20
+"""Bytes of all weights of a token up to which they are handed out in 32 bits, beyond that in 16."""
 ROWS = 1e-5
 """Bound of the difference of a row's sum from 1: 4e-7 was seen over 101 models."""
 
@@ -36,7 +38,8 @@ def read_attention(session: Session, node: int, stopped: Stopped = never) -> Att
     depth = len(decoder_layers(session.runner.model))
     runs = [run for taps in taken.taps for run in taps.attended]
     known = [(run, span) for run in runs if (span := path_order(run, taken.depth)) is not None]
-    layers = tuple(_layer(run, *span) for run, span in known)
+    dtype = "<f4" if 4 * sum(run.weights[:, -1].size for run, _ in known) <= WIDE else "<f2"
+    layers = tuple(_layer(run, *span, dtype) for run, span in known)
     facts = taken.facts(begun, session.facts.family, *attention_checks(taken, runs))
     return AttentionRead(node, taken.depth, layers, depth, _missing(runs, layers, depth), facts)
 
@@ -61,12 +64,17 @@ def path_order(run: AttentionRun, depth: int) -> tuple[list[int], int] | None:
     return (order, keep) if positions[keep:] == list(range(depth - rest, depth)) else None
 
 
-def _layer(run: AttentionRun, order: list[int], keep: int) -> AttentionLayer:
+def _layer(run: AttentionRun, order: list[int], keep: int, dtype: str) -> AttentionLayer:
     weights = run.weights[:, -1, :][:, mx.array(order)]
-    packed = np.array(weights, dtype="<f4")
+    packed = np.array(weights).astype(dtype)
     sinks = tuple(float(share) for share in np.array(run.sinks[:, -1])) if run.sinks is not None else ()
     return AttentionLayer(
-        run.layer, run.kind, run.kv_heads, Floats(packed.shape, packed.tobytes()), keep, sinks
+        run.layer,
+        run.kind,
+        run.kv_heads,
+        Floats(packed.shape, packed.tobytes(), 8 * packed.itemsize),
+        keep,
+        sinks,
     )
 
 

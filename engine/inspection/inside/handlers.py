@@ -8,6 +8,7 @@ from engine import commands
 from engine.commands import Command
 from engine.desk import Call, Desk, Handler
 from engine.inspection.inside.attention import read_attention
+from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.heads import read_triangle, score_heads
 from engine.inspection.inside.lens import read_lens
 
@@ -29,6 +30,7 @@ class InsideCommands:
             commands.ReadTriangle: self._triangle,
             commands.ScoreHeads: self._scores,
             commands.ReadLens: self._lens,
+            commands.Attribute: self._attribute,
         }
 
     def forget(self, model: bool) -> None:
@@ -59,3 +61,6 @@ class InsideCommands:
                 call.stopped,
             )
         )
+
+    def _attribute(self, command: commands.Attribute, call: Call) -> None:
+        self._desk.emit(attribute(self._desk.session, command.node, command.tokens, call.stopped))

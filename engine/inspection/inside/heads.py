@@ -44,7 +44,7 @@ def read_triangle(
             f"The path has {tokens:,} tokens: a head is drawn from each token of {TRIANGLE_TOKENS:,} at most.",
             "Look at an earlier token.",
         )
-    kept = _Rows(layer, head)
+    kept = _TriangleRows(layer, head)
     for told in run_path(session, node, ReadTriangle.kind, kept.take, stopped):
         if isinstance(told, CaptureFacts):
             yield TriangleRead(node, layer, head, tokens, kept.weights(tokens), kept.sinks(), told)
@@ -52,7 +52,7 @@ def read_triangle(
             yield told
 
 
-class _Rows:
+class _TriangleRows:
     """The rows of one head, each up to its own token."""
 
     def __init__(self, layer: int, head: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from rich.style import Style
 from textual import events, getters
@@ -14,16 +14,15 @@ from textual.widgets import Static
 
 from engine.commands import Command
 from engine.records import CaptureFacts, Failure, Record
-from inspector.display import quoted, token_label, visible
+from inspector.display import visible
+from inspector.main.inside.notices import checked, nothing_before, place_of, refused, tabs, under_way, waiting
 from inspector.main.inside.token_heat import TokenHeat
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.scales import milliseconds
 from inspector.session.answers import Answers
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.charts import bar
 from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.page_view import PageView
 
@@ -37,11 +36,6 @@ class Answered(Protocol):
 
 
 Answer = TypeVar("Answer", bound=Record)
-CHECKS = {
-    "forward": "logits unchanged", "attention": "attention", "rows": "rows sum to 1", "lens": "lens = logits",
-    "parts": "parts sum to logits",
-}  # fmt: skip
-"""What each check says, for the status line."""
 TEXT_ROWS = 8
 """Rows of the text at most, its frame included; a third of the screen where that is less."""
 
@@ -58,8 +52,8 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "walk(-1)", "Token before", tooltip="Look at the token before.", priority=True),
         Binding("right", "walk(1)", "Next token", tooltip="Look at the next token.", priority=True),
-        Binding("home", "first", "First token", tooltip="Look at the first token.", priority=True),
-        Binding("end", "last", "Last token", tooltip="Look at the last token.", priority=True),
+        Binding("home", "select(1)", "First token", tooltip="Look at the first token.", priority=True),
+        Binding("end", "select(None)", "Last token", tooltip="Look at the last token.", priority=True),
         Binding("tab", "turn(1)", "Next view", tooltip="Show the next view of this token.", priority=True),
         Binding("shift+tab", "turn(-1)", "View before", tooltip="Show the view before.", priority=True),
         Binding("pageup", "scroll(-10)", "Page up", tooltip="Scroll up by ten lines.", priority=True),
@@ -142,13 +136,15 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """Show everything, now; ask for what isn't known."""
         self._want()
         answer = self.answer
-        self.query_one("#inside-tabs", Static).update(self._tabs())
+        self.query_one("#inside-tabs", Static).update(
+            tabs(self.host.family(self.TOOL), self.TOOL, self.size.width - 2)
+        )
         if rows := self.text_rows():
             self.text.styles.height = rows
         self.text.display = rows > 0
         shown = answer if answer is not None and not self._failed(answer) else None
         meaning, shares = self.heat(shown) if shown is not None else ("", ())
-        self.text.put(meaning or self._place(), self.path, shares)
+        self.text.put(meaning or place_of(self.path), self.path, shares)
         self.view.put(visible(self.heading(answer)), self._draw)
         status = self.query_one("#inside-status", Static)
         status.update(Content(self.situation()))
@@ -169,32 +165,6 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """Ask for what isn't known about the present token."""
         self.answers.want(*self.question())
 
-    def drop(self) -> None:
-        """Nobody waits for what is computed any more."""
-        self.answers.drop()
-
-    def _tabs(self) -> Content:
-        """The views of a token, the present one reversed."""
-        family = self.host.family(self.TOOL)
-        room = self.size.width - 2
-        long = sum(len(tool.title) + len(tool.keys[0].shown) + 4 for tool in family) <= room
-        parts = []
-        for tool in family:
-            name = tool.title if long else tool.keys[0].label
-            parts.append(
-                Content.styled(
-                    f" {tool.keys[0].shown} {name} ", "reverse bold" if tool.id == self.TOOL else ""
-                )
-            )
-        return Content(" ").join(parts)
-
-    def _place(self) -> str:
-        """Which token is looked at."""
-        if not self.path:
-            return "Nothing was read before the first token"
-        item = self.path[-1]
-        return f"Token {len(self.path)} of the path: {quoted(token_label(item.text, item.raw))} goes through the model"
-
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         answer = self.answer
         if answer is not None and not self._failed(answer):
@@ -203,23 +173,15 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def _instead(self, on: Canvas, answer: Answer | None) -> list[tuple[str, Style]]:
         """Why there is nothing to show, and what to do."""
-        plain, muted, bad = on.rich_style, on.ink("muted"), on.ink("bad")
-        if answer is not None and (facts := self.facts_of(answer)) is not None and facts.failed:
-            return failed_check(on, facts)
+        facts = self.facts_of(answer) if answer is not None else None
+        if facts is not None and facts.failed is not None:
+            return refused(on, facts.failed, facts.family)
         if self.ASKS and not self.path:
-            return [
-                ("Nothing went through the model before the first token.", plain),
-                ("Press → for the next one.", muted),
-            ]
+            return nothing_before(on)
         failure = self._failure
         if failure is not None:
-            return [(visible(failure.message), bad), (visible(failure.hint), muted)]
-        if self.host.controller.transport.recorded:
-            return [
-                ("This view of this token was not recorded.", plain),
-                ("Press esc, then G: the session goes on live, and the model can be looked into.", muted),
-            ]
-        return [("The token runs again, on a copy of the KV cache.", plain)]
+            return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        return waiting(on, self.host.controller.transport.recorded)
 
     @property
     def _failure(self) -> Failure | None:
@@ -234,31 +196,13 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def situation(self) -> str:
         """The checks of what is shown, and what it cost; or what is going on."""
-        return self.told(self.answers, self.question()[0])
-
-    def told(self, answers: Answers[Any], key: Hashable) -> str:
-        """The checks of an answer and what it cost; or what is going on about it.
-
-        Args:
-            answers: That it is among.
-            key: What it is about.
-        """
-        answer, asks = answers.get(key), self.path or not self.ASKS
-        facts = self.facts_of(answer) if answer is not None and asks else None
+        answer = self.answer
+        facts = self.facts_of(answer) if answer is not None else None
         if facts is not None:
-            checks = ", ".join(f"{CHECKS[check.name]} ({check.error:.1g})" for check in facts.checks)
-            times = facts.ms / facts.step_ms if facts.step_ms else 0.0
-            cost = f"{milliseconds(facts.ms)}, {times:.1f} plain steps"
-            state = "Checked" if facts.failed is None else "Not shown"
-            return f"{state}: {visible(checks)} · {cost}" + (
-                f" · {visible(facts.note)}" if facts.note else ""
-            )
-        if asks and (failure := answers.failure(key)) is not None:
+            return checked(facts)
+        if (failure := self._failure) is not None:
             return visible(failure.message)
-        if (now := answers.progress) is not None and answers.waiting:
-            filled = bar(now.done / now.total if now.total else 0.0, 16).replace(" ", "·")
-            return f"{filled} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
-        return "Computing" if answers.waiting else ""
+        return under_way(self.answers.progress) if self.answers.waiting else ""
 
     # ---- keys ---------------------------------------------------------------------------------------
 
@@ -267,14 +211,9 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         self.timeline.walk(by)
         self._moved()
 
-    def action_first(self) -> None:
-        """Look at the first token: the second slot, since nothing went through the model before the first."""
-        self.timeline.select(1)
-        self._moved()
-
-    def action_last(self) -> None:
-        """Look at the last token."""
-        self.timeline.select(None)
+    def action_select(self, slot: int | None) -> None:
+        """Look at a token: the second slot for the first one, since nothing went through the model before it."""
+        self.timeline.select(slot)
         self._moved()
 
     def _moved(self) -> None:
@@ -293,7 +232,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def leave_for(self, key: str) -> None:
         """Close this screen, and do what a key of the main screen does."""
-        self.drop()
+        self.answers.drop()
         self.dismiss(None)
         self.host.press(key)
 
@@ -313,26 +252,6 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def action_leave(self) -> None:
         """Go back; what is computed stops."""
-        self.drop()
+        self.answers.drop()
         self.dismiss(None)
         self.host.changed()
-
-
-def failed_check(on: Canvas, facts: CaptureFacts) -> list[tuple[str, Style]]:
-    """Which check failed, and what that means, instead of what it is about.
-
-    Args:
-        on: Has the inks.
-        facts: With a check that failed.
-    """
-    failed, bad = facts.failed, on.ink("bad")
-    assert failed is not None
-    where = f" ({visible(failed.where)})" if failed.where else ""
-    return [
-        (
-            f"The check “{CHECKS[failed.name]}” failed for the architecture {visible(facts.family)}{where}:",
-            bad,
-        ),
-        (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", bad),
-        ("So this view is not shown. The others may hold: press tab.", on.ink("muted")),
-    ]

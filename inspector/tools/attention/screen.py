@@ -13,7 +13,8 @@ from textual.binding import Binding, BindingType
 from engine.commands import TRIANGLE_TOKENS, Command, ReadAttention, ReadTriangle, ScoreHeads
 from engine.records import AttentionRead, Failure, HeadScore
 from inspector.display import quoted, token_label, visible
-from inspector.main.inside.screen import InsideScreen, failed_check
+from inspector.main.inside.notices import refused, told
+from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import size
 from inspector.session.answers import Answers
@@ -75,8 +76,14 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         if control.triangle and (asked := self._triangle()) is not None:
             control.triangles.want(*asked)
 
-    def drop(self) -> None:
+    def leave_for(self, key: str) -> None:
         self.control.drop()
+        super().leave_for(key)
+
+    def action_leave(self) -> None:
+        """Go back; what is computed stops."""
+        self.control.drop()
+        super().action_leave()
 
     @property
     def end(self) -> int:
@@ -154,9 +161,9 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     def situation(self) -> str:
         control = self.control
         if control.triangle and (asked := self._triangle()) is not None:
-            return self.told(control.triangles, asked[0])
+            return told(control.triangles, asked[0])
         if control.order and not control.triangle:
-            return self.told(control.scores, self.end)
+            return told(control.scores, self.end)
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
@@ -204,7 +211,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         answer, failure = answers.get(key), answers.failure(key)
         texts: list[tuple[str, Style]] = [("The whole path goes through the model again.", on.rich_style)]
         if answer is not None:
-            texts = failed_check(on, answer.facts)
+            texts = refused(on, answer.facts.failed, answer.facts.family)
         elif isinstance(failure, Failure):
             texts = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
         elif self.host.controller.transport.recorded:

@@ -5,7 +5,6 @@ Probabilities are in millionths, so that most take few digits. Texts of candidat
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,8 @@ from inspector.scales import METRIC, others_prob
 from inspector.state.branches import ROOT, made
 from inspector.state.session_tree import Item
 from inspector.tools.export import figures
+from inspector.tools.export.looks import looks
+from inspector.tools.export.numbers import millionths, number
 from inspector.tools.export.paths import Path, left_out, paths
 from inspector.tools.export.recording import Recording
 
@@ -45,6 +46,7 @@ def data(recording: Recording) -> Json:
         "paths": [_path(recording, path, places) for path in listed],
         "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
         "marks": _marks(recording, places),
+        "inside": looks(recording.timeline.looks, places),
         **_Tokens(recording, places).columns(rows),
     }  # fmt: skip
 
@@ -113,11 +115,11 @@ class _Tokens:
             "special": [place for place, item in enumerate(rows) if item.special],
             "made": [self._made.setdefault(made(item), len(self._made)) for item in rows],
             "step": [step.index + 1 if step else 0 for step in steps],
-            "prob": [_millionths(item.prob) for item in rows],
-            "drawn": [_millionths(step.sampler_prob) if step else None for step in steps],
-            "bits": [_number(METRIC["surprisal"].value(item), 3) for item in rows],
-            "entropy": [_number(METRIC["entropy"].value(item), 3) for item in rows],
-            "choice": [_number(step.choice.sampler_entropy_bits, 3) if step else None for step in steps],
+            "prob": [millionths(item.prob) for item in rows],
+            "drawn": [millionths(step.sampler_prob) if step else None for step in steps],
+            "bits": [number(METRIC["surprisal"].value(item), 3) for item in rows],
+            "entropy": [number(METRIC["entropy"].value(item), 3) for item in rows],
+            "choice": [number(step.choice.sampler_entropy_bits, 3) if step else None for step in steps],
             "rank": [item.rank for item in rows],
             "ms": [_times(step) for step in steps],
             "kv": [[step.kv.used_bytes, step.kv.allocated_bytes, step.kv.offset] if step else None for step in steps],
@@ -139,15 +141,15 @@ class _Tokens:
             return None
         kept = [c for place, c in enumerate(recorded) if place < self._most or c.id == item.id]
         others, mass = self._others(item, [c for c in recorded if c not in kept])
-        probs = [_millionths(c.prob) for c in kept]
-        drawn = [_millionths(c.sampler_prob) for c in kept if c.cut_by is None]
+        probs = [millionths(c.prob) for c in kept]
+        drawn = [millionths(c.sampler_prob) for c in kept if c.cut_by is None]
         return [
             [self._words.setdefault((c.id, token_label(c.text, c.raw)), len(self._words)) for c in kept],
             probs,
             0 if drawn == probs else drawn,
             self._cuts(kept),
             others,
-            _millionths(mass),
+            millionths(mass),
             [[place, c.rank] for place, c in enumerate(kept) if c.rank != place + 1],
         ]
 
@@ -187,8 +189,8 @@ def _label(item: Item) -> str:
 
 def _draw(choice: Distribution) -> list[Any]:
     """Draw, where the token's share begins and ends, re-rolls, and what each stage left."""
-    stages = [[visible(stage.name), stage.kept, _millionths(stage.removed_mass)] for stage in choice.stages]
-    span = [_number(value, 5) for value in (choice.draw, choice.draw_from, choice.draw_to)]
+    stages = [[visible(stage.name), stage.kept, millionths(stage.removed_mass)] for stage in choice.stages]
+    span = [number(value, 5) for value in (choice.draw, choice.draw_from, choice.draw_to)]
     return [*span, choice.reroll, stages]
 
 
@@ -196,21 +198,5 @@ def _times(step: Step | None) -> list[Any] | None:
     if step is None:
         return None
     ms = step.ms
-    values = [_number(value, 2) for value in (ms.total, ms.forward, ms.sample, ms.inspect)]
+    values = [number(value, 2) for value in (ms.total, ms.forward, ms.sample, ms.inspect)]
     return [*values, 1] if ms.pipelined else values
-
-
-def _millionths(share: float | None) -> float | int | None:
-    """As many digits of a probability as are shown of it in percent, and one more; two where it is next to nothing."""
-    if share is None or not math.isfinite(share):
-        return None
-    digits = 6 if share >= 0.1 else 4 if share >= 0.01 else 3 if share >= 1e-4 else 2
-    return _number(float(f"{share * 1e6:.{digits}g}"), 6)
-
-
-def _number(value: float | None, digits: int) -> float | int | None:
-    """A number rounded to `digits` digits after the point, as short as it goes; None where it is no number."""
-    if value is None or not math.isfinite(value):
-        return None
-    short = round(value, digits)
-    return int(short) if short == int(short) else short

@@ -20,7 +20,7 @@ from inspector.tools.export.recording import Recording
 from inspector.tools.export.text import readable
 
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-_SCRIPTS = ("numbers.js", "charts.js", "panel.js", "page.js")
+_SCRIPTS = ("numbers.js", "charts.js", "inside.js", "panel.js", "page.js")
 """In the order in which they run, as one."""
 
 

@@ -91,6 +91,7 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     tree.nodes, tree.parent, tree.latest = dict(tree.nodes), dict(tree.parent), dict(tree.latest)
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
+    held.looks = copy.deepcopy(timeline.looks)
     held.finished, held.prompt_kv = dict(timeline.finished), dict(timeline.prompt_kv)
     held.prompts = {end: replace(read, chunks=list(read.chunks)) for end, read in timeline.prompts.items()}
     on_show = (end for end, read in timeline.prompts.items() if read is timeline.prompt_read)

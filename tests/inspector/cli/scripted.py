@@ -14,8 +14,9 @@ from engine import commands, records
 from engine.commands import Command
 from engine.records import Record
 from engine.settings import LoadSettings, Settings
-from inspector.cli import driver, generate
+from inspector.cli import driver
 from inspector.cli.arguments import Request
+from inspector.cli.subcommands import generate
 from tests.inspector import fakes
 
 Answers = dict[type[Command], Sequence[Record]]

@@ -13,11 +13,11 @@ import pytest
 
 from engine import commands, records
 from engine.beam_settings import BeamSettings
-from inspector.cli import beam as command
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
+from inspector.cli.subcommands import beam as command
 from inspector.cli.writers.beam import writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.cli.test_main import complaint, light

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from inspector.cli import completion
 from inspector.cli.main import _parsers
+from inspector.cli.subcommands import completion
 from tests.inspector.cli.test_main import complaint, light, run
 
 IN_BASH = """

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from inspector.cli import generate
+from inspector.cli.subcommands import generate
 from inspector.cli.writers.jsonl import JsonLines
 from inspector.cli.writers.plain import PlainText
 from tests.inspector.cli.scripted import Run

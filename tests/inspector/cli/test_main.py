@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 
 from engine.settings import LoadSettings
-from inspector.cli import arguments, generate, screen, terminal
+from inspector.cli import arguments, screen, terminal
 from inspector.cli import main as cli
 from inspector.cli.flags import parsed
+from inspector.cli.subcommands import generate
 from inspector.recordings import sessions
 
 

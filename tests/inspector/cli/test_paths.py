@@ -13,7 +13,7 @@ import pytest
 
 from engine.trace.encode import Encoder
 from inspector.cli.main import main
-from inspector.cli.score import place
+from inspector.cli.subcommands.score import place
 
 FLAGS = [
     ["generate", "-p", "hi", "--model"],

@@ -9,10 +9,10 @@ import pytest
 from engine import commands, records
 from engine.records import RaceEnded
 from inspector.cli import main as cli
-from inspector.cli import race
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
+from inspector.cli.subcommands import race
 from inspector.cli.writers.race import writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.cli.test_main import complaint, light

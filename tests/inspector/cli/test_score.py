@@ -16,9 +16,9 @@ import pytest
 from engine import commands, records
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
-from inspector.cli import score
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
+from inspector.cli.subcommands import score
 from inspector.cli.writers.score import Score, writer
 from inspector.tools.export.figures import totals
 from inspector.tools.export.recording import read

@@ -14,10 +14,10 @@ from engine.errors import PromptError
 from engine.records import Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
-from inspector.cli import tokens
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
+from inspector.cli.subcommands import tokens
 from inspector.cli.writers.tokens import writer
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal
 

@@ -101,6 +101,8 @@ function choose(place, scroll) {
 /** Look at a token for as long as the pointer is there; at none: at the chosen one. */
 function look(place) {
   const shown = place === null ? state.chosen : place;
+  const { attention } = insideOf(state.rows[shown]);
+  showWeights(looked.open && attention ? attention[Math.min(looked.head, attention.length - 1)] : null);
   for (const span of at("text").querySelectorAll(".seen")) span.classList.remove("seen");
   if (shown !== state.chosen) spans[shown].classList.add("seen");
   at("panel").replaceChildren(...tokenPanel(state.rows[shown], shown, state.rows.length, go));

@@ -31,6 +31,7 @@ function tokenPanel(row, at, length, go) {
     drawing(row, found),
     found ? candidateTable(row, found, go) : make("p", { class: "hint" }, "No candidates were recorded for this token."),
     stages(row),
+    ...insideSections(row),
   ].filter(Boolean);
 }
 

@@ -45,7 +45,8 @@ def test_the_last_layers_lens_is_the_models_own_distribution(session: Session) -
         assert token.prob == pytest.approx(candidate.prob, rel=1e-5)
     assert last.final_rank == 1
     assert last.entropy_bits == pytest.approx(session.next.entropy_bits, rel=1e-5)
-    assert len(read.columns) == 4 and len(read.columns[0].cells) == session.facts.layers + 1
+    assert len(read.columns) == 4
+    assert len(read.columns[0].cells) == session.facts.layers + 1
 
 
 def test_looking_changes_nothing(session: Session) -> None:

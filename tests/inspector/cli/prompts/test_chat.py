@@ -17,10 +17,11 @@ from mlx_lm.server import process_message_content
 from engine import pocket
 from engine.errors import PromptError
 from engine.records import Message
-from inspector.cli import beam, generate, score, screen, tokens
+from inspector.cli import screen
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
 from inspector.cli.main import main
+from inspector.cli.subcommands import beam, generate, score, tokens
 
 mlx_generate = importlib.import_module("mlx_lm.generate")
 """The module; `mlx_lm` has a function of the same name."""

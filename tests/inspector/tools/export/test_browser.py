@@ -8,7 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from engine.records import Marked, Step
+from engine.records import (
+    AttentionLayer,
+    AttentionRead,
+    CaptureFacts,
+    LensCell,
+    LensColumn,
+    LensRead,
+    LensToken,
+    Marked,
+    Step,
+)
+from engine.records.floats import floats
 from engine.settings import Settings
 from inspector.demo import DEMONSTRATION
 from inspector.tools.export import FORMATS, Recording, line
@@ -239,3 +250,38 @@ def test_probabilities_that_are_none_are_told_as_such(browser: Browser, tmp_path
     numbers = browser.value("document.querySelector('#panel .numbers').textContent")
     assert "probability0 %" in numbers
     assert "surprisal" not in numbers
+
+
+def test_what_was_looked_at_inside_is_shown_as_text_and_colours_it(browser: Browser, tmp_path: Path) -> None:
+    told = Session(story=(*MARKUP, *HOSTILE), count=24)
+    told.load()
+    told.open(MARKUP[:4])
+    told.steps(3)
+    timeline = told.timeline()
+    step = timeline.steps[1]
+    tokens = step.position
+    row = [0.0] * tokens
+    row[1], row[tokens - 1] = 0.75, 0.25
+    layers = (AttentionLayer(0, "fused", 1, floats([*[0.0] * (tokens - 1), 1.0, *row], (2, tokens)), tokens),)
+    facts = CaptureFacts((), 1.0, 1.0, "llama")
+    timeline.apply(AttentionRead(step.parent, tokens, layers, 1, (), facts))
+    cells = tuple(LensCell((LensToken(5, MARKUP[0], 0.5),), 1.0, rank) for rank in (9, 1))
+    timeline.apply(LensRead(step.parent, (LensColumn(step.parent, cells),), (), facts))
+    recording = line(Recording(timeline))
+    browser.open(written(recording, tmp_path / "inside.html") + f"#node={step.node}")
+    assert browser.value("document.querySelectorAll('#panel details').length") >= 2
+    browser.click("#panel details:nth-last-of-type(2) summary")
+    assert browser.value("document.querySelector('.heads b').textContent") == "layer 1, head 1"
+    browser.click(".heads button:last-child")
+    assert browser.value("document.querySelector('.heads b').textContent") == "layer 1, head 2"
+    shares = "[...document.querySelectorAll('.weights tr')].map((row) => row.children[2].textContent)"
+    assert browser.value(shares) == ["75.0 %", "25.0 %"]
+    assert browser.value("document.querySelector('#text [data-place=\"1\"]').className") == "t h5"
+    browser.click("#panel details:nth-last-of-type(1) summary")
+    assert browser.value("document.querySelector('.lens .leads').textContent").startswith("<img")
+    browser.press("ArrowRight")
+    assert browser.value("document.querySelector('#text .t.prompt') !== null"), (
+        "the colours went with the token"
+    )
+    assert browser.value("typeof pwned") == "undefined"
+    assert browser.complaints == []

@@ -1,0 +1,203 @@
+"""Splits what a layer adds to the residual stream into what its attention, its MLP and its heads add.
+
+The layer runs again with what its children returned frozen: once with all of them, once with none, once with each
+alone, as rows of one batch. So it is the model's own code that says where a child's result goes, through which norm and
+which multiplier. Where the rows don't sum to what the layer returned, there is no split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from engine.inspection.inside.frozen import frozen
+from engine.inspection.inside.patches import calls
+from engine.inspection.inside.taps import LayerRun, PartRun, hidden, with_hidden
+from engine.model.layers import role_of
+from engine.records import WriterKind
+
+KINDS: dict[str, WriterKind] = {"attention": "attention", "mlp": "mlp", "recurrence": "recurrence"}
+"""Of writers, by the roles of modules; the rest are `other`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWriter:
+    """What one child adds to the residual stream of the token."""
+
+    kind: WriterKind
+    name: str
+    adds: mx.array
+    """Float32, shape (1, size)."""
+    heads: mx.array | None = None
+    """Each head's share, shape (heads, size); None where they can't be told apart."""
+    rest: mx.array | None = None
+    """What is added without any head, shape (1, size)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSplit:
+    """A layer's writers, and what it does to the stream itself: its output is the stream, this, and what they add."""
+
+    writers: tuple[LayerWriter, ...]
+    residual: mx.array
+    """Float32, shape (1, size); zeros in most models."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A writer's call, and which rows of the batch it has for itself."""
+
+    part: PartRun
+    alone: mx.array
+    """What it returned, and where its heads can be told apart what each makes it return, and what comes without any."""
+
+
+def split_layer(layer: Any, run: LayerRun, written: Sequence[PartRun], bound: float) -> LayerSplit | None:
+    """Take a layer's output for one token apart.
+
+    Args:
+        layer: The module.
+        run: Its call.
+        written: The calls of its children, in their order.
+        bound: Of the relative error of the sum.
+
+    Returns:
+        None where its writers can't be told apart.
+    """
+    writers = [
+        _Rows(part, mx.concatenate([hidden(part.result).astype(mx.float32), *heads_of(part, bound)]))
+        for part in _writing(run, written)
+    ]
+    if not writers:
+        return None
+    try:
+        after = _replay(layer, run, writers)
+    except Exception:  # a family's own code, given frozen parts and more rows, may fail in any way
+        return None
+    full, none, rows = after[:1], after[1:2], after[2:] - after[1:2]
+    split = LayerSplit(tuple(_writers(writers, rows, bound)), none - stream(run.given))
+    summed = none + sum(writer.adds for writer in split.writers)
+    whole = stream(run.state)
+    return split if _apart(whole, whole, full, summed) <= bound else None
+
+
+def _writing(run: LayerRun, written: Sequence[PartRun]) -> list[PartRun]:
+    """The children whose results reach the stream: neither norms, nor what another's result goes through, as a gain."""
+    found: list[PartRun] = []
+    for part in written:
+        through = part.args and any(part.args[0] is hidden(other.result) for other in found)
+        norm = role_of(part.module, part.name) == "norm"
+        if not (through or norm) and hidden(part.result).shape == run.state.shape:
+            found.append(part)
+    return found
+
+
+def _replay(layer: Any, run: LayerRun, writers: Sequence[_Rows]) -> mx.array:
+    """The layer's output for all writers, for none, and for each row of each writer alone; shape (rows, size)."""
+    alone = [writer.alone for writer in writers]
+    count = 2 + sum(rows.shape[0] for rows in alone)
+    returned = []
+    for number, rows in enumerate(alone):
+        pieces = [rows if other == number else mx.zeros_like(alone[other]) for other in range(len(alone))]
+        returned.append(mx.concatenate([rows[:1], mx.zeros_like(rows[:1]), *pieces]))
+    left = list(zip(writers, returned, strict=True))
+
+    def freeze(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        writer, rows = left.pop(0)
+        if writer.part.module is not module:
+            raise RuntimeError("the layer called its parts in another order")
+        return with_hidden(writer.part.result, rows)
+
+    given = mx.broadcast_to(run.given.astype(mx.float32), (count, *run.given.shape[1:]))
+    args, kwargs = _with_given(run, given)
+    with frozen(count, *calls([writer.part.module for writer in writers], freeze)):
+        after = hidden(layer(*args, **kwargs)).astype(mx.float32).reshape(count, -1)
+    if left:
+        raise RuntimeError("the layer did not call all its parts")
+    mx.eval(after)
+    return after
+
+
+def _with_given(run: LayerRun, given: mx.array) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a layer's call with another residual stream."""
+    if run.args:
+        return (given, *run.args[1:]), run.kwargs
+    return (), {**run.kwargs, next(iter(run.kwargs)): given}
+
+
+def _writers(writers: Sequence[_Rows], rows: mx.array, bound: float) -> Iterator[LayerWriter]:
+    begin = 0
+    for writer in writers:
+        end = begin + writer.alone.shape[0]
+        adds, heads, rest = rows[begin : begin + 1], rows[begin + 1 : end - 1], rows[end - 1 : end]
+        begin = end
+        part, summed = writer.part, heads.sum(axis=0, keepdims=True) + rest
+        kind = "attention" if part.attention else KINDS.get(role_of(part.module, part.name), "other")
+        if heads.size and _apart(mx.concatenate([heads, rest]), adds, summed) <= bound:
+            yield LayerWriter(kind, part.name, adds, heads, rest)
+        else:
+            yield LayerWriter(kind, part.name, adds)
+
+
+def heads_of(part: PartRun, bound: float) -> list[mx.array]:
+    """What each head makes an attention module return.
+
+    The module runs again with its heads' outputs frozen: all of them, each alone, and none. Projections, gates and
+    norms after the heads are its own.
+
+    Args:
+        part: The module's call.
+        bound: Of the relative error of their sum.
+
+    Returns:
+        Float32, shape (heads, 1, size), and what comes without any head, (1, 1, size). Nothing where the heads can't be
+        told apart.
+    """
+    output = part.attention[0].output if len(part.attention) == 1 else None
+    if output is None or output.shape[0] != 1 or output.shape[2] != 1:
+        return []
+    count = output.shape[1]
+    alone = mx.concatenate([mx.ones((1, count)), mx.eye(count), mx.zeros((1, count))])
+    outputs = output.astype(mx.float32) * alone[:, :, None, None]
+
+    def attention(*_: Any, **__: Any) -> mx.array:
+        return outputs
+
+    args = [_for_rows(value, count + 2) for value in part.args]
+    kwargs = {name: _for_rows(value, count + 2) for name, value in part.kwargs.items()}
+    try:
+        with frozen(count + 2, (mx.fast, "scaled_dot_product_attention", attention)):
+            rows = hidden(part.module(*args, **kwargs)).astype(mx.float32)
+        heads, rest = rows[1:-1] - rows[-1:], rows[-1:]
+        summed = heads.sum(axis=0, keepdims=True) + rest
+        wrong = _apart(rows, hidden(part.result), rows[:1], summed)
+    except Exception:  # as above; without a cache, too, some refuse
+        return []
+    return [heads, rest] if wrong <= bound else []
+
+
+def _for_rows(value: Any, rows: int) -> Any:
+    """An argument for several rows: hidden states repeated, no cache (nothing new may be written to it)."""
+    if type(value) in (tuple, list):
+        return type(value)(_for_rows(each, rows) for each in value)
+    if isinstance(value, mx.array):
+        one = value.ndim == 3 and value.shape[0] == 1
+        return mx.broadcast_to(value, (rows, *value.shape[1:])) if one else value
+    return None if hasattr(value, "update_and_fetch") or hasattr(value, "caches") else value
+
+
+def stream(state: mx.array) -> mx.array:
+    """The residual stream of one token, float32, shape (1, size)."""
+    return state.astype(mx.float32).reshape(1, -1)
+
+
+def _apart(scale: mx.array, truth: mx.array, *others: mx.array) -> float:
+    """The largest difference of some arrays from another, as a share of the largest number of `scale`."""
+    largest = mx.maximum(mx.abs(scale).max(), 1e-9)
+    wrong = mx.concatenate([mx.abs(truth - other).reshape(-1) for other in others])
+    error = float(np.array(wrong.max() / largest))
+    return error if np.isfinite(error) else float("inf")

@@ -1,0 +1,1 @@
+"""One file a subcommand: its parser and what it runs."""

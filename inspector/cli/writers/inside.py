@@ -1,0 +1,207 @@
+"""What is inside a model for one token, as tables or as JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TextIO, TypeVar
+
+from engine import records
+from engine.records import AttentionRead, CaptureFacts, LensRead, PromptToken, Step
+from inspector.cli.arguments import Request
+from inspector.cli.driver import Writer
+from inspector.cli.summary import Summary
+from inspector.cli.writers.jsonl import Json, JsonLines, number
+from inspector.cli.writers.plain import PlainText, figures
+from inspector.display import pad, token_label, truncate, visible
+from inspector.scales import milliseconds, percent
+
+FIGURES = ("model",)
+TOP = 3
+"""Tokens that a head's line names."""
+CELL = 16
+Part = TypeVar("Part")
+
+
+class InsideWriter(Writer, Protocol):
+    """A writer that knows the path."""
+
+    nodes: list[int]
+    """Of the tokens so far."""
+
+
+def writer(request: Request, out: TextIO, err: TextIO | None) -> InsideWriter:
+    """The writer that a request asks for."""
+    return InsideLines(out, request) if request.jsonl else InsideTables(out, err, request)
+
+
+def path_of(record: records.Record) -> Sequence[PromptToken | Step]:
+    """The tokens that a record adds to the path."""
+    if isinstance(record, records.PromptOpened):
+        return record.tokens
+    return (record,) if isinstance(record, Step) else ()
+
+
+# ---- JSON lines -------------------------------------------------------------------------------
+
+
+class InsideLines(JsonLines):
+    """Writes the events `model`, `prefill`, `prompt`, `step`, and one for each view."""
+
+    def __init__(self, out: TextIO, request: Request) -> None:
+        super().__init__(out, request)
+        self.nodes: list[int] = []
+
+    def take(self, record: records.Record, text: str) -> None:
+        """Write the event of a record, if it has one."""
+        self.nodes += [token.node for token in path_of(record)]
+        match record:
+            case AttentionRead():
+                self._write(attention(record))
+            case LensRead():
+                self._write(lens(record))
+            case _:
+                super().take(record, text)
+
+    def end(self, summary: Summary) -> None:
+        """Nothing comes last: each view is whole."""
+
+
+def attention(read: AttentionRead) -> Json:
+    """Where each head looked: a weight for each token of the path."""
+    return {
+        "event": "attention", "node": read.node, "tokens": read.tokens, "missing": list(read.missing),
+        **facts(read.facts),
+        "layers": [
+            {
+                "layer": layer.layer, "kind": layer.kind, "kv_heads": layer.kv_heads, "sinks": list(layer.sinks),
+                "heads": [list(layer.over(head, read.tokens)) for head in range(layer.heads)],
+            }
+            for layer in _shown(read.facts, read.layers)
+        ],
+    }  # fmt: skip
+
+
+def lens(read: LensRead) -> Json:
+    """What each layer would predict; the first cell of a column is the embedding's."""
+    return {
+        "event": "lens", "node": read.node, "followed": list(read.followed), **facts(read.facts),
+        "columns": [
+            {
+                "node": column.node, "leads_from": column.leads_from,
+                "cells": [
+                    {
+                        "top": [{"id": token.id, "text": token.text, "prob": token.prob} for token in cell.top],
+                        "entropy_bits": number(cell.entropy_bits), "final_rank": cell.final_rank,
+                        "followed": list(cell.followed), "followed_ranks": list(cell.followed_ranks),
+                    }
+                    for cell in column.cells
+                ],
+            }
+            for column in _shown(read.facts, read.columns)
+        ],
+    }  # fmt: skip
+
+
+def facts(known: CaptureFacts) -> Json:
+    """Checks and times."""
+    checks = [
+        {
+            "name": check.name,
+            "error": number(check.error),
+            "bound": check.bound,
+            "passed": check.passed,
+            "where": check.where,
+        }
+        for check in known.checks
+    ]
+    return {"checks": checks, "ms": known.ms, "step_ms": known.step_ms, "note": known.note}
+
+
+def _shown(known: CaptureFacts, parts: Sequence[Part]) -> Sequence[Part]:
+    """What a view has to show: nothing where one of its checks failed."""
+    return () if known.failed is not None else parts
+
+
+# ---- tables -----------------------------------------------------------------------------------
+
+
+class InsideTables(PlainText):
+    """Writes a table for each view."""
+
+    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+        super().__init__(out, err, request)
+        self.nodes: list[int] = []
+        self._labels: dict[int, str] = {}
+
+    def take(self, record: records.Record, text: str) -> None:
+        """Write what a record shows."""
+        for token in path_of(record):
+            self.nodes.append(token.node)
+            self._labels[token.node] = token_label(token.text, token.raw)
+        match record:
+            case AttentionRead():
+                self._table(record.facts, "Attention", attention_table(record, self._path(record.node)))
+                for line in record.missing:
+                    self._out.write(f"  {line}\n")
+            case LensRead():
+                self._table(record.facts, "Logit lens", lens_table(record, self._labels))
+            case Step():
+                pass
+            case _:
+                super().take(record, "")
+
+    def end(self, summary: Summary) -> None:
+        """Say which model it was."""
+        self._show("")
+        self._sum_up(figures(summary, self._request, FIGURES))
+
+    def _path(self, node: int) -> list[str]:
+        return [self._labels[each] for each in self.nodes[: self.nodes.index(node) + 1]]
+
+    def _table(self, known: CaptureFacts, name: str, lines: Iterator[str]) -> None:
+        self._show("")
+        self._out.write(f"{name}\n")
+        if known.failed is None:
+            self._out.writelines(f"  {line.rstrip()}\n" for line in lines)
+        self._out.write(f"  {checked(known)}\n\n")
+        self._out.flush()
+
+
+def checked(known: CaptureFacts) -> str:
+    """The checks in a line; where one failed, why nothing is shown."""
+    if (failed := known.failed) is not None:
+        where = f" ({visible(failed.where)})" if failed.where else ""
+        return (
+            f"Not shown: the check {failed.name} failed for the architecture {visible(known.family)}{where}: off by "
+            f"{failed.error:.2g}, where {failed.bound:.2g} is allowed."
+        )
+    checks = ", ".join(f"{check.name} {check.error:.1g}" for check in known.checks)
+    return f"checked: {checks}; {milliseconds(known.ms)}, a plain step takes {milliseconds(known.step_ms)}"
+
+
+def attention_table(read: AttentionRead, path: Sequence[str]) -> Iterator[str]:
+    """A line a head: the tokens that it looks at most."""
+    for layer in read.layers:
+        for head in range(layer.heads):
+            weights = layer.over(head, read.tokens)
+            best = sorted(range(len(weights)), key=lambda place, row=weights: -row[place])[:TOP]  # type: ignore[misc]
+            named = "".join(
+                f"{pad(truncate(path[place], CELL), CELL)} {percent(weights[place]):>8}  " for place in best
+            )
+            yield f"L{layer.layer + 1} h{head + 1}".ljust(9) + named
+
+
+def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:
+    """Layers upwards, positions to the right; a star where the final token leads."""
+    yield " " * 7 + "".join(f"{pad(truncate(labels[column.node], CELL), CELL)}  " for column in read.columns)
+    count = len(read.columns[0].cells) if read.columns else 0
+    for layer in range(count - 1, -1, -1):
+        cells = [column.cells[layer] for column in read.columns]
+        texts = [
+            f"{'*' if cell.final_rank == 1 else ' '}{truncate(token_label(cell.top[0].text, b''), CELL - 9)}"
+            for cell in cells
+        ]
+        shares = [percent(cell.top[0].prob) for cell in cells]
+        yield f"{layer or 'embed':>5}  " + "".join(
+            f"{pad(text, CELL - 8)}{share:>8}  " for text, share in zip(texts, shares, strict=True)
+        )

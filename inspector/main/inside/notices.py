@@ -1,0 +1,107 @@
+"""What the screens that look inside say: checks and costs, and why there is nothing to show."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from rich.style import Style
+from textual.content import Content
+
+from engine.records import CaptureFacts, Check, Measuring
+from inspector.display import quoted, token_label, visible
+from inspector.main.tool import Tool
+from inspector.scales import milliseconds
+from inspector.session.answers import Answers
+from inspector.state.session_tree import Item
+from inspector.widgets.canvas import Canvas
+from inspector.widgets.charts import bar
+
+CHECKS = {
+    "forward": "logits unchanged", "attention": "attention", "rows": "rows sum to 1", "lens": "lens = logits",
+    "parts": "parts sum to logits",
+}  # fmt: skip
+"""What each check says."""
+Notice = list[tuple[str, Style]]
+
+
+def tabs(family: Sequence[Tool], shown: str, room: int) -> Content:
+    """The views of a token, the present one reversed.
+
+    Args:
+        family: Their tools.
+        shown: Id of the present one's.
+        room: Cells.
+    """
+    long = sum(len(tool.title) + len(tool.keys[0].shown) + 4 for tool in family) <= room
+    names = [f" {tool.keys[0].shown} {tool.title if long else tool.keys[0].label} " for tool in family]
+    styles = ["reverse bold" if tool.id == shown else "" for tool in family]
+    return Content(" ").join(map(Content.styled, names, styles))
+
+
+def place_of(path: Sequence[Item]) -> str:
+    """Which token is looked at: the last of a path."""
+    if not path:
+        return "Nothing was read before the first token"
+    item = path[-1]
+    return f"Token {len(path)} of the path: {quoted(token_label(item.text, item.raw))} goes through the model"
+
+
+def checked(facts: CaptureFacts) -> str:
+    """The checks of a view, and what it cost."""
+    checks = ", ".join(f"{CHECKS.get(check.name, check.name)} ({check.error:.1g})" for check in facts.checks)
+    times = facts.ms / facts.step_ms if facts.step_ms else 0.0
+    state = "Checked" if facts.failed is None else "Not shown"
+    cost = f"{milliseconds(facts.ms)}, {times:.1f} plain steps"
+    return f"{state}: {visible(checks)} · {cost}" + (f" · {visible(facts.note)}" if facts.note else "")
+
+
+def under_way(now: Measuring | None) -> str:
+    """How far an answer is."""
+    if now is None:
+        return "Computing"
+    filled = bar(now.done / now.total if now.total else 0.0, 16).replace(" ", "·")
+    return f"{filled} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
+
+
+def told(answers: Answers[Any], key: Hashable) -> str:
+    """The checks of an answer and its costs; or why it isn't there, or how far it is.
+
+    Args:
+        answers: That it is among.
+        key: What it is about.
+    """
+    if (answer := answers.get(key)) is not None:
+        return checked(answer.facts)
+    if (failure := answers.failure(key)) is not None:
+        return visible(failure.message)
+    return under_way(answers.progress) if answers.waiting else ""
+
+
+def refused(on: Canvas, failed: Check, family: str) -> Notice:
+    """Which check took a view away, by how much, for which architecture."""
+    where = f" ({visible(failed.where)})" if failed.where else ""
+    name = CHECKS.get(failed.name, failed.name)
+    return [
+        (f"The check “{name}” failed for the architecture {visible(family)}{where}:", on.ink("bad")),
+        (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", on.ink("bad")),
+        ("So this view is not shown. The others may hold: press tab.", on.ink("muted")),
+    ]
+
+
+def nothing_before(on: Canvas) -> Notice:
+    """The first token was not chosen by the model."""
+    return [
+        ("Nothing went through the model before the first token.", on.rich_style),
+        ("Press → for the next one.", on.ink("muted")),
+    ]
+
+
+def waiting(on: Canvas, recorded: bool) -> Notice:
+    """An answer is on its way; or there is none in a recording."""
+    if recorded:
+        return [
+            ("This view of this token was not recorded.", on.rich_style),
+            ("Press esc, then G: the session goes on live, and can be looked into.", on.ink("muted")),
+        ]
+    return [("The token runs again, on a copy of the KV cache.", on.rich_style)]

@@ -1,0 +1,388 @@
+"""Direct logit attribution: parts that sum to the logit, as in a reference of our own; the session stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.models import llama
+
+from engine import commands, records, wire
+from engine.errors import Cancelled, EngineError, PromptError, StepError
+from engine.inspection.inside import attribution, split
+from engine.inspection.inside.attribution import attribute
+from engine.inspection.inside.capture import FLOAT32, LESS, QUANTIZED
+from engine.model import synthetic
+from engine.model.load import load
+from engine.records import AttributionRead, Contribution
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings
+from engine.task import Task
+from engine.worker import Worker
+from tests.engine.inspection.inside.plain_llama import PlainLlama
+from tests.zoo import BASE, CONFIGS, Zoo
+
+PARK = "Once upon a time, there was a little boy named Max and a girl named Sue. One day, Max went to the park with"
+
+
+def opened(zoo: Zoo, name: str, steps: int = 3, text: str = PARK, **load: Any) -> Session:
+    return started(Session(zoo.load(name, **load), Settings()), steps, text)
+
+
+def started(session: Session, steps: int = 3, text: str = PARK) -> Session:
+    list(session.prefill("", session.encode(text), echo=False))
+    for _ in range(steps):
+        session.step()
+    return session
+
+
+def top(session: Session) -> tuple[int, int]:
+    """The two tokens that the model ranks first at the session's node."""
+    first, second = np.argsort(-session.logits)[:2]
+    return int(first), int(second)
+
+
+def summed(parts: tuple[Contribution, ...]) -> Any:
+    return np.sum([part.logits for part in parts], axis=0)
+
+
+# ---- the sum ----------------------------------------------------------------------------------
+
+WHOLE = {
+    "pocket": FLOAT32,
+    **dict.fromkeys(CONFIGS, FLOAT32),
+    "llama:bfloat16": LESS,
+    "gemma3:bfloat16": LESS,
+    "llama:4bit": FLOAT32,
+}
+"""Models, and the bound of each by the type that it computes in."""
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_parts_sum_to_the_logits(zoo: Zoo, name: str) -> None:
+    session = opened(zoo, name)
+    read = attribute(session, session.node, top(session))
+    assert read.facts.failed is None, read.facts.failed
+    assert [check.name for check in read.facts.checks][-2:] == ["lens", "parts"]
+    assert read.facts.checks[-1].bound == WHOLE[name]
+    row = session.logits
+    wrong = np.abs(summed(read.parts) - row[list(top(session))]).max() / np.abs(row).max()
+    assert wrong <= WHOLE[name]
+    assert read.total == pytest.approx(read.reached, abs=2 * WHOLE[name] * float(np.abs(row).max()))
+    assert [token.logit for token in read.tokens] == [row[id] for id in top(session)]
+    assert [token.rank for token in read.tokens] == [1, 2]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_heads_and_rest_sum_to_their_attention(zoo: Zoo, name: str) -> None:
+    session = opened(zoo, name)
+    read = attribute(session, session.node, top(session))
+    largest = np.abs(session.logits).max()
+    attentions = [part for part in read.parts if part.kind == "attention"]
+    for part in attentions:
+        heads = [part.head(index) for index in range(part.heads.shape[0])]
+        assert np.abs(np.sum([*heads, part.rest], axis=0) - part.logits).max() <= WHOLE[name] * largest
+    # Mamba has no attention, and what its layers write is one child's; all others in the zoo are split by head.
+    assert [part.heads.shape[0] > 1 for part in attentions] == [True] * len(attentions)
+    assert bool(attentions) == (name != "mamba2")
+    assert read.notes == ()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_with_a_quantized_cache(zoo: Zoo, bits: int) -> None:
+    session = opened(zoo, "pocket", kv_bits=bits, kv_group_size=32, quantized_kv_start=0)
+    read = attribute(session, session.node, top(session))
+    assert read.facts.failed is None
+    assert read.facts.checks[-1].bound == QUANTIZED
+    # only the attention is less exact, and what it returned is taken as it is
+    assert read.facts.checks[-1].error <= FLOAT32
+    assert all(part.heads.shape[0] for part in read.parts if part.kind == "attention")
+
+
+def test_in_half_the_bits_a_trained_model_keeps_its_bound(zoo: Zoo) -> None:
+    session = opened(zoo, "pocket", steps=0, dtype="bfloat16")
+    for _ in range(6):
+        session.step()
+        read = attribute(session, session.node, top(session))
+        assert read.facts.failed is None, read.facts.failed
+        assert read.facts.checks[-1].bound == LESS
+        assert read.notes == ()
+
+
+def test_a_bias_is_the_rest_and_a_norms_bias_the_constant(tmp_path: Path) -> None:
+    synthetic.write(tmp_path, CONFIGS["gpt2"])
+    model = load(LoadSettings(model=str(tmp_path)))
+    for layer in model.model.layers:
+        layer.attn.c_proj.bias = mx.random.normal(layer.attn.c_proj.bias.shape)
+    model.model.model.ln_f.bias = mx.random.normal(model.model.model.ln_f.bias.shape)
+    session = started(Session(model, Settings()))
+    token = top(session)[0]
+    read = attribute(session, session.node, (token,))
+    assert read.facts.failed is None
+    embedding = np.array(model.model.model.wte.weight[token])
+    assert read.parts[-1].logits[0] == pytest.approx(
+        float(embedding @ np.array(model.model.model.ln_f.bias)), rel=1e-4
+    )
+    assert all(abs(part.rest[0]) > 1e-3 for part in read.parts if part.kind == "attention")
+
+
+def test_before_a_softcap_and_without_a_split_by_head(tmp_path: Path) -> None:
+    """Gemma 2 bends its logits, and computes its attention itself; its norms stand behind attention and MLP."""
+    config = {**BASE, "model_type": "gemma2", "query_pre_attn_scalar": 32, "final_logit_softcapping": 3.0}
+    synthetic.write(tmp_path, config)
+    session = started(Session(load(LoadSettings(model=str(tmp_path))), Settings()))
+    read = attribute(session, session.node, top(session))
+    assert read.facts.failed is None, read.facts.failed
+    assert read.softcap
+    for token in read.tokens:
+        assert 3 * np.tanh(token.reached / 3) == pytest.approx(token.logit, abs=1e-4)
+        assert abs(token.reached) > abs(token.logit) + 0.1
+    assert read.notes == ("Layers 1-2: the heads can't be told apart here, the attention is one bar.",)
+    assert [part.kind for part in read.parts] == ["embedding", *["attention", "mlp"] * 2, "constant"]
+
+
+class Gain(nn.Module):
+    """A child of a layer through which what its attention returns goes."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return x * 3
+
+
+class Gained(llama.TransformerBlock):
+    """A layer of a llama with a gain behind its attention."""
+
+    def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        h = x + self.gain(self.self_attn(self.input_layernorm(x), mask, cache))
+        return h + self.mlp(self.post_attention_layernorm(h))
+
+
+def test_a_gain_behind_an_attention_belongs_to_it(zoo: Zoo) -> None:
+    loaded = load(LoadSettings(model=str(zoo.path("llama"))))
+    for layer in loaded.model.layers:
+        layer.__class__, layer.gain = Gained, Gain()
+    session = started(Session(loaded, Settings()))
+    read = attribute(session, session.node, top(session))
+    assert read.facts.failed is None, read.facts.failed
+    assert [part.kind for part in read.parts] == ["embedding", *["attention", "mlp"] * 2, "constant"]
+    assert all(part.heads.shape[0] == 4 for part in read.parts if part.kind == "attention")
+
+
+def test_a_stream_that_is_not_the_first_argument_fails_the_check(tmp_path: Path) -> None:
+    """Talkie hands its layers the embeddings first: what is taken for the stream sums to another logit."""
+    synthetic.write(tmp_path, {**BASE, "model_type": "talkie", "num_key_value_heads": 4, "hidden_size": 128})
+    loaded = load(LoadSettings(model=str(tmp_path)))
+    loaded.model.lm_head = mx.random.normal(loaded.model.lm_head.shape)  # zeros, as mlx_lm makes it
+    session = started(Session(loaded, Settings()))
+    failed = attribute(session, session.node, top(session)).facts.failed
+    assert failed is not None
+    assert failed.name == "parts"
+
+
+def test_a_model_that_goes_through_its_layers_twice_is_refused(tmp_path: Path) -> None:
+    """What goes into its first layer the second time is no embedding."""
+    config = {**BASE, "model_type": "nanbeige", "num_loops": 2, "effective_num_loops": 2}
+    synthetic.write(tmp_path, config)
+    session = started(Session(load(LoadSettings(model=str(tmp_path))), Settings()))
+    with pytest.raises(
+        StepError, match="nanbeige can't be taken apart: it does not go through its layers once"
+    ):
+        attribute(session, session.node, top(session))
+
+
+def test_two_attentions_at_the_end_name_the_friend(zoo: Zoo) -> None:
+    """Max went to the park with: what speaks for Sue and against Max is written by the last two layers' attentions,
+    by the two heads of each that look at the names; everything else hardly tells the two apart."""
+    session = opened(zoo, "pocket", steps=0)
+    sue, max_ = (session.encode(name)[-1] for name in (" Sue", " Max"))
+    assert top(session)[0] == sue
+    read = attribute(session, session.node, (sue, max_))
+    bars = {(part.kind, part.layer): read.bar(part.logits) for part in read.parts}
+    assert read.reached > 10
+    assert bars["attention", 6] + bars["attention", 7] > 0.7 * read.reached
+    assert max(abs(bar) for (kind, layer), bar in bars.items() if layer is None or layer < 6) < 1
+    last = {part.layer: part for part in read.parts if part.kind == "attention"}[7]
+    heads = [read.bar(last.head(head)) for head in range(4)]
+    assert heads.index(max(heads)) == 0
+
+
+def test_earlier_tokens_and_a_single_token(zoo: Zoo) -> None:
+    session = opened(zoo, "pocket", steps=4)
+    for node in session.tree.nodes(session.node)[-4:]:
+        read = attribute(session, node, (300,))
+        assert read.facts.failed is None
+        assert read.node == node
+        assert read.total == pytest.approx(read.tokens[0].logit, abs=1e-3)
+
+
+# ---- against a reference of our own -----------------------------------------------------------
+
+
+def test_each_part_and_head_of_a_llama_equals_a_reference(zoo: Zoo) -> None:
+    session = opened(zoo, "llama")
+    tokens = top(session)
+    read = attribute(session, session.node, tokens)
+    plain = PlainLlama(session.runner.model)
+    ids = session.tree.tokens(session.node)
+    for place, token in enumerate(tokens):
+        truth = plain.shares(ids, token)
+        mine: dict[str, float] = {}
+        for part in read.parts:
+            if part.kind == "attention":
+                assert part.rest[place] == pytest.approx(0, abs=1e-6)
+                mine |= {
+                    f"{part.layer}.{head}": part.head(head)[place] for head in range(part.heads.shape[0])
+                }
+            else:
+                mine[part.kind if part.layer is None else f"{part.layer}.{part.name}"] = part.logits[place]
+        assert mine.pop("constant") == 0
+        assert mine.keys() == truth.keys()
+        largest = max(map(abs, truth.values()))
+        assert largest > 1
+        assert {name: round(value / largest, 4) for name, value in mine.items()} == pytest.approx(
+            {name: value / largest for name, value in truth.items()}, abs=1.5e-4
+        )
+
+
+# ---- what must be noticed ---------------------------------------------------------------------
+
+
+def test_a_split_that_loses_a_part_fails_the_check(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lossy(*args: Any) -> split.LayerSplit | None:
+        found = split.split_layer(*args)
+        assert found is not None
+        return split.LayerSplit(found.writers[:-1], found.residual)
+
+    monkeypatch.setattr(attribution, "split_layer", lossy)
+    session = opened(zoo, "llama")
+    failed = attribute(session, session.node, top(session)).facts.failed
+    assert failed is not None
+    assert failed.name == "parts"
+    assert failed.error > 100 * failed.bound
+
+
+def test_a_layer_whose_replay_differs_is_one_bar(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opened(zoo, "llama")
+    truth = attribute(session, session.node, top(session))
+    replay = split._replay
+
+    def off(*args: Any) -> mx.array:
+        rows = replay(*args)
+        return mx.concatenate([rows[:2], rows[2:] * 1.01])  # as a part that isn't linear
+
+    monkeypatch.setattr(split, "_replay", off)
+    read = attribute(session, session.node, top(session))
+    assert [part.kind for part in read.parts] == ["embedding", "layer", "layer", "constant"]
+    assert read.notes == ("Layers 1-2: attention and MLP can't be told apart here, a layer is one bar.",)
+    assert read.facts.failed is None
+    for layer in range(2):
+        whole = summed(tuple(part for part in truth.parts if part.layer == layer))
+        assert read.parts[1 + layer].logits == pytest.approx(whole, abs=1e-4)
+
+
+def test_heads_that_do_not_sum_to_the_attention_are_not_shown(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened(zoo, "llama")
+
+    def tilted(part: Any, bound: float) -> list[mx.array]:
+        return [rows * mx.arange(1, rows.shape[0] + 1)[:, None, None] for rows in split_heads(part, bound)]
+
+    split_heads = split.heads_of
+    monkeypatch.setattr(split, "heads_of", tilted)
+    read = attribute(session, session.node, top(session))
+    assert read.facts.failed is None
+    assert all(part.heads.shape[0] == 0 and part.rest == () for part in read.parts)
+    assert read.notes == ("Layers 1-2: the heads can't be told apart here, the attention is one bar.",)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "error", "words"),
+    [
+        ((), StepError, "one token, or of two"),
+        ((5, 5), StepError, "one token, or of two"),
+        ((1, 2, 3), StepError, "one token, or of two"),
+        ((10**6,), PromptError, "outside the model's vocabulary"),
+        ((-1,), PromptError, "outside the model's vocabulary"),
+    ],
+)
+def test_tokens_that_are_refused(
+    zoo: Zoo, tokens: tuple[int, ...], error: type[EngineError], words: str
+) -> None:
+    session = opened(zoo, "llama", steps=0)
+    with pytest.raises(error, match=words):
+        attribute(session, session.node, tokens)
+
+
+def test_no_place_to_look_from(zoo: Zoo) -> None:
+    session = opened(zoo, "llama", steps=0)
+    with pytest.raises(StepError):
+        attribute(session, 10**6, (5,))
+
+
+# ---- the session stays as it is ---------------------------------------------------------------
+
+
+def state(session: Session) -> tuple[Any, ...]:
+    held = tree_flatten([cache.state for cache in session.kv.caches])
+    caches = [np.array(each).tobytes() if isinstance(each, mx.array) else each for _, each in held]
+    ids = session.tree.tokens(session.node)
+    return ids, len(session.tree), session.kv.offset, caches, session.logits.tobytes()
+
+
+@pytest.mark.parametrize("name", ["pocket", "gpt-oss", "lfm2", "qwen3-next", "deepseek-v2"])
+def test_the_session_is_not_changed(zoo: Zoo, name: str) -> None:
+    session, other = opened(zoo, name), opened(zoo, name)
+    before = state(session)
+    attribute(session, session.node, top(session))
+    attribute(session, session.tree[session.node].parent, (5,))
+    assert state(session) == before
+    assert [session.step().id for _ in range(5)] == [other.step().id for _ in range(5)]
+    assert state(session) == state(other)
+
+
+def test_it_can_be_cancelled_at_any_poll_and_leaves_nothing_set(zoo: Zoo) -> None:
+    session = opened(zoo, "pocket")
+    own = mx.fast.rms_norm, mx.fast.layer_norm, mx.fast.scaled_dot_product_attention, mx.tanh, mx.softmax
+    before, polls = state(session), 0
+
+    def stopped_at(number: int) -> Callable[[], bool]:
+        left = iter(range(number))
+        return lambda: next(left, None) is None
+
+    while True:
+        try:
+            attribute(session, session.node, (5,), stopped_at(polls))
+            break
+        except Cancelled:
+            polls += 1
+        assert state(session) == before
+        now = mx.fast.rms_norm, mx.fast.layer_norm, mx.fast.scaled_dot_product_attention, mx.tanh, mx.softmax
+        assert now == own
+    assert polls >= len(session.runner.model.layers)
+
+
+# ---- the command ------------------------------------------------------------------------------
+
+
+def test_the_command_and_its_record_travel() -> None:
+    found: list[records.Record] = []
+    worker = Worker(found.append, lambda: False)
+    for command in (commands.Load(LoadSettings()), commands.Prefill("Once upon a time", chat=False)):
+        worker.carry_out(Task(command))
+    found.clear()
+    command = commands.Attribute(4, (300, 301))
+    assert wire.decode(wire.encode(command)) == command
+    worker.carry_out(Task(command))
+    read, ended = found
+    assert isinstance(read, AttributionRead)
+    assert isinstance(ended, records.Ended)
+    assert wire.decode(wire.encode(read)) == read
+    worker.carry_out(Task(commands.Attribute(4, (300, 300))))
+    assert isinstance(found[-2], records.Failure)
+    assert found[-2].expected

@@ -1,0 +1,93 @@
+"""`inspector inside`: its flags, tables and JSON lines, on the bundled model."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from typing import Any
+
+import pytest
+
+from engine.records import AttentionLayer, AttentionRead, CaptureFacts, Check
+from engine.records.floats import floats
+from inspector.cli import main as cli
+from inspector.cli.arguments import request_from
+from inspector.cli.flags import parsed
+from inspector.cli.subcommands import inside
+from inspector.cli.writers.inside import writer
+from tests.inspector.cli.test_main import complaint
+
+PROMPT = ("--ignore-chat-template", "-p", "Once upon a time, there was a little girl named")
+
+
+def events(capsys: pytest.CaptureFixture[str], *argv: str) -> list[dict[str, Any]]:
+    """The JSON lines of one run."""
+    assert cli.main(["inside", "--jsonl", *PROMPT, *argv]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_every_head_has_a_weight_for_each_token_and_the_lens_ends_at_the_distribution(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = events(capsys, "--positions", "2", "--steps", "1")
+    kinds = [line["event"] for line in lines]
+    assert kinds[-2:] == ["attention", "lens"]
+    prompt, step = (next(line for line in lines if line["event"] == kind) for kind in ("prompt", "step"))
+    looked, lens = lines[-2], lines[-1]
+    assert looked["node"] == lens["node"] == step["node"]
+    assert all(check["passed"] for check in looked["checks"] + lens["checks"])
+    for layer in looked["layers"]:
+        for row in layer["heads"]:
+            assert len(row) == len(prompt["tokens"]) + 1
+            assert math.isclose(sum(row), 1, abs_tol=1e-5)
+    assert [column["node"] for column in lens["columns"]] == [prompt["tokens"][-1]["node"], step["node"]]
+    first = lens["columns"][0]["cells"][-1]["top"][0]
+    best = max(step["candidates"], key=lambda candidate: candidate["prob"])
+    assert first["id"] == best["id"]
+    assert math.isclose(first["prob"], best["prob"], rel_tol=1e-5)
+
+
+def test_one_view_at_another_token(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = events(capsys, "--show", "lens", "--at", "3", "--positions", "9")
+    assert lines[-1]["event"] == "lens"
+    assert len(lines[-1]["columns"]) == 4, "the path has no more up to there"
+
+
+def test_the_tables_name_layers_and_heads_as_a_person_counts_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inside", *PROMPT, "--positions", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "L1 h1 " in out
+    assert "L8 h4 " in out
+    assert "embed" in out
+    assert "checked: forward 0, attention" in out
+
+
+def test_a_view_whose_check_failed_is_not_shown() -> None:
+    layer = AttentionLayer(0, "fused", 1, floats([0.5, 0.5], (1, 2)), 2)
+    facts = CaptureFacts((Check("attention", 0.3, 1e-5, "layer 0"),), 2.0, 1.0, "odd\x1b[31m")
+    read = AttentionRead(2, 2, (layer,), 1, (), facts)
+    for flags in (("--jsonl",), ()):
+        out = io.StringIO()
+        made = writer(request_from(parsed(inside.parser(), [*PROMPT, *flags])), out, None)
+        made.nodes = [1, 2]
+        if not flags:
+            made._labels = {1: "a", 2: "b"}  # type: ignore[attr-defined]
+        made.take(read, "")
+        assert "0.5" not in out.getvalue()
+        assert "50" not in out.getvalue()
+        assert "\x1b" not in out.getvalue()
+        assert "attention" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--at", "900"), "--at 900 is no token of the path, which has 11."),
+        (("--at", "x"), "--at: 'x' is no whole number."),
+        (("--show", "lens,colours"), "--show: 'colours' is none of attention, lens."),
+        (("--positions", "0"), "--positions: must be 1 or more"),
+    ],
+)
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], said: str) -> None:
+    assert said in complaint(capsys, "inside", *PROMPT, *argv)
