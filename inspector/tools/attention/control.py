@@ -22,8 +22,8 @@ class AttentionControl:
         self.triangles = Answers(
             client, ReadTriangle, TriangleRead, lambda answer: (answer.node, answer.layer, answer.head)
         )
-        self.scores = Answers(client, ScoreHeads, HeadsScored, lambda answer: answer.node)
-        """By the last node of the path."""
+        self.scores = Answers(client, ScoreHeads, HeadsScored, lambda answer: (answer.node,))
+        """These and the triangles by the last node of their path."""
         self.order = 0
         """Place in `ORDERS`."""
         self.triangle = False

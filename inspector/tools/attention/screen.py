@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import zip_longest
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
 
 from engine.commands import TRIANGLE_TOKENS, Command, ReadAttention, ReadTriangle, ScoreHeads
-from engine.records import AttentionRead, Failure, HeadScore
+from engine.records import AttentionRead, Failure, HeadScore, HeadsScored, TriangleRead
 from inspector.display import quoted, token_label, visible
 from inspector.main.inside.notices import refused, told
 from inspector.main.inside.screen import InsideScreen
@@ -26,6 +26,7 @@ from inspector.tools.attention.weights import ORDERS, Head, weights_of
 from inspector.widgets.canvas import Canvas, Row, centred, strip_of, wrapped
 from inspector.widgets.key_hints import KeyHint
 
+Known = TypeVar("Known", TriangleRead, HeadsScored)
 DETAILS = (36, 46)
 """Cells of what is told of a head, at its side, at least and at most."""
 SIDE = 70
@@ -71,10 +72,14 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     def ask(self) -> None:
         super().ask()
         control = self.control
-        if control.order:
-            control.scores.want(self.end, ScoreHeads(self.end))
-        if control.triangle and (asked := self._triangle()) is not None:
-            control.triangles.want(*asked)
+        if control.order and self._over(control.scores) is None:
+            control.scores.want((self.end,), ScoreHeads(self.end))
+        if (
+            control.triangle
+            and (head := self._single) is not None
+            and self._over(control.triangles, *head) is None
+        ):
+            control.triangles.want((self.end, *head), ReadTriangle(self.end, *head))
 
     def leave_for(self, key: str) -> None:
         self.control.drop()
@@ -92,12 +97,16 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         fits = max(self.timeline.slot, min(len(items), TRIANGLE_TOKENS))
         return items[fits - 1].node if items else self.node
 
-    def _triangle(self) -> tuple[Hashable, Command] | None:
-        """What is asked about the chosen head over the path; None where a mean or a maximum is chosen."""
-        chosen = self.chosen
-        if chosen is None or chosen.head < 0:
-            return None
-        return (self.end, *chosen), ReadTriangle(self.end, *chosen)
+    def _over(self, answers: Answers[Known], *head: int) -> Known | None:
+        """An answer about a path that the token is in: the one on show, or one that ended before."""
+        ends = [self.end, *(item.node for item in self.timeline.items[max(0, self.timeline.slot - 1) :])]
+        known = (answers.get((end, *head)) for end in ends)
+        return next((answer for answer in known if answer is not None), None)
+
+    @property
+    def _single(self) -> Head | None:
+        """The chosen head; None where it is a mean or a maximum."""
+        return self.chosen if self.chosen is not None and self.chosen.head >= 0 else None
 
     @property
     def chosen(self) -> Head | None:
@@ -107,7 +116,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     @property
     def scores(self) -> tuple[HeadScore, ...]:
         """Of all heads over the path, where they were computed and hold."""
-        scored = self.control.scores.get(self.end) if self.path else None
+        scored = self._over(self.control.scores)
         return scored.heads if scored is not None and scored.facts.failed is None else ()
 
     # ---- what is shown --------------------------------------------------------------------------
@@ -125,11 +134,13 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     def heading(self, answer: AttentionRead | None) -> str:
         chosen = self.chosen
         if self.control.triangle and chosen is not None:
-            read = self.control.triangles.get((self.end, *chosen))
+            read = self._over(self.control.triangles, *chosen)
             known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits" if read is not None else ""
             return f"Where {chosen.name} looks from each token{known}"
         if self.control.order:
-            return f"Heads sorted by: {ORDERS[self.control.order].name}"
+            scored = self._over(self.control.scores)
+            known = f", over {scored.tokens:,} tokens" if scored is not None else ""
+            return f"Heads sorted by: {ORDERS[self.control.order].name}{known}"
         if answer is None or not answer.layers:
             return "Where each head looks"
         most = max(layer.heads for layer in answer.layers)
@@ -160,10 +171,12 @@ class AttentionScreen(InsideScreen[AttentionRead]):
 
     def situation(self) -> str:
         control = self.control
-        if control.triangle and (asked := self._triangle()) is not None:
-            return told(control.triangles, asked[0])
+        if control.triangle and (head := self._single) is not None:
+            whole = self._over(control.triangles, *head)
+            return told(control.triangles, (whole.node if whole else self.end, *head))
         if control.order and not control.triangle:
-            return told(control.scores, self.end)
+            scored = self._over(control.scores)
+            return told(control.scores, (scored.node if scored else self.end,))
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
@@ -189,20 +202,20 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         """The maps, the ranking or the triangle; or why it isn't there."""
         control = self.control
         if control.triangle:
-            asked = self._triangle()
-            if asked is None:
+            if (head := self._single) is None:
                 texts = [("A triangle is drawn of a single head: choose one with [ or ].", on.ink("muted"))]
                 return centred(texts, width, height)
-            read = control.triangles.get(asked[0])
+            read = self._over(control.triangles, *head)
             if read is None or read.facts.failed is not None:
-                return self._absent(control.triangles, asked[0], on, width, height)
+                key = (read.node if read else self.end, *head)
+                return self._absent(control.triangles, key, on, width, height)
             drawn = Triangle(read, self.timeline.items, len(self.path) - 1, on, control.squeezed)
             rows = drawn.rows(width, height)
             self._fits = drawn.fits
             return rows
         if control.order:
             if not self.scores:
-                return self._absent(control.scores, self.end, on, width, height)
+                return self._absent(control.scores, (self.end,), on, width, height)
             return ranking(answer, self.scores, control.order, chosen, on, width, height)
         return head_maps(answer, chosen, on, width, height)
 

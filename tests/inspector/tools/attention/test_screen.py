@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from engine.commands import TRIANGLE_TOKENS, ReadAttention, ReadTriangle, ScoreHeads
-from engine.records import AttentionRead, Ended, Failure
+from engine.records import AttentionRead, Ended, Failure, Loading
 from engine.settings import LoadSettings, Settings
+from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.attention.weights import MAX, MEAN, Head
+from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, run
 from tests.inspector.tools.attention.heads import FAILED, on, read, scores, triangle
+from tests.inspector.tools.recordings.test_replay_screen import replayed
 
 
 def screen_of(rig: Rig) -> AttentionScreen:
@@ -127,6 +131,35 @@ def test_the_triangle_is_asked_for_the_whole_path_and_kept_while_walking():
         assert not screen.control.triangle
 
     run(test)
+
+
+def test_what_was_recorded_is_shown_without_a_model(tmp_path: Path):
+    """The answers, the triangle and the scores are in the trace; the path went on after them."""
+    session = Session()
+    session.load()
+    session.open()
+    session.steps(3)
+    node, count = session.node, len(session.timeline().items)
+    rows = lambda layer, head: on(3 if (layer, head) == (1, 0) else 0, count)  # noqa: E731
+    session.records += [read(node, count, rows), triangle(node, 1, 0, count), scores(node, count)]
+    session.steps(2)
+    entries = [Entry(record, 0.0) for record in session.records if not isinstance(record, Loading)]
+    save_as(tmp_path / "looked.jsonl", [Entry(LoadSettings("pocket"), 0.0), *entries], "test 1")
+
+    async def test(rig: Rig) -> None:
+        await rig.press("end", "A")
+        assert "This view of this token was not recorded." in rig.screen_text()
+        await rig.press("left", "left")
+        assert "L2 h1 looks from" in rig.screen_text()
+        await rig.press("a")
+        assert "hidden by the causal" in rig.screen_text()
+        await rig.press("s")
+        assert f"Heads sorted by: previous token, over {count} tokens" in rig.screen_text()
+        await rig.press("a", "right_square_bracket")
+        assert "This was not recorded." in rig.screen_text()
+        assert rig.engine.sent == []
+
+    replayed(test, tmp_path / "looked.jsonl")
 
 
 def test_of_a_long_path_the_part_that_fits_is_asked(monkeypatch: pytest.MonkeyPatch):
