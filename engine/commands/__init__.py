@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from engine.commands.command import Cancel, Command
 from engine.commands.decoding import GoOnBeams, LookAhead, Run, SearchBeams
+from engine.commands.heads import TRIANGLE_TOKENS, ReadTriangle, ScoreHeads
 from engine.commands.inside import (
     Attribute,
     Inside,
@@ -41,6 +42,7 @@ from engine.commands.session import (
 
 __all__ = [
     "KINDS",
+    "TRIANGLE_TOKENS",
     "AddTurn",
     "Attribute",
     "Cancel",
@@ -69,10 +71,12 @@ __all__ = [
     "ReadExperts",
     "ReadLens",
     "ReadModules",
+    "ReadTriangle",
     "Recall",
     "Reroll",
     "Restore",
     "Run",
+    "ScoreHeads",
     "SearchBeams",
     "Sweep",
     "Take",

@@ -33,6 +33,7 @@ from engine.records.explore import (
     TokensFound,
 )
 from engine.records.floats import Floats
+from engine.records.heads import HeadScore, HeadsScored, TriangleRead
 from engine.records.inside import (
     AttentionLayer,
     AttentionRead,
@@ -118,6 +119,8 @@ __all__ = [
     "Finished",
     "Floats",
     "HeadFacts",
+    "HeadScore",
+    "HeadsScored",
     "Hypothesis",
     "KVCompared",
     "KVCost",
@@ -179,6 +182,7 @@ __all__ = [
     "TokenShift",
     "Tokenized",
     "TokensFound",
+    "TriangleRead",
     "TurnDiffers",
     "Undeleted",
     "Undone",
@@ -229,6 +233,8 @@ Record = (
     | KVCompared
     | AttentionRead
     | LensRead
+    | TriangleRead
+    | HeadsScored
     | AttributionRead
     | ModelModules
     | ExpertsRead

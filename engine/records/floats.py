@@ -39,9 +39,18 @@ class Floats:
         length, place = self.shape[-1], 0
         for at, count in zip(index, self.shape, strict=False):
             place = place * count + at
-        return struct.unpack_from(
-            f"<{length}{_CODES[self.bits]}", self.packed, place * length * self.bits // 8
-        )
+        return self.stretch(place * length, length)
+
+    def stretch(self, first: int, count: int) -> tuple[float, ...]:
+        """Some numbers one after another, whatever the shape; empty where the array lacks them.
+
+        Args:
+            first: The first one's place in the whole array.
+            count: How many.
+        """
+        if not self.fits or min(first, count) < 0 or first + count > math.prod(self.shape):
+            return ()
+        return struct.unpack_from(f"<{count}{_CODES[self.bits]}", self.packed, first * self.bits // 8)
 
 
 _CODES = {16: "e", 32: "f"}

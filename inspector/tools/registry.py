@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspector.main.tool import Tool
+from inspector.tools.attention.tool import ATTENTION
 from inspector.tools.beams.tool import BEAMS
 from inspector.tools.breakpoints.tool import BREAKPOINTS
 from inspector.tools.compare.tool import COMPARE
@@ -35,6 +36,7 @@ TOOLS: tuple[Tool, ...] = (
     RACE,
     COSTS,
     SWEEP,
+    ATTENTION,
     LENS,
     POSITIONS,
     MODULES,

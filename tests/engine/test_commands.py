@@ -37,6 +37,8 @@ SAMPLES: tuple[Command, ...] = (
     commands.Take(1, (2,)),
     commands.Tokenize(" dog"),
     commands.ReadAttention(1),
+    commands.ReadTriangle(1, 0, 0),
+    commands.ScoreHeads(1),
     commands.ReadLens(1),
     commands.ReadModules(),
     commands.ReadExperts(1),

@@ -14,6 +14,7 @@ from engine.inspection.inside.taps import AttentionRun
 from engine.model.forward import Stopped, never
 from engine.model.layers import decoder_layers, parts_of, role_of
 from engine.records import AttentionLayer, AttentionRead, Check, Floats
+from engine.records.inside import CheckName
 from engine.session.session import Session
 
 WIDE = 2**20
@@ -90,22 +91,45 @@ def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
 
 def attention_checks(taken: Capture, runs: list[AttentionRun]) -> tuple[Check, ...]:
     """How far the recomputed weights are from what the model's attention used, and their sums from 1."""
-    errors = [(run.error, run.layer) for run in runs if run.error is not None]
-    sums = [(_sum_error(run), run.layer) for run in runs if run.weights.ndim == 3]
-    return (
-        *([_worst("attention", errors, taken.bound)] if errors else []),
-        *([_worst("rows", sums, max(ROWS, taken.bound if _own(runs) else 0.0))] if sums else []),
-    )
+    worst = AttentionChecks(taken.bound)
+    for run in runs:
+        worst.take(run)
+    return worst.made()
 
 
-def _own(runs: list[AttentionRun]) -> bool:
-    """Whether some weights are the model's own, rounded to its dtype."""
-    return any(run.kind == "softmax" for run in runs)
+class AttentionChecks:
+    """The worst errors of attentions that come one after another.
+
+    Args:
+        bound: For relative errors in the dtype that the model computes in.
+    """
+
+    def __init__(self, bound: float) -> None:
+        self._bound = bound
+        self._errors: list[tuple[float, int]] = []
+        self._sums: list[tuple[float, int]] = []
+        self._rows = ROWS
+
+    def take(self, run: AttentionRun) -> None:
+        """Check one attention."""
+        if run.error is not None:
+            self._errors.append((run.error, run.layer))
+        if run.weights.ndim == 3:
+            self._sums.append((_sum_error(run), run.layer))
+        if run.kind == "softmax":  # the model's own weights, rounded to its dtype
+            self._rows = max(ROWS, self._bound)
+
+    def made(self) -> tuple[Check, ...]:
+        """The checks of all that were taken."""
+        return (
+            *([_worst("attention", self._errors, self._bound)] if self._errors else []),
+            *([_worst("rows", self._sums, self._rows)] if self._sums else []),
+        )
 
 
-def _worst(name: str, errors: list[tuple[float, int]], bound: float) -> Check:
+def _worst(name: CheckName, errors: list[tuple[float, int]], bound: float) -> Check:
     error, layer = max((error if np.isfinite(error) else float("inf"), layer) for error, layer in errors)
-    return Check(name, error, bound, f"layer {layer}")  # type: ignore[arg-type]
+    return Check(name, error, bound, f"layer {layer + 1}")
 
 
 def _sum_error(run: AttentionRun) -> float:

@@ -10,6 +10,7 @@ from engine.desk import Call, Desk, Handler
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.experts import read_experts
+from engine.inspection.inside.heads import read_triangle, score_heads
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.positions import try_position
@@ -29,6 +30,8 @@ class InsideCommands:
         """See `Capability`."""
         return {
             commands.ReadAttention: self._attention,
+            commands.ReadTriangle: self._triangle,
+            commands.ScoreHeads: self._scores,
             commands.ReadLens: self._lens,
             commands.Attribute: self._attribute,
             commands.ReadModules: self._modules,
@@ -41,6 +44,17 @@ class InsideCommands:
 
     def _attention(self, command: commands.ReadAttention, call: Call) -> None:
         self._desk.emit(read_attention(self._desk.session, command.node, call.stopped))
+
+    def _triangle(self, command: commands.ReadTriangle, call: Call) -> None:
+        session = self._desk.session
+        for record in read_triangle(session, command.node, command.layer, command.head, call.stopped):
+            self._desk.emit(record)
+            self._desk.answer_asides()
+
+    def _scores(self, command: commands.ScoreHeads, call: Call) -> None:
+        for record in score_heads(self._desk.session, command.node, call.stopped):
+            self._desk.emit(record)
+            self._desk.answer_asides()
 
     def _lens(self, command: commands.ReadLens, call: Call) -> None:
         self._desk.emit(

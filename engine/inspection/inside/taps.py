@@ -14,7 +14,7 @@ An `Edits` may change what heads, parts and layers return.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -138,6 +138,7 @@ class Taps:
         parts: Whether the calls of the layers' children are recorded.
         edits: Changes to what is computed.
         also: More patches, set with these.
+        take: Is given each attention, which is then not kept: the weights of all layers at once may be large.
     """
 
     model: Any
@@ -146,6 +147,7 @@ class Taps:
     parts: bool = False
     edits: Edits = field(default_factory=Edits)
     also: Sequence[Patch] = ()
+    take: Callable[[AttentionRun], None] | None = None
     layers: dict[int, LayerRun] = field(default_factory=dict)
     """By number; of a layer that ran more than once the last run."""
     embedded: mx.array | None = None
@@ -292,7 +294,7 @@ class Taps:
             run = AttentionRun(
                 self._layer_now, "softmax", weights, None, 0, positions, None, None, self._part_id
             )
-            self.attended.append(run)
+            self._hand_on(run)
         heads = shares.reshape(shares.shape[0], -1, *shares.shape[-2:])
         return self.edits.heads(self._layer_now, heads).reshape(shares.shape)
 
@@ -310,11 +312,16 @@ class Taps:
             error = float(np.array(wrong))
         tokens, count = given.queries.shape[KEYS], given.keys.shape[KEYS]
         positions = self._positions(keys, tokens, count) if readable else None
-        self.attended.append(
-            AttentionRun(
-                layer, kind, weights, sinks, given.keys.shape[1], positions, error, output, self._part_id
-            )
+        run = AttentionRun(
+            layer, kind, weights, sinks, given.keys.shape[1], positions, error, output, self._part_id
         )
+        self._hand_on(run)
+
+    def _hand_on(self, run: AttentionRun) -> None:
+        if self.take is None:
+            self.attended.append(run)
+        else:
+            self.take(run)
 
     @property
     def _part_id(self) -> int | None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from typing import Any
+
 from rich.style import Style
+from textual.content import Content
 
 from engine.records import CaptureFacts, Check, Measuring
-from inspector.display import visible
+from inspector.display import quoted, token_label, visible
+from inspector.main.tool import Tool
 from inspector.scales import milliseconds
+from inspector.session.answers import Answers
+from inspector.state.session_tree import Item
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.charts import bar
 
@@ -17,6 +24,28 @@ CHECKS = {
 }  # fmt: skip
 """What each check says."""
 Notice = list[tuple[str, Style]]
+
+
+def tabs(family: Sequence[Tool], shown: str, room: int) -> Content:
+    """The views of a token, the present one reversed.
+
+    Args:
+        family: Their tools.
+        shown: Id of the present one's.
+        room: Cells.
+    """
+    long = sum(len(tool.title) + len(tool.keys[0].shown) + 4 for tool in family) <= room
+    names = [f" {tool.keys[0].shown} {tool.title if long else tool.keys[0].label} " for tool in family]
+    styles = ["reverse bold" if tool.id == shown else "" for tool in family]
+    return Content(" ").join(map(Content.styled, names, styles))
+
+
+def place_of(path: Sequence[Item]) -> str:
+    """Which token is looked at: the last of a path."""
+    if not path:
+        return "Nothing was read before the first token"
+    item = path[-1]
+    return f"Token {len(path)} of the path: {quoted(token_label(item.text, item.raw))} goes through the model"
 
 
 def checked(facts: CaptureFacts) -> str:
@@ -34,6 +63,20 @@ def under_way(now: Measuring | None) -> str:
         return "Computing"
     filled = bar(now.done / now.total if now.total else 0.0, 16).replace(" ", "·")
     return f"{filled} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
+
+
+def told(answers: Answers[Any], key: Hashable) -> str:
+    """The checks of an answer and its costs; or why it isn't there, or how far it is.
+
+    Args:
+        answers: That it is among.
+        key: What it is about.
+    """
+    if (answer := answers.get(key)) is not None:
+        return checked(answer.facts)
+    if (failure := answers.failure(key)) is not None:
+        return visible(failure.message)
+    return under_way(answers.progress) if answers.waiting else ""
 
 
 def refused(on: Canvas, failed: Check, family: str) -> Notice:

@@ -14,8 +14,8 @@ from textual.widgets import Static
 
 from engine.commands import Command
 from engine.records import CaptureFacts, Failure, Record
-from inspector.display import quoted, token_label, visible
-from inspector.main.inside.notices import checked, nothing_before, refused, under_way, waiting
+from inspector.display import visible
+from inspector.main.inside.notices import checked, nothing_before, place_of, refused, tabs, under_way, waiting
 from inspector.main.inside.token_heat import TokenHeat
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -136,13 +136,15 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """Show everything, now; ask for what isn't known."""
         self._want()
         answer = self.answer
-        self.query_one("#inside-tabs", Static).update(self._tabs())
+        self.query_one("#inside-tabs", Static).update(
+            tabs(self.host.family(self.TOOL), self.TOOL, self.size.width - 2)
+        )
         if rows := self.text_rows():
             self.text.styles.height = rows
         self.text.display = rows > 0
         shown = answer if answer is not None and not self._failed(answer) else None
         meaning, shares = self.heat(shown) if shown is not None else ("", ())
-        self.text.put(meaning or self._place(), self.path, shares)
+        self.text.put(meaning or place_of(self.path), self.path, shares)
         self.view.put(visible(self.heading(answer)), self._draw)
         status = self.query_one("#inside-status", Static)
         status.update(Content(self.situation()))
@@ -162,28 +164,6 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     def ask(self) -> None:
         """Ask for what isn't known about the present token."""
         self.answers.want(*self.question())
-
-    def _tabs(self) -> Content:
-        """The views of a token, the present one reversed."""
-        family = self.host.family(self.TOOL)
-        room = self.size.width - 2
-        long = sum(len(tool.title) + len(tool.keys[0].shown) + 4 for tool in family) <= room
-        parts = []
-        for tool in family:
-            name = tool.title if long else tool.keys[0].label
-            parts.append(
-                Content.styled(
-                    f" {tool.keys[0].shown} {name} ", "reverse bold" if tool.id == self.TOOL else ""
-                )
-            )
-        return Content(" ").join(parts)
-
-    def _place(self) -> str:
-        """Which token is looked at."""
-        if not self.path:
-            return "Nothing was read before the first token"
-        item = self.path[-1]
-        return f"Token {len(self.path)} of the path: {quoted(token_label(item.text, item.raw))} goes through the model"
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         answer = self.answer

@@ -14,12 +14,15 @@ from inspector.state.session_tree import Item
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark
 from inspector.widgets.inks import panel_css
 from inspector.widgets.token_styles import heat_style
-from inspector.widgets.wrap import TextPiece, Wrap
+from inspector.widgets.wrap import TextPiece, Wrap, WrappedLine
 
 STEPS = (0.02, 0.05, 0.15, 0.35, 0.65)
 """Shares from which on a token has the next colour."""
 TOLD = 0.01
 """The least share whose number is written under its token."""
+
+GAP = "⋮ "
+"""Before a line where lines above it are left out."""
 
 
 class TokenHeat(Canvas):
@@ -46,10 +49,47 @@ class TokenHeat(Canvas):
         self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
         self.redraw()
 
+    def rows_for(self, items: Sequence[Item], width: int) -> int:
+        """Rows that tokens with their numbers need.
+
+        Args:
+            items: The path.
+            width: Cells of a row.
+        """
+        return 2 * len(self._wrapped(items, width, True).lines)
+
     def draw(self, width: int, height: int) -> list[Row]:
         numbered = bool(self._shares) and height >= 2
+        room = max(1, height // (2 if numbered else 1))
+        lines = self._wrapped(self._items, width, numbered).lines
+        cut = len(lines) > room
+        if cut:
+            lines = self._wrapped(self._items, width - len(GAP), numbered).lines
+        rows: list[Row] = []
+        before = -1
+        for place in self._places(lines, room):
+            margin = (
+                [Segment(GAP if place != before + 1 else " " * len(GAP), self.ink("muted"))] if cut else []
+            )
+            rows.append([*margin, *(part for piece in lines[place].pieces for part in self._piece(piece))])
+            if numbered:
+                blank = [Segment(" " * len(GAP))] if cut else []
+                rows.append([*blank, *map(self._under, lines[place].pieces)])
+            before = place
+        return rows
+
+    def _places(self, lines: Sequence[WrappedLine], room: int) -> Sequence[int]:
+        """The lines on show: the last, where the token is, and of the others those with the largest shares."""
+
+        def hottest(place: int) -> tuple[float, int]:
+            return max((self._share(piece.slot) for piece in lines[place].pieces), default=0.0), place
+
+        last = len(lines) - 1
+        return sorted([*sorted(range(last), key=hottest)[-(room - 1) :], last] if room > 1 else [last])
+
+    def _wrapped(self, items: Sequence[Item], width: int, numbered: bool) -> Wrap:
         wrap = Wrap(width - 1, numbered)
-        for slot, item in enumerate(self._items):
+        for slot, item in enumerate(items):
             parts = item.text.split("\n")
             texts = (
                 [token_text(item.text, item.raw, unfinished(item.raw))]
@@ -57,14 +97,7 @@ class TokenHeat(Canvas):
                 else list(map(visible, parts))
             )
             wrap.append(texts, "", self._number(slot) if numbered else "")
-        each = 2 if numbered else 1
-        lines = wrap.lines[-max(1, height // each) :]  # the end is what the token is at
-        rows: list[Row] = []
-        for line in lines:
-            rows.append([part for piece in line.pieces for part in self._piece(piece)])
-            if numbered:
-                rows.append([self._under(piece) for piece in line.pieces])
-        return rows
+        return wrap
 
     def _share(self, slot: int) -> float:
         return self._shares[slot] if slot < len(self._shares) else 0.0

@@ -1,0 +1,1 @@
+"""Attention: where each head of each layer looks."""

@@ -1,0 +1,284 @@
+"""The screen of attention: all heads as small maps, one of them over the text, and its whole triangle."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import zip_longest
+from typing import Any, ClassVar, TypeVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding, BindingType
+
+from engine.commands import TRIANGLE_TOKENS, Command, ReadAttention, ReadTriangle, ScoreHeads
+from engine.records import AttentionRead, Failure, HeadScore, HeadsScored, TriangleRead
+from inspector.display import quoted, token_label, visible
+from inspector.main.inside.notices import refused, told
+from inspector.main.inside.screen import InsideScreen
+from inspector.main.tool import Host
+from inspector.scales import size
+from inspector.session.answers import Answers
+from inspector.tools.attention.control import AttentionControl
+from inspector.tools.attention.details import LOW, HeadDetails
+from inspector.tools.attention.maps import head_maps, ranking
+from inspector.tools.attention.triangle import Triangle
+from inspector.tools.attention.weights import ORDERS, Head, weights_of
+from inspector.widgets.canvas import Canvas, Row, centred, strip_of, wrapped
+from inspector.widgets.key_hints import KeyHint
+
+Known = TypeVar("Known", TriangleRead, HeadsScored)
+DETAILS = (36, 46)
+"""Cells of what is told of a head, at its side, at least and at most."""
+SIDE = 70
+"""Cells from which on there is room for it."""
+MAPS = 14
+"""Lines of the maps at least, where they are below it instead and can be scrolled to."""
+
+
+class AttentionScreen(InsideScreen[AttentionRead]):
+    """Looks at the heads of one token.
+
+    Args:
+        host: The main screen.
+        control: The chosen head, and what is known.
+    """
+
+    TOOL: ClassVar[str] = "attention"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "layer(1)", "Later layer", tooltip="Choose a later layer; in a ranking the head before.",
+                priority=True),
+        Binding("down", "layer(-1)", "Earlier layer", tooltip="Choose an earlier layer; in a ranking the next head.",
+                priority=True),
+        Binding("left_square_bracket,comma", "head(-1)", "Head before", tooltip="Choose the head before."),
+        Binding("right_square_bracket,full_stop", "head(1)", "Next head",
+                tooltip="Choose the next head; after the last come the mean and the maximum of the layer."),
+        Binding("s", "sort", "Sort", tooltip="Sort the heads: by place, or by what they do over the text."),
+        Binding("a", "triangle", "All tokens", tooltip="Show where the head looks from each token, or from this one."),
+    ]  # fmt: skip
+
+    def __init__(self, host: Host, control: AttentionControl) -> None:
+        super().__init__(host, control.rows)
+        self.control = control
+        self._sorted = True
+        """Whether the choice followed the last change of the order."""
+        self._fits = True
+        """Whether the triangle on show has room."""
+
+    # ---- what is asked --------------------------------------------------------------------------
+
+    def question(self) -> tuple[Hashable, Command]:
+        return self.node, ReadAttention(self.node)
+
+    def ask(self) -> None:
+        super().ask()
+        control = self.control
+        if control.order and self._over(control.scores) is None:
+            control.scores.want((self.end,), ScoreHeads(self.end))
+        if (
+            control.triangle
+            and (head := self._single) is not None
+            and self._over(control.triangles, *head) is None
+        ):
+            control.triangles.want((self.end, *head), ReadTriangle(self.end, *head))
+
+    def leave_for(self, key: str) -> None:
+        self.control.drop()
+        super().leave_for(key)
+
+    def action_leave(self) -> None:
+        """Go back; what is computed stops."""
+        self.control.drop()
+        super().action_leave()
+
+    @property
+    def end(self) -> int:
+        """The last token of the path whose rows and scores are wanted: those of the tokens before it are among them."""
+        items = self.timeline.items
+        fits = max(self.timeline.slot, min(len(items), TRIANGLE_TOKENS))
+        return items[fits - 1].node if items else self.node
+
+    def _over(self, answers: Answers[Known], *head: int) -> Known | None:
+        """An answer about a path that the token is in: the one on show, or one that ended before."""
+        ends = [self.end, *(item.node for item in self.timeline.items[max(0, self.timeline.slot - 1) :])]
+        known = (answers.get((end, *head)) for end in ends)
+        return next((answer for answer in known if answer is not None), None)
+
+    @property
+    def _single(self) -> Head | None:
+        """The chosen head; None where it is a mean or a maximum."""
+        return self.chosen if self.chosen is not None and self.chosen.head >= 0 else None
+
+    @property
+    def chosen(self) -> Head | None:
+        """The head that is looked at."""
+        return self.control.chosen(self.answer) if self.answer is not None else None
+
+    @property
+    def scores(self) -> tuple[HeadScore, ...]:
+        """Of all heads over the path, where they were computed and hold."""
+        scored = self._over(self.control.scores)
+        return scored.heads if scored is not None and scored.facts.failed is None else ()
+
+    # ---- what is shown --------------------------------------------------------------------------
+
+    def show(self) -> None:
+        if not self._sorted and self.scores:
+            self._sorted = True
+            self.control.first_of(self.scores)
+        super().show()
+
+    def text_rows(self) -> int:
+        """As many as the text needs: the maps can use the others."""
+        return max(3, min(super().text_rows(), self.text.rows_for(self.path, self.size.width - 4) + 2))
+
+    def heading(self, answer: AttentionRead | None) -> str:
+        chosen = self.chosen
+        if self.control.triangle and chosen is not None:
+            read = self._over(self.control.triangles, *chosen)
+            known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits" if read is not None else ""
+            return f"Where {chosen.name} looks from each token{known}"
+        if self.control.order:
+            scored = self._over(self.control.scores)
+            known = f", over {scored.tokens:,} tokens" if scored is not None else ""
+            return f"Heads sorted by: {ORDERS[self.control.order].name}{known}"
+        if answer is None or not answer.layers:
+            return "Where each head looks"
+        most = max(layer.heads for layer in answer.layers)
+        return f"Where each head looks: {len(answer.layers)} layers of {most} heads"
+
+    def heat(self, answer: AttentionRead) -> tuple[str, Sequence[float]]:
+        chosen = self.chosen
+        if chosen is None:
+            return "", ()
+        item = self.path[-1]
+        label = quoted(token_label(item.text, item.raw))
+        weights = weights_of(self.control.layer(answer, chosen), chosen.head, answer.tokens)
+        return f"{chosen.name} looks from {label}: % under each token", weights
+
+    def hints(self) -> Sequence[KeyHint]:
+        updown = "rank" if self.control.order and not self.control.triangle else "layer"
+        return (
+            ("↑↓", updown, 8), ("[ ]", "head", 8), ("s", "sort", 5),
+            ("a", self._next_view, 6),
+        )  # fmt: skip
+
+    @property
+    def _next_view(self) -> str:
+        """What the key of the triangle shows next."""
+        if not self.control.triangle:
+            return "all tokens"
+        return "one token" if self._fits or self.control.squeezed else "squeeze"
+
+    def situation(self) -> str:
+        control = self.control
+        if control.triangle and (head := self._single) is not None:
+            whole = self._over(control.triangles, *head)
+            return told(control.triangles, (whole.node if whole else self.end, *head))
+        if control.order and not control.triangle:
+            scored = self._over(control.scores)
+            return told(control.scores, (scored.node if scored else self.end,))
+        return super().situation()
+
+    def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
+        chosen = self.chosen
+        if chosen is None:
+            return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
+        details = HeadDetails(
+            on, self.path, self.control.layer(answer, chosen), chosen, self._score(chosen), self._says
+        )
+        if self.control.triangle and (width < SIDE or height < LOW):
+            return self._main(answer, chosen, on, width, height)
+        if width < SIDE:
+            main = self._main(answer, chosen, on, width, max(height, MAPS))
+            return [*details.brief(width), [], *main]
+        aside = max(DETAILS[0], min(DETAILS[1], width * 2 // 5))
+        main = self._main(answer, chosen, on, width - aside - 2, height)
+        missing = [line for text in answer.missing for line in wrapped(visible(text), aside)]
+        side = details.rows(aside, height - len(missing))
+        side += [[Segment(line, on.ink("muted"))] for line in missing]
+        return _beside(main, side, width - aside, on.rich_style)
+
+    def _main(self, answer: AttentionRead, chosen: Head, on: Canvas, width: int, height: int) -> list[Row]:
+        """The maps, the ranking or the triangle; or why it isn't there."""
+        control = self.control
+        if control.triangle:
+            if (head := self._single) is None:
+                texts = [("A triangle is drawn of a single head: choose one with [ or ].", on.ink("muted"))]
+                return centred(texts, width, height)
+            read = self._over(control.triangles, *head)
+            if read is None or read.facts.failed is not None:
+                key = (read.node if read else self.end, *head)
+                return self._absent(control.triangles, key, on, width, height)
+            drawn = Triangle(read, self.timeline.items, len(self.path) - 1, on, control.squeezed)
+            rows = drawn.rows(width, height)
+            self._fits = drawn.fits
+            return rows
+        if control.order:
+            if not self.scores:
+                return self._absent(control.scores, (self.end,), on, width, height)
+            return ranking(answer, self.scores, control.order, chosen, on, width, height)
+        return head_maps(answer, chosen, on, width, height)
+
+    def _absent(self, answers: Answers[Any], key: Hashable, on: Canvas, width: int, height: int) -> list[Row]:
+        """Why something about the whole path isn't there."""
+        answer, failure = answers.get(key), answers.failure(key)
+        texts: list[tuple[str, Style]] = [("The whole path goes through the model again.", on.rich_style)]
+        if answer is not None:
+            texts = refused(on, answer.facts.failed, answer.facts.family)
+        elif isinstance(failure, Failure):
+            texts = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        elif self.host.controller.transport.recorded:
+            texts = [
+                ("This was not recorded.", on.rich_style),
+                ("Press esc, then G to go on live.", on.ink("muted")),
+            ]
+        return centred(texts, width, height)
+
+    def _score(self, chosen: Head) -> HeadScore | None:
+        return next((each for each in self.scores if (each.layer, each.head) == chosen), None)
+
+    @property
+    def _says(self) -> Any:
+        """What the model ranks first after the token."""
+        return min(self.timeline.candidates, key=lambda each: each.rank, default=None)
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    def action_layer(self, by: int) -> None:
+        """Choose another layer, or another place in the ranking."""
+        if self.control.order and self.scores and not self.control.triangle:
+            self.control.turn_rank(self.scores, -by)
+        elif self.answer is not None:
+            self.control.turn_layer(self.answer, by)
+        self.changed()
+
+    def action_head(self, by: int) -> None:
+        """Choose another head of the layer."""
+        if self.answer is not None:
+            self.control.turn_head(self.answer, by)
+        self.changed()
+
+    def action_sort(self) -> None:
+        """Sort the heads in the next way; the first of them is chosen."""
+        self.control.sort()
+        self.control.triangle, self._sorted = False, False
+        self.changed()
+
+    def action_triangle(self) -> None:
+        """Show where the head looks from each token, then all of that at once, then from this token alone."""
+        self.control.turn_triangle(self._fits)
+        self.changed()
+
+
+def _beside(left: Sequence[Row], right: Sequence[Row], width: int, base: Style) -> list[Row]:
+    """Two blocks of rows side by side.
+
+    Args:
+        left: Rows of less than `width` cells.
+        right: Rows that begin after them.
+        width: Cells of the left block and what is between.
+        base: Of the cells without text.
+    """
+    none: Row = []
+    pairs = zip_longest(left, right, fillvalue=none)
+    return [[*strip_of(one, width, base), *other] for one, other in pairs]

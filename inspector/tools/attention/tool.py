@@ -1,0 +1,53 @@
+"""Attention as a tool: the key that opens it."""
+
+from __future__ import annotations
+
+from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
+from inspector.tools.attention.control import AttentionControl
+from inspector.tools.attention.screen import AttentionScreen
+
+
+class AttentionActions(ToolActions):
+    """Opens the view, and keeps what was chosen in it and what it was told."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.control = AttentionControl(host.controller.client)
+
+    def open(self) -> None:
+        """Look at the heads of the selected token."""
+        self.controller.client.pause()
+        self.host.answer()
+        self.host.open(AttentionScreen(self.host, self.control))
+
+
+ATTENTION = Tool(
+    "attention",
+    "Attention",
+    AttentionActions,
+    family="inside",
+    keys=(
+        Key("attention", "A", "A", "Attention", LOOK,
+            "Show where each attention head of each layer looks from this token.",
+            AttentionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.rows.any),
+    ),
+    help=(
+        HelpSection(
+            "While attention is looked at",
+            (
+                ("`←` `→` `home` `end`", "Look from another token; the head stays."),
+                ("`↑` `↓`", "Choose a later layer, or an earlier one. In a ranking: the head before, or the next."),
+                ("`[` `]` `,` `.`", "Choose the head before, or the next. After the last head come mean and maximum."),
+                ("`s`", "Sort the heads: by place, previous token, same token again (induction), first token, widest."),
+                ("`a`", "Show where the head looks from each token; where that is too large, again shows all at once."),
+                ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
+                ("`pgup` `pgdn`", "Scroll."),
+                ("`T`", "Switch between the dark and the light theme."),
+                ("`esc` `q`", "Go back; what is computed stops."),
+            ),
+            "The numbers under the text and the colours are shares of the head's attention, in percent. The view "
+            "begins with the head that looks most at a single token, neither the first nor the last two. Where a head "
+            "looks is no explanation of what the model says.",
+        ),
+    ),
+)  # fmt: skip
