@@ -31,7 +31,7 @@ OPENS = {
     "head": ("lens", "lens", "what each layer would predict"),
     "mlp": ("attribution", "contributions", "what each part adds to a token"),
     "experts": ("experts", "experts", "which experts the token took"),
-    "recurrence": ("experts", "states", "how large its state is, and how much the token changed it"),
+    "recurrence": ("experts", "states", "its state, before and after"),
 }
 """For each sort of module: the key that shows what can be seen of it, a word for that, and what it is."""
 
