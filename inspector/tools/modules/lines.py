@@ -84,7 +84,7 @@ def _outside(part: ModulePart, modules: ModelModules, gutter: str = "│ ", more
 def _end(modules: ModelModules) -> Iterator[Line]:
     if modules.tied:
         yield Line(
-            "│ ", "head", "tied: the embedding's table", f"{modules.hidden_size:,} → {modules.vocabulary:,}",
+            "│ ", "head", "the embedding's (tied)", f"{modules.hidden_size:,} → {modules.vocabulary:,}",
             path=visible(modules.head), strong=True,
         )  # fmt: skip
     elif not modules.head:
@@ -112,7 +112,7 @@ def _header(number: int, block: LayerBlock, layers: tuple[int, ...], mark: str) 
     name = f"layers {words.ranges(layers)}" if many else f"layer {layers[0] + 1}"
     whole = block.parts[0]
     return Line(
-        "│ ", f"{mark} {name}", f"{len(layers)} alike, one after another" if many else visible(whole.kind),
+        "│ ", f"{mark} {name}", f"{len(layers)} alike" if many else visible(whole.kind),
         f"× {len(layers)}" if many else "", whole.parameters * len(layers), whole.bytes * len(layers), whole,
         _path(block, layers, ""), layers, number, True,
     )  # fmt: skip

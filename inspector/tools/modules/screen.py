@@ -26,14 +26,14 @@ DETAIL = 5
 ROOM, TALL = 14, 26
 """Lines of the view from which on there is room for these, and for all that there is to say."""
 OPENS = {
-    "attention": ("attention", "where this attention looks"),
-    "layer": ("lens", "what each layer would predict"),
-    "head": ("lens", "what each layer would predict"),
-    "mlp": ("attribution", "what each part adds to a token"),
-    "experts": ("experts", "which experts the token took"),
-    "recurrence": ("experts", "what the state holds"),
+    "attention": ("attention", "attention", "where this attention looks"),
+    "layer": ("lens", "lens", "what each layer would predict"),
+    "head": ("lens", "lens", "what each layer would predict"),
+    "mlp": ("attribution", "contributions", "what each part adds to a token"),
+    "experts": ("experts", "experts", "which experts the token took"),
+    "recurrence": ("experts", "states", "its state, before and after"),
 }
-"""For each sort of module: the key that shows what can be seen of it, and what that is."""
+"""For each sort of module: the key that shows what can be seen of it, a word for that, and what it is."""
 
 
 class ModulesScreen(InsideScreen[ModelModules]):
@@ -83,9 +83,9 @@ class ModulesScreen(InsideScreen[ModelModules]):
         answer, line = self.answer, self._line()
         if answer is None or line is None:
             return ()
-        opens = [("⏎", OPENS[sort][0], 7)] if (sort := self._opens(line)) else []
+        opens = [("⏎", OPENS[sort][1], 7)] if (sort := self._opens(line)) else []
         fold = [("←→", "fold, unfold", 6)] if line.layers and self._foldable(line) else []
-        token = [("e", "this token's", 5)] if chooses(answer) else []
+        token = [("e", "experts, states", 5)] if chooses(answer) else []
         return [("↑↓", "module", 8), *opens, *fold, *token]
 
     # ---- drawing ----------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
         )
         facts, sort = _facts(line), self._opens(line)
         if sort:
-            rows[-1] += [Segment("  ⏎ ", on.ink("accent")), Segment(OPENS[sort][1], on.ink("muted"))]
+            rows[-1] += [Segment("  ⏎ ", on.ink("accent")), Segment(OPENS[sort][2], on.ink("muted"))]
         rows += [
             [Segment(text, on.rich_style)] for text in wrapped(EXPLAINED.get(line.sort, ""), width) if text
         ]

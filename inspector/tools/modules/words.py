@@ -16,7 +16,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "v_proj": ("values", "what a token hands on"),
     "o_proj": ("output", "joins what the heads read"),
     "out_proj": ("output", "back to the stream's size"),
-    "in_proj": ("input", "all that the recurrence needs"),
+    "in_proj": ("input", "into the recurrence"),
     "qkv_proj": ("queries, keys, values", "in one matrix"),
     "c_attn": ("queries, keys, values", "in one matrix"),
     "gate_proj": ("gate", "what passes of each number"),
@@ -125,7 +125,7 @@ def _does(part: ModulePart) -> str:
     if part.role == "embedding" and part.name not in NAMES:
         return f"{part.arrays[0].shape[-1]:,} numbers for each token" if part.arrays else ""
     if part.role == "recurrence" and part.depth == 1:
-        return "keeps a state, no keys and values"
+        return "a state, no keys, no values"
     return NAMES.get(part.name, ("", ""))[1]
 
 

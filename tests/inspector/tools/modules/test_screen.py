@@ -128,13 +128,13 @@ def test_a_failure_is_told() -> None:
     run(test)
 
 
-def experts(rig: Rig) -> ExpertsRead:
+def experts(node: int) -> ExpertsRead:
     layers = (
         ExpertLayer(0, "mlp.switch_mlp", 8, (6, 1), (0.75, 0.25), 1e-8),
         ExpertLayer(1, "mlp.switch_mlp", 8, (3, 4), (), 0.5),
     )
     states = (StateArray(2, (1, 4, 32), "float32", 512, 2.0, 1.0, 1.5),)
-    return ExpertsRead(rig.timeline.before, layers, states, ("The weights of 1 layer are not known.",), FACTS)
+    return ExpertsRead(node, layers, states, ("The weights of 1 layer are not known.",), FACTS)
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
@@ -144,7 +144,7 @@ def test_the_experts_of_a_token_with_their_weights(size: tuple[int, int]) -> Non
         await rig.press("ampersand")
         assert isinstance(rig.app.screen, ExpertsScreen)
         assert rig.engine.sent[-1] == ReadExperts(rig.timeline.before)
-        await rig.push([experts(rig)])
+        await rig.push([experts(rig.timeline.before)])
         await rig.end("ReadExperts")
         shown = ""
         for _ in range(16):
