@@ -49,9 +49,8 @@ def main() -> int:
             results[name] = compared(session, *computed_by_torch(path, session.tree.tokens(session.node)))
             print(name, results[name]["worst"])
     versions = {each: version(each) for each in ("torch", "transformers", "mlx", "mlx-lm", "numpy")}
-    RESULTS.write_text(
-        json.dumps({"versions": versions, "models": results}, indent=1) + "\n", encoding="utf-8"
-    )
+    lines = json.dumps({"versions": versions, "models": results}).replace('{"layer"', '\n{"layer"')
+    RESULTS.write_text(lines + "\n", encoding="utf-8")
     worst = max(
         number for model in results.values() for numbers in model["worst"].values() for number in numbers
     )
@@ -109,22 +108,24 @@ def computed_by_torch(path: Path, ids: list[int]) -> Truth:
     )
     own = model.state_dict()
     if "lm_head.weight" not in state:  # tied
-        state["lm_head.weight"] = state[
-            next(key for key in state if key.endswith(("embed_tokens.weight", "wte.weight")))
-        ]
+        embedding = next(key for key in state if key.endswith(("embed_tokens.weight", "wte.weight")))
+        state["lm_head.weight"] = state[embedding]
     assert own.keys() == state.keys(), own.keys() ^ state.keys()
     model.load_state_dict({key: torch.from_numpy(array.copy()) for key, array in state.items()})
     ends: list[torch.Tensor] = []
     body = model.get_decoder()
     layers = body.h if hasattr(body, "h") else body.layers
-    layers[-1].register_forward_hook(
-        lambda *call: ends.append(call[-1][0] if isinstance(call[-1], tuple) else call[-1])
-    )
+    layers[-1].register_forward_hook(lambda *call: ends.append(_first(call[-1])))
     with torch.no_grad():
         out = model(torch.tensor([ids]), output_attentions=True, output_hidden_states=True)
     # the last of its hidden states is behind the final norm
     hidden = [*(each[0] for each in out.hidden_states[:-1]), ends[0].reshape(len(ids), -1)]
     return [each[0].numpy() for each in out.attentions], [each.numpy() for each in hidden]
+
+
+def _first(result: Any) -> torch.Tensor:
+    state: torch.Tensor = result[0] if isinstance(result, tuple) else result
+    return state
 
 
 def converted(weights: dict[str, np.ndarray], model_type: str) -> dict[str, np.ndarray]:

@@ -7,6 +7,7 @@ them to the window; or the model's own mask, replaced by one that is written out
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import mlx.core as mx
@@ -24,6 +25,11 @@ NEAR = 1e-5
 """Of a difference between two weights in float32: 2e-6 was seen."""
 
 
+def slowly(*families: str) -> list[Any]:
+    """Families for `-m slow`."""
+    return [pytest.param(family, marks=pytest.mark.slow) for family in families]
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the models are written."""
@@ -34,7 +40,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "family", ["llama", "gpt_oss", "gemma3", "gemma3n", "llama4", "recurrent_gemma", "deepseek_v32", "afm7"]
+    "family",
+    ["gpt_oss", "llama4", "deepseek_v32", *slowly("llama", "gemma3", "gemma3n", "recurrent_gemma", "afm7")],
 )
 def test_every_token_of_a_text_far_beyond_the_window(models: Path, family: str) -> None:
     """At all that were stepped, also those behind the session: its cache is brought back to them."""
@@ -99,7 +106,7 @@ def test_a_choice_of_keys_is_spread_over_the_text(models: Path) -> None:
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("start", [0, len(PROMPT) + 3])
-@pytest.mark.parametrize("family", ["qwen3", "gpt2", "mixtral"])
+@pytest.mark.parametrize("family", ["qwen3", *slowly("gpt2", "mixtral")])
 def test_a_quantized_cache(models: Path, family: str, start: int, bits: int) -> None:
     """From the beginning, and one that is quantized on the way: read before and after."""
     model = loaded(models, family, kv_bits=bits, kv_group_size=32, quantized_kv_start=start)
@@ -124,6 +131,12 @@ def test_fewer_bits(models: Path, family: str) -> None:
     assert all(check.passed for check in seen.checks.values()), seen.checks
     assert seen.checks["lens"].bound == LESS
     assert seen.checks["forward"].error == 0.0
+
+
+def test_a_session_without_a_cache(models: Path) -> None:
+    seen = look(opened(loaded(models, "llama", no_kv_cache=True)))
+    assert all(check.passed for check in seen.checks.values()), seen.checks
+    assert seen.whole < NEAR
 
 
 # ---- sinks --------------------------------------------------------------------------------------
