@@ -280,7 +280,7 @@ def test_the_kite_and_the_ball_on_the_real_model():
                         await pilot.pause(0.02)
 
             async with asyncio.timeout(120):
-                while not app.controller.timeline.prefilled:
+                while not app.controller.timeline.prompts.prefilled:
                     await pilot.pause(0.02)
             await pilot.press("A")
             await until("Layer 6, head 2 looks from ␣red at", "␣kite", "The model's next token: ␣ball 7")

@@ -236,7 +236,7 @@ def test_a_real_model_is_read():
 
             async def idle() -> None:
                 async with asyncio.timeout(60):
-                    while not app.controller.timeline.prefilled or app.controller.client.outstanding:
+                    while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
                         await asyncio.sleep(0.05)
 
             await idle()

@@ -29,7 +29,7 @@ def test_the_pocket_model_is_read_before_its_sums_are_shown_and_a_layer_leads_to
     async def test() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
             idle = lambda: not app.controller.client.outstanding  # noqa: E731
-            await until(lambda: app.controller.timeline.prefilled and idle())
+            await until(lambda: app.controller.timeline.prompts.prefilled and idle())
             await pilot.press("O")
             await until(lambda: isinstance(app.screen, ModulesScreen) and app.screen.answer is not None)
             screen, facts = app.screen, app.controller.timeline.facts
