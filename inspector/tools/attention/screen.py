@@ -19,7 +19,7 @@ from inspector.main.tool import Host
 from inspector.scales import size
 from inspector.session.answers import Answers
 from inspector.tools.attention.control import AttentionControl
-from inspector.tools.attention.details import LOW, HeadDetails
+from inspector.tools.attention.details import LOW, QUIET, HeadDetails
 from inspector.tools.attention.maps import head_maps, ranking
 from inspector.tools.attention.triangle import Triangle
 from inspector.tools.attention.weights import ORDERS, Head, weights_of
@@ -187,7 +187,9 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             on, self.path, self.control.layer(answer, chosen), chosen, self._score(chosen), self._says
         )
         if self.control.triangle and (width < SIDE or height < LOW):
-            return self._main(answer, chosen, on, width, height)
+            quiet = [[Segment(line, on.ink("muted"))] for line in wrapped(QUIET, width)]
+            room = height - len(quiet) if height > LOW // 2 else height  # else the page scrolls to it
+            return [*self._main(answer, chosen, on, width, room), *quiet]
         if width < SIDE:
             main = self._main(answer, chosen, on, width, max(height, MAPS))
             return [*details.brief(width), [], *main]
