@@ -12,6 +12,7 @@ from engine.commands.command import Cancel, Command
 from engine.commands.decoding import GoOnBeams, LookAhead, Run, SearchBeams
 from engine.commands.inside import Inside, ReadAttention, ReadLens
 from engine.commands.inspection import CutText, Explain, FindTokens, PreviewPrompt, Tokenize, WhatIf
+from engine.commands.interventions import Intervene, PatchActivations, SweepHeads
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
     AddTurn,
@@ -47,11 +48,13 @@ __all__ = [
     "Grown",
     "Insert",
     "Inside",
+    "Intervene",
     "Load",
     "LookAhead",
     "Measure",
     "MeasureRoofline",
     "MoveTo",
+    "PatchActivations",
     "Prefill",
     "PreviewPrompt",
     "Profile",
@@ -64,6 +67,7 @@ __all__ = [
     "Run",
     "SearchBeams",
     "Sweep",
+    "SweepHeads",
     "Take",
     "TakeStep",
     "Tokenize",

@@ -42,6 +42,18 @@ from engine.records.inside import (
     LensRead,
     LensToken,
 )
+from engine.records.interventions import (
+    ActivationsPatched,
+    CandidateChange,
+    HeadsSwept,
+    Intervened,
+    Intervention,
+    InterventionKind,
+    PatchColumn,
+    PatchKind,
+    Scope,
+    SweptUnit,
+)
 from engine.records.kv import KVGroup, KVReading, Memory
 from engine.records.marks import Deleted, Marked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
@@ -65,6 +77,7 @@ from engine.records.sweeps import Figure, Machine, SweepName, SweepPoint, Swept
 
 __all__ = [
     "NO_OPTIONS",
+    "ActivationsPatched",
     "AheadLine",
     "AttentionLayer",
     "AttentionRead",
@@ -75,6 +88,7 @@ __all__ = [
     "BreakpointHit",
     "CacheKind",
     "Candidate",
+    "CandidateChange",
     "CaptureFacts",
     "ChatOptions",
     "Check",
@@ -87,7 +101,11 @@ __all__ = [
     "FinishReason",
     "Finished",
     "Floats",
+    "HeadsSwept",
     "Hypothesis",
+    "Intervened",
+    "Intervention",
+    "InterventionKind",
     "KVCompared",
     "KVCost",
     "KVGroup",
@@ -106,6 +124,8 @@ __all__ = [
     "ModelFacts",
     "Moved",
     "Origin",
+    "PatchColumn",
+    "PatchKind",
     "Piece",
     "PrefillChunk",
     "Prefilled",
@@ -124,6 +144,7 @@ __all__ = [
     "Restoring",
     "Role",
     "RooflineMeasured",
+    "Scope",
     "SpecialToken",
     "StageColumn",
     "StageReading",
@@ -132,6 +153,7 @@ __all__ = [
     "SweepName",
     "SweepPoint",
     "Swept",
+    "SweptUnit",
     "Tokenized",
     "TokensFound",
     "TurnDiffers",
@@ -182,6 +204,9 @@ Record = (
     | KVCompared
     | AttentionRead
     | LensRead
+    | Intervened
+    | HeadsSwept
+    | ActivationsPatched
     | Finished
     | Ended
     | Failure

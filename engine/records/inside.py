@@ -11,7 +11,7 @@ from typing import Literal
 
 from engine.records.floats import Floats
 
-CheckName = Literal["forward", "attention", "rows", "lens", "parts"]
+CheckName = Literal["forward", "attention", "rows", "lens", "parts", "single", "same", "restored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,9 @@ class Check:
     - `rows`: the sum of each row of weights (with its sink), and 1.
     - `lens`: the lens of the last layer, and the logits; relative.
     - `parts`: the sum of all contributions, and the logits; relative.
+    - `single`: one of several interventions in a batch, and the same one alone; relative.
+    - `same`: the effect of activations before the first difference of two paths, and 0.
+    - `restored`: the effect of the last layer's activation at the last position, and all of it.
     """
 
     name: CheckName

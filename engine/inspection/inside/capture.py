@@ -112,14 +112,20 @@ def before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runne
     Returns:
         The runner, and why a part of the path was recomputed, empty where none was.
     """
+    runner, _, note = before_and_cost(session, node, stopped)
+    return runner, note
+
+
+def before_and_cost(session: Session, node: int, stopped: Stopped = never) -> tuple[Runner, int, str]:
+    """As `before`, with the number of tokens that were recomputed between the runner and the reason."""
     parent = session.tree[node].parent
     if parent == ROOT:
-        return session.runner.fresh(), ""
+        return session.runner.fresh(), 0, ""
     detached = run_at(session, parent, stopped)
     runner = copy_runner(detached.runner) if detached.runner is session.runner else detached.runner
     why = f" ({detached.why})" if detached.why else ""
     note = f"{detached.recomputed:,} tokens of the path went through the model again{why}."
-    return runner, note if detached.recomputed else ""
+    return runner, detached.recomputed, note if detached.recomputed else ""
 
 
 def tolerance(session: Session) -> float:

@@ -8,7 +8,10 @@ from engine import commands
 from engine.commands import Command
 from engine.desk import Call, Desk, Handler
 from engine.inspection.inside.attention import read_attention
+from engine.inspection.inside.interventions import intervene
 from engine.inspection.inside.lens import read_lens
+from engine.inspection.inside.patching import patch_activations
+from engine.inspection.inside.sweep import sweep_heads
 
 
 class InsideCommands:
@@ -23,7 +26,13 @@ class InsideCommands:
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
-        return {commands.ReadAttention: self._attention, commands.ReadLens: self._lens}
+        return {
+            commands.ReadAttention: self._attention,
+            commands.ReadLens: self._lens,
+            commands.Intervene: self._intervene,
+            commands.SweepHeads: self._sweep,
+            commands.PatchActivations: self._patch,
+        }
 
     def forget(self, model: bool) -> None:
         """Nothing is kept from command to command."""
@@ -42,3 +51,24 @@ class InsideCommands:
                 call.stopped,
             )
         )
+
+    def _intervene(self, command: commands.Intervene, call: Call) -> None:
+        session, listed = self._desk.session, command.interventions
+        self._desk.emit(intervene(session, command.node, listed, command.scope, command.top, call.stopped))
+
+    def _sweep(self, command: commands.SweepHeads, call: Call) -> None:
+        session = self._desk.session
+        for record in sweep_heads(session, command.node, command.token, command.other, call.stopped):
+            self._desk.emit(record)
+
+    def _patch(self, command: commands.PatchActivations, call: Call) -> None:
+        for record in patch_activations(
+            self._desk.session,
+            command.node,
+            command.source,
+            command.token,
+            command.other,
+            command.kind,
+            call.stopped,
+        ):
+            self._desk.emit(record)

@@ -126,6 +126,7 @@ class Taps:
         attention: Whether weights are computed.
         parts: Whether the calls of the layers' children are recorded.
         edits: Changes to what is computed.
+        keep: Whether anything is recorded; without, only the edits act, and a prefill of any length keeps no array.
     """
 
     model: Any
@@ -133,6 +134,7 @@ class Taps:
     attention: bool = True
     parts: bool = False
     edits: Edits = field(default_factory=Edits)
+    keep: bool = True
     layers: dict[int, LayerRun] = field(default_factory=dict)
     attended: list[AttentionRun] = field(default_factory=list)
     written: list[PartRun] = field(default_factory=list)
@@ -180,7 +182,8 @@ class Taps:
             self._stack.pop()
         run = LayerRun(args, kwargs, result)
         run.result = self.edits.layer(index, run.given, result)
-        self.layers[index] = run
+        if self.keep:
+            self.layers[index] = run
         return run.result
 
     def _part_around(self, layers: Sequence[Any]) -> Any:
@@ -199,7 +202,7 @@ class Taps:
                 self._child.pop()
             index, name = names[id(module)]
             result = self.edits.part(index, name, result)
-            if self._layer_now is not None:
+            if self.keep and self._layer_now is not None:
                 run = PartRun(index, name, module, args, kwargs, result, self.attended[before:])
                 self.written.append(run)
             return result
@@ -267,6 +270,8 @@ class Taps:
     def _record(self, kind: Any, given: AttentionInputs, output: mx.array, keys: Any) -> None:
         layer = self._layer_now
         assert layer is not None
+        if not self.keep:
+            return
         weights, sinks, error = mx.zeros((0,)), None, None
         if self.attention:
             weights, taken = attention_weights(given)

@@ -1,0 +1,45 @@
+"""The commands that change what the model computes, and look at what it then predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.commands.inside import Inside
+from engine.records import Intervention, PatchKind, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Intervene(Inside):
+    """What the model predicts after a node under interventions; answered by `Intervened`."""
+
+    node: int
+    interventions: tuple[Intervention, ...]
+    scope: Scope = "token"
+    top: int = 10
+    """The most probable tokens that are listed, of those without and of those with the interventions."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepHeads(Inside):
+    """Switch off all heads, parts and layers one at a time in this token's forward; answered by `Measuring` records and
+    one `HeadsSwept`."""
+
+    node: int
+    token: int | None = None
+    """Whose logit is followed; None for the token that was taken after the node, or else the most probable one."""
+    other: int | None = None
+    """The logit of this one is taken off."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchActivations(Inside):
+    """Replace activations by those of another path, one layer and position at a time; answered by `Measuring` records
+    and one `ActivationsPatched`."""
+
+    node: int
+    source: int
+    """The last token of another prompt or branch with as many tokens."""
+    token: int
+    """Its logit, less that of `other`, is what the replacement moves towards the source's."""
+    other: int
+    kind: PatchKind = "layer"
