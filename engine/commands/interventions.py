@@ -42,4 +42,5 @@ class PatchActivations(Inside):
     token: int
     """Its logit, less that of `other`, is what the replacement moves towards the source's."""
     other: int
-    kind: PatchKind = "layer"
+    part: PatchKind = "layer"
+    """Whole layers, that is the residual stream after each, or what their attention or MLP returns."""

@@ -162,7 +162,7 @@ class ActivationsPatched:
 
     node: int
     source: int
-    kind: PatchKind
+    part: PatchKind
     token: int
     text: str
     other: int

@@ -16,7 +16,7 @@ from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.commands import KINDS, Cancel, Command
 from engine.errors import StepError
-from engine.records import Record
+from engine.records import Intervention, Record
 from engine.settings import LoadSettings, Settings
 from engine.sweep_settings import SweepSettings
 from engine.task import Task
@@ -53,6 +53,11 @@ SAMPLES: tuple[Command, ...] = (
     commands.Profile(),
     commands.MeasureRoofline(),
     commands.CompareKV(),
+    commands.ReadAttention(1),
+    commands.ReadLens(1),
+    commands.Intervene(1, (Intervention("head", 0, 0),)),
+    commands.SweepHeads(1),
+    commands.PatchActivations(1, 2, 3, 4),
 )
 """One of each."""
 

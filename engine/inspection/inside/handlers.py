@@ -68,7 +68,7 @@ class InsideCommands:
             command.source,
             command.token,
             command.other,
-            command.kind,
+            command.part,
             call.stopped,
         ):
             self._desk.emit(record)

@@ -214,7 +214,7 @@ def patch_activations(
     yield ActivationsPatched(
         node=node,
         source=source,
-        kind=kind,
+        part=kind,
         token=token,
         text=text(token, b"")[0],
         other=other,
