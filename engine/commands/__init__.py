@@ -12,7 +12,7 @@ from engine.commands.command import Cancel, Command
 from engine.commands.decoding import GoOnBeams, LookAhead, Run, SearchBeams
 from engine.commands.inside import Inside, ReadAttention, ReadLens
 from engine.commands.inspection import CutText, Explain, FindTokens, PreviewPrompt, Tokenize, WhatIf
-from engine.commands.interventions import Intervene, PatchActivations, SweepHeads
+from engine.commands.interventions import HoldInterventions, Intervene, PatchActivations, SweepHeads
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
     AddTurn,
@@ -46,6 +46,7 @@ __all__ = [
     "GoOnBeams",
     "GoOnPrefill",
     "Grown",
+    "HoldInterventions",
     "Insert",
     "Inside",
     "Intervene",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from engine.commands.command import Command
 from engine.commands.inside import Inside
 from engine.records import Intervention, PatchKind, Scope
 
@@ -29,6 +31,21 @@ class SweepHeads(Inside):
     """Whose logit is followed; None for the token that was taken after the node, or else the most probable one."""
     other: int | None = None
     """The logit of this one is taken off."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldInterventions(Command):
+    """Go on under interventions: the token is run again under them, as the first of a branch that stays under them.
+
+    Every token after it, however it is chosen, is computed so until the session goes to a node of the model's own.
+    Answered by `Moved`, unless the session stands before the token, `Step` and `InterventionsHeld`; where the
+    interventions are empty by `Moved`, to the token of the model's own that the branch was made from, and
+    `InterventionsHeld`.
+    """
+
+    stoppable: ClassVar[bool] = True
+    node: int
+    interventions: tuple[Intervention, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

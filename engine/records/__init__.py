@@ -49,6 +49,7 @@ from engine.records.interventions import (
     Intervened,
     Intervention,
     InterventionKind,
+    InterventionsHeld,
     PatchColumn,
     PatchKind,
     Scope,
@@ -106,6 +107,7 @@ __all__ = [
     "Intervened",
     "Intervention",
     "InterventionKind",
+    "InterventionsHeld",
     "KVCompared",
     "KVCost",
     "KVGroup",
@@ -206,6 +208,7 @@ Record = (
     | LensRead
     | Intervened
     | HeadsSwept
+    | InterventionsHeld
     | ActivationsPatched
     | Finished
     | Ended

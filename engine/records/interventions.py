@@ -140,6 +140,20 @@ class HeadsSwept:
 
 
 @dataclass(frozen=True, slots=True)
+class InterventionsHeld:
+    """The session stands on a branch under interventions, or on the model's own again."""
+
+    node: int
+    """The current node: the first of the branch. All nodes after it are under the same interventions, by their parents
+    alone; none of the model's own follows one that is under some."""
+    own: int
+    """The same token as the model itself computes it."""
+    interventions: tuple[Intervention, ...]
+    """Empty where they were released."""
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class PatchColumn:
     """One position of both paths."""
 

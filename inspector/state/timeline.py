@@ -266,6 +266,8 @@ class Timeline:
                 self._grow([beam.node for beam in (*ranking, greedy)])
             case records.Marked() | records.Deleted() | records.Undeleted():
                 self.tree.marks.apply(record, self.tree)
+            case records.InterventionsHeld(interventions=(_, *_)):
+                self.tree.interventions[record.node] = record.interventions
             case records.Finished():
                 self.finished[record.node] = record
             case records.Failure(command="Load"):

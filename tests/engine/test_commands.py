@@ -58,6 +58,7 @@ SAMPLES: tuple[Command, ...] = (
     commands.Intervene(1, (Intervention("head", 0, 0),)),
     commands.SweepHeads(1),
     commands.PatchActivations(1, 2, 3, 4),
+    commands.HoldInterventions(1, (Intervention("mlp", 0),)),
 )
 """One of each."""
 
@@ -80,7 +81,7 @@ def test_facts() -> None:
     assert by_kind(lambda cls: cls.aside) == {"Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt"}
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
-        "Recall",
+        "Recall", "HoldInterventions",
     }  # fmt: skip
 
 

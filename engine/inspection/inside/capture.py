@@ -118,6 +118,7 @@ def before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runne
 
 def before_and_cost(session: Session, node: int, stopped: Stopped = never) -> tuple[Runner, int, str]:
     """As `before`, with the number of tokens that were recomputed between the runner and the reason."""
+    session.held.refuse(node, "views of the inside are")
     parent = session.tree[node].parent
     if parent == ROOT:
         return session.runner.fresh(), 0, ""

@@ -8,10 +8,12 @@ from engine import commands
 from engine.commands import Command
 from engine.desk import Call, Desk, Handler
 from engine.inspection.inside.attention import read_attention
+from engine.inspection.inside.holding import changed, hold
 from engine.inspection.inside.interventions import intervene
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.patching import patch_activations
 from engine.inspection.inside.sweep import sweep_heads
+from engine.records import Step
 
 
 class InsideCommands:
@@ -23,6 +25,7 @@ class InsideCommands:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        desk.change = changed
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
@@ -32,6 +35,7 @@ class InsideCommands:
             commands.Intervene: self._intervene,
             commands.SweepHeads: self._sweep,
             commands.PatchActivations: self._patch,
+            commands.HoldInterventions: self._hold,
         }
 
     def forget(self, model: bool) -> None:
@@ -72,3 +76,10 @@ class InsideCommands:
             call.stopped,
         ):
             self._desk.emit(record)
+
+    def _hold(self, command: commands.HoldInterventions, call: Call) -> None:
+        for record in hold(self._desk.session, command.node, command.interventions, call.stopped):
+            if isinstance(record, Step):
+                self._desk.emit_step(record)
+            else:
+                self._desk.emit(record)

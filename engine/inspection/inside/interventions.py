@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.capture import before_and_cost
@@ -205,4 +206,5 @@ def finite(value: float) -> float:
 
 
 def _row(runner: Runner, token: int) -> Row:
-    return np.array(runner.forward_logits([token]))[0]
+    rows: npt.NDArray[np.float32] = np.array(runner.forward_logits([token]))
+    return rows[0]

@@ -98,7 +98,7 @@ class Patch(Edits):
                 f"L{layer + 1} returns {own.shape} for {rows} rows: single positions of it can't be replaced.",
                 "Choose another kind of place.",
             )
-        here = mx.array(self._positions)[:, None, None] == mx.arange(tokens)[None, :, None]
+        here = mx.array(list(self._positions))[:, None, None] == mx.arange(tokens)[None, :, None]
         return with_hidden(result, mx.where(here, state, own))
 
 

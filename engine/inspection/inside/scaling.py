@@ -55,7 +55,9 @@ class Scaling(Edits):
             return output
         factors = np.ones((self._rows, output.shape[1], 1, 1), np.float32)
         for row, each in units:
-            factors[row, each.head] *= each.scale
+            if (head := each.head or 0) >= output.shape[1]:
+                raise StepError(f"{each.label} isn't there: this attention has {output.shape[1]} heads.")
+            factors[row, head] *= each.scale
         return output * mx.array(factors).astype(output.dtype)
 
     def part(self, layer: int, name: str, result: Any) -> Any:
