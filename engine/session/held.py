@@ -52,11 +52,14 @@ class HeldSets:
             node = self._tree[node].parent
         return node
 
+    def begin(self, node: int) -> int:
+        """How many tokens of a node's path are the model's own, before those under a set; 0 where all are its own."""
+        return self._tree[self.first(node)].depth - 1 if self._tree[node].held else 0
+
     def changed(self, node: int) -> Changed | None:
         """From which token of a node's path on another function than the model computes it; None where none does."""
-        if not (held := self._tree[node].held):
-            return None
-        return self._tree[self.first(node)].depth - 1, self.compute(held)
+        held = self._tree[node].held
+        return (self.begin(node), self.compute(held)) if held else None
 
     def refuse(self, node: int, what: str) -> None:
         """Refuse what is there for the model's own tokens alone.

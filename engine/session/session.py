@@ -120,9 +120,7 @@ class Session(SessionState):
         self.mover.keep_branch(self.node, shared)
         cost = self.mover.move(self.node, end, want)
         self.node, self._position = self.tree[end].parent, None
-        if (changed := self.held.changed(end)) and self.kv.offset < changed[
-            0
-        ]:  # the prompt's chunks run changed
+        if self.kv.offset < self.held.begin(end):  # from there on, and no earlier, chunks run changed
             self.run_path(self.runner, self.tree[self.held.first(end)].parent)
         return cost if self.kv.offset < min(want, computed) else replace(cost, note="")
 

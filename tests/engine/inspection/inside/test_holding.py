@@ -20,9 +20,11 @@ from engine.errors import Cancelled, StepError
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.holding import hold
 from engine.inspection.inside.interventions import intervene
+from engine.model.batch import rows
 from engine.model.layers import decoder_layers
 from engine.records import Intervention
 from engine.sampling.ranking import Row
+from engine.session.detached import run_at
 from engine.session.session import Session
 from engine.session.uncached import UncachedSession
 from engine.settings import LoadSettings, Settings
@@ -205,7 +207,7 @@ def test_looking_ahead_and_beams_follow_the_branch(zoo: Zoo) -> None:
     for at in (own, here):
         session.move(at)
         *_, ahead = look_ahead(session, here, (picked,), 4)
-        assert [piece.id for piece in ahead.lines[0].tokens] == stepped[1:5]
+        assert list(ahead.lines[0].ids) == stepped[1:5]
     *_, ended = search(session, BeamSettings(2, max_tokens=4))
     assert isinstance(ended, records.BeamEnded)
     best = ended.ranking[0]
@@ -216,6 +218,40 @@ def test_looking_ahead_and_beams_follow_the_branch(zoo: Zoo) -> None:
     session.move(own)
     for _ in session.move_and_step(ended.ranking[1].node):
         pass
+    assert_right(session)
+
+
+@pytest.mark.parametrize("name", ["llama", "mamba2"])
+def test_rows_of_a_branch_are_computed_as_the_branch_is(zoo: Zoo, name: str) -> None:
+    session = opened(zoo, name)
+    own = session.node
+    session.step()
+    here = held(session)
+    taken = session.choose(77)
+    expected = session.logits
+    for at in (own, here):
+        session.move(at)
+        forwards = rows(run_at(session, here).runner)
+        first = forwards.forward([0, 0], [77, 78])[0]
+        assert np.abs(first - expected).max() < 2e-5 * np.abs(expected).max()
+    session.move(taken.node)
+    session.choose(5)
+    assert np.abs(forwards.forward([0, 1], [5, 5])[0] - session.logits).max() < 1e-4
+    assert_right(session)
+    plain = rows(run_at(session, own).runner).forward([0], [session.tree[here].token])[0]
+    session.move(session.tree[own].children[session.tree[here].token])
+    assert np.abs(plain - session.logits).max() < 1e-4
+
+
+def test_a_prompt_on_a_branch_whose_kv_is_gone_is_prefilled_as_its_path_was_computed(zoo: Zoo) -> None:
+    session = opened(zoo, "llama", kept_kv_mib=0)
+    session.step()
+    held(session)
+    end = session.step().node
+    session.move(3)
+    for _ in session.prefill("", [21, 22, 23, 24, 25], parent=end):
+        pass
+    assert session.held.at(session.node) == OFF
     assert_right(session)
 
 
@@ -238,18 +274,20 @@ def test_a_cancelled_move_leaves_what_computes_the_next_token_alone(zoo: Zoo) ->
     session.step()
     own = session.node
     held(session)
-    session.step()
+    for _ in range(3):
+        session.step()
     end = session.node
     session.move(own)
-    with pytest.raises(Cancelled):
-        session.move(end, lambda: True)
-    session.step()
-    assert_right(session)
-    session.move(end)
-    with pytest.raises(Cancelled):
-        session.move(own, lambda: True)
-    session.step()
-    assert_right(session)
+    for _ in range(3):
+        session.step()
+    far = session.node
+    for there in (end, far):
+        with pytest.raises(Cancelled):
+            session.move(there, lambda: True)
+        session.step()
+        assert_right(session)
+        session.move(there)
+        assert_right(session)
 
 
 # ---- refusals ---------------------------------------------------------------------------------------
