@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.capture import before_and_cost
@@ -206,5 +205,5 @@ def finite(value: float) -> float:
 
 
 def _row(runner: Runner, token: int) -> Row:
-    rows: npt.NDArray[np.float32] = np.array(runner.forward_logits([token]))
-    return rows[0]
+    row: Row = np.array(runner.forward_logits([token])[0])
+    return row
