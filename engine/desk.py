@@ -12,6 +12,7 @@ from engine.errors import Cancelled, StepError
 from engine.gc_policy import GCPolicy
 from engine.model.load import Loaded
 from engine.records import Record
+from engine.session.restore import Change
 from engine.session.session import Session
 from engine.session.stops import stop_reached
 from engine.settings import Settings
@@ -66,6 +67,8 @@ class Desk:
         self.loaded: Loaded | None = None
         self.opened: Session | None = None
         self.settings = Settings()
+        self.change: Change | None = None
+        """Makes what computes in a model's place under interventions, for a session that is restored."""
         self.capabilities: Sequence[Capability] = ()
         self._gc_policy = GCPolicy()
 

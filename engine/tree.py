@@ -32,8 +32,10 @@ class Node:
     """Tokens of the path before that prompt: above 0 where it follows a completion, as a turn of a conversation."""
     decoded: int = 0
     """Tokens of the path that belong to no prompt."""
-    children: dict[int, int] = field(default_factory=dict)
-    """Child node by token id, in the order of their creation."""
+    held: int = 0
+    """Number of the interventions that it was computed under, 0 for none; see `engine.session.held`."""
+    children: dict[int | tuple[int, int], int] = field(default_factory=dict)
+    """Child node by token id, in the order of their creation; under another set than its parent's by both."""
     latest: int | None = None
     """The child on the path that was visited last: `Session.forward` moves there."""
     reroll: int = 0
@@ -59,7 +61,7 @@ class TokenTree:
     def __getitem__(self, node: int) -> Node:
         return self._nodes[node]
 
-    def add(self, parent: int, token: int, origin: Origin) -> int:
+    def add(self, parent: int, token: int, origin: Origin, held: int | None = None) -> int:
         """Return the child of `parent` with `token`, which is added if there is none.
 
         Args:
@@ -67,18 +69,23 @@ class TokenTree:
             token: Token id.
             origin: Of the token. A node that exists keeps its first origin, but for a prompt's token that is stepped:
                 that one belongs to the completion from here on.
+            held: Number of the interventions that it is computed under; None for those of its parent.
 
         Returns:
             Node number. The node becomes its parent's latest child.
         """
         above = self._nodes[parent]
-        node = above.children.get(token)
+        held = above.held if held is None else held
+        key = token if held == above.held else (token, held)
+        if held and origin != "prompt":
+            origin = "intervened"
+        node = above.children.get(key)
         if node is None:
             node = len(self._nodes)
             decoded = above.decoded + (origin != "prompt")
-            at = Node(token, parent, above.depth + 1, origin, above.start, above.prompt_begin, decoded)
+            at = Node(token, parent, above.depth + 1, origin, above.start, above.prompt_begin, decoded, held)
             self._nodes.append(at)
-            above.children[token] = node
+            above.children[key] = node
         at = self._nodes[node]
         if origin != "prompt" and at.origin == "prompt":
             at.origin, at.start, at.prompt_begin = origin, above.start, above.prompt_begin

@@ -21,6 +21,7 @@ from engine.commands.inside import (
     TryPosition,
 )
 from engine.commands.inspection import CutText, Explain, FindTokens, PreviewPrompt, Tokenize, WhatIf
+from engine.commands.interventions import HoldInterventions, Intervene, PatchActivations, SweepHeads
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
     AddTurn,
@@ -56,13 +57,16 @@ __all__ = [
     "GoOnBeams",
     "GoOnPrefill",
     "Grown",
+    "HoldInterventions",
     "Insert",
     "Inside",
+    "Intervene",
     "Load",
     "LookAhead",
     "Measure",
     "MeasureRoofline",
     "MoveTo",
+    "PatchActivations",
     "Prefill",
     "PreviewPrompt",
     "Profile",
@@ -79,6 +83,7 @@ __all__ = [
     "ScoreHeads",
     "SearchBeams",
     "Sweep",
+    "SweepHeads",
     "Take",
     "TakeStep",
     "Tokenize",

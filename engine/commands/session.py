@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from engine.commands.command import Command
-from engine.records import NO_OPTIONS, ChatOptions, Message, Origin
+from engine.records import NO_OPTIONS, ChatOptions, Intervention, Message, Origin
 from engine.settings import LoadSettings, Settings
 
 
@@ -81,6 +81,8 @@ class Grown:
     """Whether it has a `Step` record; nodes of beams may not have been stepped."""
     prompt_begin: int = 0
     """Of a prompt's token: tokens of the path before the prompt."""
+    interventions: tuple[Intervention, ...] = ()
+    """Of the first node of a branch under interventions; those after it are under the same."""
 
 
 @dataclass(frozen=True, slots=True)

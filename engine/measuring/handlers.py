@@ -12,6 +12,7 @@ from engine.measuring.fenced import profile
 from engine.measuring.race import race
 from engine.measuring.roofline import roofline
 from engine.records import Record
+from engine.session.session import Session
 
 
 class MeasuringCommands:
@@ -37,23 +38,36 @@ class MeasuringCommands:
     def forget(self, model: bool) -> None:
         """Do nothing: no state is kept between two measurements."""
 
+    @property
+    def _session(self) -> Session:
+        """The session, at a token of the model's own.
+
+        Raises:
+            StepError: No model is loaded, or the token was computed under interventions.
+        """
+        session = self._desk.session
+        session.held.refuse(session.node, "measurements are")
+        return session
+
     def _emit(self, measured: Iterable[Record]) -> None:
         for record in measured:
             self._desk.emit(record)
 
     def _race(self, command: commands.Race, call: Call) -> None:
         desk = self._desk
-        self._emit(race(desk.model, desk.session, command.first, command.last, call.stopped))
+        self._emit(race(desk.model, self._session, command.first, command.last, call.stopped))
 
     def _profile(self, command: commands.Profile, call: Call) -> None:
-        self._emit(profile(self._desk.model.model, self._desk.session, command.repeats, call.stopped))
+        self._emit(profile(self._desk.model.model, self._session, command.repeats, call.stopped))
 
     def _roofline(self, command: commands.MeasureRoofline, call: Call) -> None:
-        self._emit(roofline(self._desk.model, self._desk.session, call.stopped))
+        self._emit(roofline(self._desk.model, self._session, call.stopped))
 
     def _compare_kv(self, command: commands.CompareKV, call: Call) -> None:
         desk = self._desk
-        self._emit(kv_costs.compare(desk.model, desk.session, command.bits, command.group_size, call.stopped))
+        self._emit(
+            kv_costs.compare(desk.model, self._session, command.bits, command.group_size, call.stopped)
+        )
 
     def _sweep(self, command: commands.Sweep, call: Call) -> None:
         from engine.measuring.sweeps import sweep  # wanted rarely, and start-up shouldn't pay for it

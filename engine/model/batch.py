@@ -55,6 +55,7 @@ class BatchedRows:
         self._from: KV | None = runner.kv
         self._since = runner.kv.offset
         self._runner = runner.fresh()
+        self._runner.compute = runner.compute
         self._count = 1
 
     def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
@@ -101,6 +102,7 @@ class SequentialRows:
 def _fork(runner: Runner) -> Runner:
     """A runner whose caches hold what another's hold; MLX copies a shared array when one of them writes it."""
     fork = runner.fresh()
+    fork.compute = runner.compute
     _adopt_caches(fork.kv, runner.kv, copy.deepcopy(runner.kv.caches))
     return fork
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from engine.cache.kinds import Snapshot
 from engine.cache.live import KV
-from engine.chunks import Chunks, end_at, of_prompt
+from engine.chunks import Chunks, cut, end_at, of_prompt
 from engine.errors import Cancelled
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
@@ -26,6 +26,10 @@ CLEAR_EVERY = 256
 """Tokens after which MLX's pool of free buffers is released, as in mlx_lm."""
 
 Stopped = Callable[[], bool]
+Compute = Callable[..., Any]
+"""A model, or what is called in its place: with token ids and a cache it returns logits."""
+Changed = tuple[int, Compute]
+"""A number of tokens of a path, and what computes those after them in the model's place."""
 
 
 def never() -> bool:
@@ -64,13 +68,15 @@ class Runner:
     def __init__(self, model: Any, settings: LoadSettings) -> None:
         self.model = model
         """As mlx_lm loads it; it keeps no state of a session."""
+        self.compute: Compute = model
+        """What forwards call: the model itself, but for a path that goes on under interventions."""
         self._settings = settings
         self.kv = KV(model, settings)
         self.undo: tuple[Snapshot, ...] | None = None
         """What undoes the last single token; None where trimming does it or nothing can."""
 
     def fresh(self, step_size: int | None = None) -> Runner:
-        """A runner on the same model with its own empty caches.
+        """A runner on the model itself with its own empty caches.
 
         Args:
             step_size: Tokens a chunk; None for what the settings say.
@@ -89,7 +95,7 @@ class Runner:
         """
         offset = self.kv.offset
         try:
-            logits: mx.array = self.model(mx.array([list(ids)]), cache=self.kv.caches)
+            logits: mx.array = self.compute(mx.array([list(ids)]), cache=self.kv.caches)
             self.kv.advance(len(ids), chunk=True)
             mx.eval(self.kv.state())
         except BaseException:
@@ -154,7 +160,7 @@ class Runner:
         """
         offset = self.kv.offset
         try:
-            logits: mx.array = self.model(mx.array([list(ids)]), cache=self.kv.caches)
+            logits: mx.array = self.compute(mx.array([list(ids)]), cache=self.kv.caches)
             self.kv.advance(len(ids), chunk=len(ids) > 1)
             rows = logits[0].astype(mx.float32)
             mx.eval(rows, self.kv.state())
@@ -169,7 +175,7 @@ class Runner:
         Returns:
             Logits, float32, shape (rows, vocabulary), in host memory.
         """
-        logits: mx.array = self.model(mx.array([[token] for token in tokens]), cache=self.kv.caches)
+        logits: mx.array = self.compute(mx.array([[token] for token in tokens]), cache=self.kv.caches)
         self.kv.advance(1)
         outputs = [logits[:, -1].astype(mx.float32), *self.kv.pending()]
         mx.eval(outputs)
@@ -188,7 +194,7 @@ class Runner:
         """
         offset = self.kv.offset
         try:
-            logits: mx.array = self.model(tokens, cache=self.kv.caches)
+            logits: mx.array = self.compute(tokens, cache=self.kv.caches)
             self.kv.advance(tokens.shape[1])
         except BaseException:
             self.kv.recover(offset)
@@ -204,7 +210,9 @@ class Runner:
         fixed = self._settings.prefill_step_size or (FIXED_CHUNK if self.kv.chunks_matter else None)
         return ChunkSizer(fixed, fixed) if fixed else ChunkSizer(None, limit)
 
-    def forward_path(self, ids: Sequence[int], chunks: Chunks, stopped: Stopped = never) -> Row:
+    def forward_path(
+        self, ids: Sequence[int], chunks: Chunks, stopped: Stopped = never, changed: Changed | None = None
+    ) -> Row:
         """Run what the cache lacks of a path, so that the numbers are those of the first time.
 
         All but the last token runs in chunks, which is faster, except where the cut into chunks changes the numbers:
@@ -214,6 +222,7 @@ class Runner:
             ids: The whole path; the cache holds a beginning of it, at most all but the last token.
             chunks: Which of them ran in chunks the first time: prompts without their last tokens.
             stopped: Polled before each chunk and token.
+            changed: From which token on the path was computed by another function; None where the model computed all.
 
         Returns:
             The logits after the last token, float32, shape (vocabulary,).
@@ -221,6 +230,19 @@ class Runner:
         Raises:
             Cancelled: `stopped` returned True; the caches hold the tokens up to there.
         """
+        first, compute = changed or (0, self.model)
+        before = self.compute
+        try:
+            if self.kv.offset < first:
+                self.compute = self.model
+                self._run_path(ids[:first], cut(chunks, first), stopped)
+            self.compute = compute
+            return self._run_path(ids, chunks, stopped)
+        finally:
+            self.compute = before
+
+    def _run_path(self, ids: Sequence[int], chunks: Chunks, stopped: Stopped) -> Row:
+        """Run what the cache lacks of a path that one function computes."""
         if not self.kv.chunks_matter:
             chunks = of_prompt(len(ids))
         sizer = self.chunk_sizer()

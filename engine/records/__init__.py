@@ -44,6 +44,19 @@ from engine.records.inside import (
     LensRead,
     LensToken,
 )
+from engine.records.interventions import (
+    ActivationsPatched,
+    CandidateChange,
+    HeadsSwept,
+    Intervened,
+    Intervention,
+    InterventionKind,
+    InterventionsHeld,
+    PatchColumn,
+    PatchKind,
+    Scope,
+    SweptUnit,
+)
 from engine.records.kv import KVGroup, KVReading, Memory
 from engine.records.marks import Deleted, Marked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
@@ -90,6 +103,7 @@ from engine.records.sweeps import Figure, Machine, SweepName, SweepPoint, Swept
 
 __all__ = [
     "NO_OPTIONS",
+    "ActivationsPatched",
     "AheadLine",
     "AttentionLayer",
     "AttentionRead",
@@ -102,6 +116,7 @@ __all__ = [
     "BreakpointHit",
     "CacheKind",
     "Candidate",
+    "CandidateChange",
     "CaptureFacts",
     "ChatOptions",
     "Check",
@@ -121,7 +136,12 @@ __all__ = [
     "HeadFacts",
     "HeadScore",
     "HeadsScored",
+    "HeadsSwept",
     "Hypothesis",
+    "Intervened",
+    "Intervention",
+    "InterventionKind",
+    "InterventionsHeld",
     "KVCompared",
     "KVCost",
     "KVGroup",
@@ -146,6 +166,8 @@ __all__ = [
     "Moved",
     "NormFacts",
     "Origin",
+    "PatchColumn",
+    "PatchKind",
     "Piece",
     "PositionChange",
     "PositionTried",
@@ -170,6 +192,7 @@ __all__ = [
     "RooflineMeasured",
     "RopeFacts",
     "Rotation",
+    "Scope",
     "SpecialToken",
     "StageColumn",
     "StageReading",
@@ -179,6 +202,7 @@ __all__ = [
     "SweepName",
     "SweepPoint",
     "Swept",
+    "SweptUnit",
     "TokenShift",
     "Tokenized",
     "TokensFound",
@@ -239,6 +263,10 @@ Record = (
     | ModelModules
     | ExpertsRead
     | PositionTried
+    | Intervened
+    | HeadsSwept
+    | InterventionsHeld
+    | ActivationsPatched
     | Finished
     | Ended
     | Failure

@@ -11,7 +11,19 @@ from typing import Literal
 
 from engine.records.floats import Floats
 
-CheckName = Literal["forward", "session", "attention", "rows", "lens", "parts", "experts", "keys"]
+CheckName = Literal[
+    "forward",
+    "session",
+    "attention",
+    "rows",
+    "lens",
+    "parts",
+    "experts",
+    "keys",
+    "single",
+    "same",
+    "restored",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,9 @@ class Check:
     - `parts`: the sum of all contributions, and the logits; relative.
     - `experts`: the experts' outputs under the weights that are shown, and what the mixture returned; relative.
     - `keys`: the keys that an attention saw with a position changed, and without; a count.
+    - `single`: one of several interventions in a batch, and the same one alone; relative.
+    - `same`: the effect of activations before the first difference of two paths, and 0.
+    - `restored`: the effect of the last layer's activation at the last position, and all of it.
     """
 
     name: CheckName

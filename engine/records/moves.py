@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.records.interventions import Intervention
 from engine.records.kv import KVReading
 from engine.records.steps import Distribution
 
@@ -41,3 +42,5 @@ class Verified:
     ms: float
     rounding: float = 0.0
     """The largest difference that rounding explains: the path may have run in other chunks."""
+    interventions: tuple[Intervention, ...] = ()
+    """Under which the end of the path was computed, and recomputed."""

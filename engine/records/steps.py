@@ -8,8 +8,8 @@ from typing import Literal
 from engine.records.chat import NO_OPTIONS, ChatOptions, Message
 from engine.records.kv import KVReading, Memory
 
-Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam"]
-"""How a token was added to the tree."""
+Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam", "intervened"]
+"""How a token was added to the tree. `intervened`: it was computed under interventions, however it was chosen."""
 
 
 @dataclass(frozen=True, slots=True)

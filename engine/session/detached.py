@@ -48,15 +48,16 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
         return DetachedPath(session.runner, session.logits, 0, "")
     if not session.cached:
         runner = session.runner.fresh()
-        after = runner.forward_path(session.tree.tokens(node), session.tree.chunks(node), stopped)
+        after = session.run_path(runner, node, stopped)
         return DetachedPath(runner, after, depth, "the session keeps no KV cache")
     row, runner = session.kept_logits.get(node), copy_runner(session.runner)
     mover = Mover(runner.kv, session.tree, 0)
     mover.store = session.mover.store
+    runner.compute = session.held.compute(session.tree[node].held)
     cost = mover.move(session.node, node, depth if row is not None else depth - 1)
     recomputed = depth - runner.kv.offset
     if recomputed:
-        row = runner.forward_path(session.tree.tokens(node), session.tree.chunks(node), stopped)
+        row = session.run_path(runner, node, stopped)
     assert row is not None  # without kept logits the last token was recomputed
     return DetachedPath(runner, row, recomputed, cost.note)
 
@@ -64,6 +65,7 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
 def copy_runner(runner: Runner) -> Runner:
     """A runner whose caches hold what another's hold, and can be written independently."""
     copied, kv = runner.fresh(), runner.kv
+    copied.compute = runner.compute
     copied.kv.caches = copy.deepcopy(kv.caches)
     copied.kv.set_offset(kv.offset, chunks=kv.chunks, layout=kv.layout)
     return copied

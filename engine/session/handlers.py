@@ -83,8 +83,9 @@ class SessionCommands:
             self._desk.emit(record)
 
     def _restore(self, command: commands.Restore, call: Call) -> None:
-        self._desk.forget()
-        self._desk.emit(restore(self._desk.session, command, self._desk.emit, call.stopped))
+        desk = self._desk
+        desk.forget()
+        desk.emit(restore(desk.session, command, desk.emit, call.stopped, desk.change))
 
     # ---- steps and moves --------------------------------------------------------------------
 

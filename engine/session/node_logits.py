@@ -131,7 +131,7 @@ class NodeReader:
             raw=self._tokens.raw(token),
             pending=pending,
             special=self._tokens.is_special(token),
-            origin=origin,
+            origin="intervened" if node.held else origin,
             logprob=logprob,
             prob=math.exp(logprob),
             sampler_prob=float(parent.sampled.probs[token]),
@@ -144,7 +144,9 @@ class NodeReader:
             memory=memory,
         )
 
-    def add_token(self, parent: int, token: int, origin: Origin, prompt_begin: int = 0) -> int:
+    def add_token(
+        self, parent: int, token: int, origin: Origin, prompt_begin: int = 0, held: int | None = None
+    ) -> int:
         """Add a token to the tree, and the bytes that it leaves unfinished; returns its node.
 
         Args:
@@ -152,11 +154,12 @@ class NodeReader:
             token: Its id.
             origin: Of the token.
             prompt_begin: Of a prompt's token: tokens of the path before the prompt.
+            held: Number of the interventions that it is computed under; None for those of its parent.
         """
         if origin == "prompt":
             node = self._tree.add_prompt(parent, [token], prompt_begin)[-1]
         else:
-            node = self._tree.add(parent, token, origin)
+            node = self._tree.add(parent, token, origin, held)
         pending = self._tokens.text(token, self._pending.get(parent, b""))[1]
         if pending:
             self._pending[node] = pending

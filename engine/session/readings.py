@@ -82,7 +82,7 @@ class RowReader:
         return tuple(map(self._candidate, listed, values, ranks, final, cuts, [pending] * len(listed)))
 
     def chosen(
-        self, logits: Row, logprobs: Row, ids: npt.NDArray[np.intp], pending: bytes, sampled: Sampled
+        self, logits: Row, logprobs: Row, ids: npt.NDArray[np.intp], pending: bytes, sampled: Sampled | None
     ) -> tuple[Candidate, ...]:
         """The given tokens as candidates, in their order.
 
@@ -91,7 +91,7 @@ class RowReader:
             logprobs: Their log-softmax, same shape and dtype.
             ids: Token ids, shape (tokens,).
             pending: Bytes of a character that the text before left unfinished.
-            sampled: The sampler's result.
+            sampled: The sampler's result, None where nothing is drawn.
         """
         listed, values = ids.tolist(), logprobs[ids]
         above = logits.size - np.searchsorted(np.sort(logits), logits[ids], side="right")

@@ -7,15 +7,18 @@ the recorded ones.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from engine.commands import Restore
+from engine.commands import Grown, Restore
 from engine.errors import PromptError, StepError
-from engine.model.forward import Stopped
-from engine.records import Record, Restored, Restoring
+from engine.model.forward import Compute, Stopped
+from engine.records import Intervention, Record, Restored, Restoring
 from engine.session.node_logits import memory
 from engine.session.session import Session
 
+Change = Callable[[Any, Sequence[Intervention]], Compute]
+"""From a model and interventions to what computes in its place."""
 COMPARED = 16
 """Steps at the path's end that run one by one, as they were recorded, so that their logprobs are known."""
 REPORT_SECONDS = 0.1
@@ -24,7 +27,13 @@ MOST_NODES = 2_000_000
 """A tree takes about 300 bytes of memory a node."""
 
 
-def restore(session: Session, command: Restore, emit: Callable[[Record], None], stopped: Stopped) -> Restored:
+def restore(
+    session: Session,
+    command: Restore,
+    emit: Callable[[Record], None],
+    stopped: Stopped,
+    change: Change | None = None,
+) -> Restored:
     """Build a tree and move to one of its nodes.
 
     Args:
@@ -32,6 +41,7 @@ def restore(session: Session, command: Restore, emit: Callable[[Record], None], 
         command: The tree.
         emit: Receives `Restoring` records.
         stopped: Polled before each chunk and step.
+        change: Makes what computes branches under interventions; None where there are none.
 
     Returns:
         The node's distribution, and the logprobs of the path's last tokens.
@@ -46,7 +56,7 @@ def restore(session: Session, command: Restore, emit: Callable[[Record], None], 
     _check(session, command)
     session.forget()
     try:
-        _build(session, command)
+        _build(session, command, change)
         logprobs = _run(session, command.node, emit, stopped)
     except BaseException:
         session.forget()
@@ -66,14 +76,16 @@ def _check(session: Session, command: Restore) -> None:
         raise StepError(f"The recorded tree goes up to node {last:,}.", f"At most {MOST_NODES:,} are built.")
 
 
-def _build(session: Session, command: Restore) -> None:
+def _build(session: Session, command: Restore, change: Change | None) -> None:
     tree, add_token = session.tree, session.node_reader.add_token
     for grown in command.nodes:
         while len(tree) < grown.node:
             tree.add_gap()
+        held = _held(session, grown, change)
         if (
             grown.parent not in tree
-            or add_token(grown.parent, grown.id, grown.origin, grown.prompt_begin) != grown.node
+            or add_token(grown.parent, grown.id, grown.origin, grown.prompt_begin, held) != grown.node
+            or (grown.origin == "intervened" and not tree[grown.node].held)
         ):
             raise StepError(
                 f"The recorded tree doesn't hold together at node {grown.node}.",
@@ -83,6 +95,13 @@ def _build(session: Session, command: Restore) -> None:
     for node, count in command.rerolls:
         if node in tree:
             tree[node].reroll = count
+
+
+def _held(session: Session, grown: Grown, change: Change | None) -> int | None:
+    """The number of the interventions that begin at a node; None where none do."""
+    if not grown.interventions or change is None:
+        return None
+    return session.held.add(grown.interventions, change(session.runner.model, grown.interventions))
 
 
 def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: Stopped) -> tuple[float, ...]:

@@ -120,6 +120,8 @@ class Session(SessionState):
         self.mover.keep_branch(self.node, shared)
         cost = self.mover.move(self.node, end, want)
         self.node, self._position = self.tree[end].parent, None
+        if self.kv.offset < self.held.begin(end):  # from there on, and no earlier, chunks run changed
+            self.run_path(self.runner, self.tree[self.held.first(end)].parent)
         return cost if self.kv.offset < min(want, computed) else replace(cost, note="")
 
     def go_on_prefill(
@@ -202,7 +204,7 @@ class Session(SessionState):
             StepError: There is no prompt, or the context is full and its positions end there.
         """
         distribution = self.next
-        return self._take(distribution.picked, "greedy" if distribution.draw is None else "sampled")
+        return self.take(distribution.picked, "greedy" if distribution.draw is None else "sampled")
 
     def choose(self, token: int) -> Step:
         """Take a given token after the current node.
@@ -212,7 +214,7 @@ class Session(SessionState):
             PromptError: The model has no embedding for the id.
         """
         self.tokens.check([token])
-        return self._take(token, "chosen")
+        return self.take(token, "chosen")
 
     def insert(self, ids: Sequence[int], origin: Origin = "inserted") -> Iterator[Step]:
         """Take tokens after the current node, one step each.
@@ -227,16 +229,17 @@ class Session(SessionState):
         """
         self.tokens.check(ids)
         for token in ids:
-            yield self._take(token, origin)
+            yield self.take(token, origin)
 
-    def _take(self, token: int, origin: Origin) -> Step:
+    def take(self, token: int, origin: Origin, held: int | None = None) -> Step:
+        """Take a checked token after the current node; `held` as in `TokenTree.add`. Raises as `step`."""
         before, stalls = self.position, stall_times()
         begun = time.perf_counter()
         self.prepare_step()
         forward_begun = time.perf_counter()
         row = self._forward(token)
         forward_ended = time.perf_counter()
-        node = self.node_reader.add_token(self.node, token, origin)
+        node = self.node_reader.add_token(self.node, token, origin, held=held)
         self.mover.record_step(node, self.runner.undo)
         try:
             self._set_node(node, row)
@@ -264,7 +267,7 @@ class Session(SessionState):
         self.check_room(self.node)
         at = self.tree[self.node]
         if self.kv.offset < at.depth:  # a failure or a cancelled move left it short
-            self.runner.forward_path(self.tree.tokens(self.node), self.tree.chunks(self.node))
+            self.run_path(self.runner, self.node)
 
     def prepared_runner(self, stopped: Stopped = never) -> Runner:
         """A runner whose cache holds the path to the current node; read-only.
@@ -328,7 +331,7 @@ class Session(SessionState):
         for child in unstepped:
             if stopped():
                 raise Cancelled
-            yield self._take(self.tree[child].token, self.tree[child].origin)
+            yield self.take(self.tree[child].token, self.tree[child].origin)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
         """Recompute the logits after some nodes of one path, in separate caches, and keep them.
@@ -344,8 +347,7 @@ class Session(SessionState):
         runner = self.runner.fresh()
         for node in nodes:
             self.check_node(node)
-            row = runner.forward_path(self.tree.tokens(node), self.tree.chunks(node), stopped)
-            self.kept_logits.put(node, row)
+            self.kept_logits.put(node, self.run_path(runner, node, stopped))
 
     def _rewind(self, depth: int) -> None:
         """Rewind the cache to at most `depth` tokens."""
@@ -354,7 +356,7 @@ class Session(SessionState):
     def _recompute(self, node: int, shared: int, stopped: Stopped) -> Row:
         """Run what the cache lacks of the path to a node."""
         try:
-            return self.runner.forward_path(self.tree.tokens(node), self.tree.chunks(node), stopped)
+            return self.run_path(self.runner, node, stopped)
         except BaseException:
             self._rewind(shared)  # the added tokens belong to a path that was not completed
             raise
@@ -383,9 +385,9 @@ class Session(SessionState):
         """
         live = self.logits
         begun = time.perf_counter()
-        path = self.tree.tokens(self.node)
-        fresh = self.runner.fresh().forward_path(path, self.tree.chunks(self.node), stopped)
+        fresh = self.run_path(self.runner.fresh(), self.node, stopped)
         difference = float(np.abs(live - fresh).max())
         same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
         ms, rounding = (time.perf_counter() - begun) * 1000, rounding_of(live, self.facts.dtype)
-        return records.Verified(self.node, len(path), difference, same, ms, rounding)
+        tokens, held = self.tree[self.node].depth, self.held.at(self.node)
+        return records.Verified(self.node, tokens, difference, same, ms, rounding, held)

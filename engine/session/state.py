@@ -8,10 +8,11 @@ from engine.cache.live import KV
 from engine.cache.moves import Mover
 from engine.chunks import Chunks
 from engine.errors import PromptError, StepError
-from engine.model.forward import Runner
+from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
 from engine.records import Distribution, KVReading
 from engine.sampling.ranking import Row
+from engine.session.held import HeldSets
 from engine.session.kept_logits import KeptLogits
 from engine.session.node_logits import NodeReader, Position
 from engine.session.prefill import PrefillRun
@@ -41,6 +42,7 @@ class SessionState:
     def forget(self) -> None:
         """Begin a new tree, with nothing in the cache."""
         self.tree = TokenTree()
+        self.held = HeldSets(self.runner.model, self.tree)
         self.node = ROOT
         self.kv.clear()
         self.kept_logits = KeptLogits(self._load.kept_logits_mib * 2**20)
@@ -52,6 +54,30 @@ class SessionState:
         self._position: Position | None = None
         self._prefill_run: PrefillRun | None = None
         """The prefill under way, if any."""
+
+    @property
+    def node(self) -> int:
+        """The current node."""
+        return self._node
+
+    @node.setter
+    def node(self, node: int) -> None:
+        self._node = node
+        self.runner.compute = self.held.compute(
+            self.tree[node].held
+        )  # what follows a node is computed as it is
+
+    def run_path(self, runner: Runner, node: int, stopped: Stopped = never) -> Row:
+        """Run what a runner's cache lacks of the path to a node, each token as it was computed the first time.
+
+        Returns:
+            The logits after the node, float32, shape (vocabulary,).
+
+        Raises:
+            Cancelled: `stopped` returned True.
+        """
+        tree = self.tree
+        return runner.forward_path(tree.tokens(node), tree.chunks(node), stopped, self.held.changed(node))
 
     @property
     def can_pipeline(self) -> bool:

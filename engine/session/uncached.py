@@ -68,7 +68,7 @@ class UncachedSession(Session):
         """
         self.prepare_step()
         runner = self.runner.fresh()
-        runner.forward_path(self.tree.tokens(self.node), self.tree.chunks(self.node), stopped)
+        self.run_path(runner, self.node, stopped)
         return runner
 
     def move(self, node: int, stopped: Stopped = never) -> Moved:

@@ -35,7 +35,8 @@ def _grown(timeline: Timeline) -> Iterator[Grown]:
     }
     for item in timeline.tree.nodes.values():
         if isinstance(item, Step):
-            yield Grown(item.node, item.parent, item.id, item.origin, has_step=True)
+            held = timeline.tree.interventions.get(item.node, ())
+            yield Grown(item.node, item.parent, item.id, item.origin, has_step=True, interventions=held)
         else:
             parent = timeline.tree.parent[item.node]
             yield Grown(item.node, parent, item.id, "prompt", has_step=False, prompt_begin=begins[item.node])

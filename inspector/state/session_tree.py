@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from engine.records import PromptToken, Step
+from engine.records import Intervention, PromptToken, Step
 from engine.tree import common_prefix
 from inspector.state.branch import ROOT, token
 from inspector.state.branches import Branches
@@ -27,6 +27,8 @@ class SessionTree:
     """The child visited last, by node; where that is deleted, the newest that isn't."""
     left: dict[int, int] = field(default_factory=dict)
     """First nodes of what was left for another branch; the one left last has the largest number."""
+    interventions: dict[int, tuple[Intervention, ...]] = field(default_factory=dict)
+    """By the first node of a branch under interventions, these."""
     branches: Branches = field(default_factory=Branches)
     """The tree folded to its branches, without what is deleted."""
     marks: Marks = field(default_factory=Marks)

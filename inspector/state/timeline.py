@@ -239,6 +239,8 @@ class Timeline:
                 self.tree.marks.apply(record, self.tree)
             case records.AttentionRead() | records.LensRead():
                 self.looks.apply(record)
+            case records.InterventionsHeld(interventions=(_, *_)):
+                self.tree.interventions[record.node] = record.interventions
             case records.Finished():
                 self.finished[record.node] = record
             case records.Failure(command="Load"):

@@ -16,7 +16,7 @@ from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.commands import KINDS, Cancel, Command
 from engine.errors import StepError
-from engine.records import Record
+from engine.records import Intervention, Record
 from engine.settings import LoadSettings, Settings
 from engine.sweep_settings import SweepSettings
 from engine.task import Task
@@ -61,6 +61,10 @@ SAMPLES: tuple[Command, ...] = (
     commands.MeasureRoofline(),
     commands.CompareKV(),
     commands.Attribute(1, (2, 3)),
+    commands.Intervene(1, (Intervention("head", 0, 0),)),
+    commands.SweepHeads(1),
+    commands.PatchActivations(1, 2, 3, 4),
+    commands.HoldInterventions(1, (Intervention("mlp", 0),)),
 )
 """One of each."""
 
@@ -83,7 +87,7 @@ def test_facts() -> None:
     assert by_kind(lambda cls: cls.aside) == {"Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt"}
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
-        "Recall",
+        "Recall", "HoldInterventions",
     }  # fmt: skip
 
 

@@ -142,16 +142,23 @@ def before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runne
     Returns:
         The runner, and why a part of the path was recomputed, empty where none was.
     """
+    runner, _, note = before_and_cost(session, node, stopped)
+    return runner, note
+
+
+def before_and_cost(session: Session, node: int, stopped: Stopped = never) -> tuple[Runner, int, str]:
+    """As `before`, with the number of tokens that were recomputed between the runner and the reason."""
+    session.held.refuse(node, "views of the inside are")
     parent = session.tree[node].parent
     if parent == ROOT:
-        return session.runner.fresh(), ""
+        return session.runner.fresh(), 0, ""
     detached = run_at(session, parent, stopped)
     runner = copy_runner(detached.runner) if detached.runner is session.runner else detached.runner
     why = f" ({detached.why})" if detached.why else ""
     if not detached.recomputed:
-        return runner, ""
+        return runner, 0, ""
     tokens = "1 token" if detached.recomputed == 1 else f"{detached.recomputed:,} tokens"
-    return runner, f"{tokens} of the path went through the model again{why}."
+    return runner, detached.recomputed, f"{tokens} of the path went through the model again{why}."
 
 
 def _as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:

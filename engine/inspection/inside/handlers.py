@@ -11,9 +11,14 @@ from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.experts import read_experts
 from engine.inspection.inside.heads import read_triangle, score_heads
+from engine.inspection.inside.holding import changed, hold
+from engine.inspection.inside.interventions import intervene
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
+from engine.inspection.inside.patching import patch_activations
 from engine.inspection.inside.positions import try_position
+from engine.inspection.inside.sweep import sweep_heads
+from engine.records import Step
 
 
 class InsideCommands:
@@ -25,6 +30,7 @@ class InsideCommands:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        desk.change = changed
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
@@ -37,6 +43,10 @@ class InsideCommands:
             commands.ReadModules: self._modules,
             commands.ReadExperts: self._experts,
             commands.TryPosition: self._position,
+            commands.Intervene: self._intervene,
+            commands.SweepHeads: self._sweep,
+            commands.PatchActivations: self._patch,
+            commands.HoldInterventions: self._hold,
         }
 
     def forget(self, model: bool) -> None:
@@ -82,3 +92,31 @@ class InsideCommands:
         session = self._desk.session
         how = command.change, command.offset, command.top, command.until
         self._desk.emit(try_position(session, command.node, *how, call.stopped))
+
+    def _intervene(self, command: commands.Intervene, call: Call) -> None:
+        session, listed = self._desk.session, command.interventions
+        self._desk.emit(intervene(session, command.node, listed, command.scope, command.top, call.stopped))
+
+    def _sweep(self, command: commands.SweepHeads, call: Call) -> None:
+        session = self._desk.session
+        for record in sweep_heads(session, command.node, command.token, command.other, call.stopped):
+            self._desk.emit(record)
+
+    def _patch(self, command: commands.PatchActivations, call: Call) -> None:
+        for record in patch_activations(
+            self._desk.session,
+            command.node,
+            command.source,
+            command.token,
+            command.other,
+            command.part,
+            call.stopped,
+        ):
+            self._desk.emit(record)
+
+    def _hold(self, command: commands.HoldInterventions, call: Call) -> None:
+        for record in hold(self._desk.session, command.node, command.interventions, call.stopped):
+            if isinstance(record, Step):
+                self._desk.emit_step(record)
+            else:
+                self._desk.emit(record)

@@ -139,6 +139,7 @@ class Taps:
         edits: Changes to what is computed.
         also: More patches, set with these.
         take: Is given each attention, which is then not kept: the weights of all layers at once may be large.
+        keep: Whether anything is recorded; without, only the edits act, and a prefill of any length keeps no array.
     """
 
     model: Any
@@ -148,6 +149,7 @@ class Taps:
     edits: Edits = field(default_factory=Edits)
     also: Sequence[Patch] = ()
     take: Callable[[AttentionRun], None] | None = None
+    keep: bool = True
     layers: dict[int, LayerRun] = field(default_factory=dict)
     """By number; of a layer that ran more than once the last run."""
     embedded: mx.array | None = None
@@ -212,8 +214,9 @@ class Taps:
         finally:
             self._stack.pop()
         result = self.edits.layer(index, given, result)
-        run.result = with_hidden(result, kept(hidden(result)))
-        self.layers[index] = run
+        if self.keep:
+            run.result = with_hidden(result, kept(hidden(result)))
+            self.layers[index] = run
         return result
 
     def _part_around(self, layers: Sequence[Any]) -> Any:
@@ -232,7 +235,7 @@ class Taps:
                 self._child.pop()
             index, name = names[id(module)]
             result = self.edits.part(index, name, result)
-            if self._layer_now is not None:
+            if self.keep and self._layer_now is not None:
                 run = PartRun(index, name, module, args, kwargs, result, self.attended[before:])
                 self.written.append(run)
             return result
@@ -301,6 +304,8 @@ class Taps:
     def _record(self, kind: Any, given: AttentionInputs, output: mx.array, keys: Any) -> None:
         layer = self._layer_now
         assert layer is not None
+        if not self.keep:
+            return
         weights, sinks, error = mx.zeros((0,)), None, None
         readable = given.queries.shape[0] == 1  # one row for each token: each has its own keys
         if self.attention and readable:

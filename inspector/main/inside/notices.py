@@ -20,7 +20,9 @@ from inspector.widgets.charts import bar
 CHECKS = {
     "forward": "logits unchanged", "attention": "attention", "rows": "rows sum to 1", "lens": "lens = logits",
     "parts": "parts sum to logits", "session": "as the session computed",
-    "experts": "weights make the output", "keys": "same keys",
+    "experts": "weights make the output", "keys": "same keys", "single": "as one alone",
+    "same": "nothing before the difference",
+    "restored": "all restored at the end",
 }  # fmt: skip
 """What each check says."""
 Notice = list[tuple[str, Style]]

@@ -172,13 +172,9 @@ class ModulesScreen(InsideScreen[ModelModules]):
         self.at = max(0, min(self.at + by, len(self._lines()) - 1))
         self.changed()
 
-    def action_first(self) -> None:
-        """Go to the top."""
-        self.action_scroll(-self.at)
-
-    def action_last(self) -> None:
-        """Go to the end."""
-        self.action_scroll(len(self._lines()))
+    def action_select(self, slot: int | None) -> None:
+        """Go to the top, or to the end."""
+        self.action_scroll(len(self._lines()) if slot is None else -self.at)
 
     def _foldable(self, line: Line) -> bool:
         return self.answer is not None and any(

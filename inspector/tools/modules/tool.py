@@ -58,6 +58,7 @@ MODULES = Tool(
                 ("`→` `←`", "Unfold layers that are alike, then one of them; fold them again."),
                 ("`e`", "Show which experts the token took, and what recurrent layers keep."),
                 ("`tab` `shift+tab`", "Show the next view inside the model, or the one before."),
+                ("`T`", "Switch between the dark and the light theme."),
                 ("`esc` `q`", "Go back."),
             ),
             "`│` is the residual stream, `╮` a branch off it, `⊕` where its result is added. Of folded layers the "

@@ -361,10 +361,10 @@ def test_a_forward_that_fails_leaves_the_session_fine(
     loaded = zoo.load(name)
     session, other = begun(loaded), begun(loaded)
     before = state(session)
-    session.runner._model = Breaks(loaded.model, 2, said)
+    session.runner.compute = Breaks(loaded.model, 2, said)
     with pytest.raises(kind, match=told):
         list(search(session, BeamSettings(width=4, max_tokens=6)))
-    session.runner._model = loaded.model
+    session.runner.compute = loaded.model
     assert all(np.array_equal(one, two) for one, two in zip(before, state(session), strict=True))
     for _ in range(3):
         mine, theirs = session.step(), other.step()

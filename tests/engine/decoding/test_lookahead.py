@@ -385,10 +385,10 @@ def test_a_forward_that_fails_leaves_the_session_fine(
     loaded = zoo.load(name)
     session, twin = begun(loaded, 2), begun(loaded, 2)
     before, nodes = state(session), len(session.tree)
-    session.runner._model = Breaks(loaded.model, 2, said)
+    session.runner.compute = Breaks(loaded.model, 2, said)
     with pytest.raises(kind, match=told):
         list(look_ahead(session, session.node, best(session), 6))
-    session.runner._model = loaded.model
+    session.runner.compute = loaded.model
     assert_untouched(session, twin, before, nodes)
 
 

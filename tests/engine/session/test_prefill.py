@@ -21,7 +21,7 @@ TEXT = "Once upon a time there was a big dog. He liked to run and play in the pa
 
 def plain_logprobs(session: Session, ids: list[int]) -> np.ndarray:
     """Log-softmax in float64 of one forward over the whole prompt, with no cache."""
-    logits = np.array(session.runner._model(mx.array([ids]))[0].astype(mx.float32)).astype(np.float64)
+    logits = np.array(session.runner.model(mx.array([ids]))[0].astype(mx.float32)).astype(np.float64)
     logits -= logits.max(axis=-1, keepdims=True)
     found: np.ndarray = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     return found

@@ -60,7 +60,7 @@ def test_the_tables_name_layers_and_heads_as_a_person_counts_them(capsys: pytest
     assert "L1 h1 " in out
     assert "L8 h4 " in out
     assert "embed" in out
-    assert "checked: forward 0, attention" in out
+    assert out.count("checked: forward 0, session ") == 2
 
 
 def test_a_view_whose_check_failed_is_not_shown() -> None:

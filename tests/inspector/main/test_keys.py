@@ -39,7 +39,7 @@ def test_a_screen_of_a_tool_has_a_page_of_its_own_keys_that_leaves_none_out():
               "pageup": "pgup", "pagedown": "pgdn", "minus": "-", "plus": "+", "left_square_bracket": "[",
               "right_square_bracket": "]", "question_mark": "?", "comma": ",", "full_stop": "."}  # fmt: skip
     screens = leaves(ToolScreen)
-    assert len(screens) == len({screen.TOOL for screen in screens}) >= 7
+    assert len({screen.TOOL for screen in screens}) >= 7
     for screen in screens:
         tool = next(tool for tool in TABLE.tools if tool.id == screen.TOOL)
         page = screen_markdown(tool)
