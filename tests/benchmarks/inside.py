@@ -17,11 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import mlx.core as mx
-from engine.inspection.inside.sweep import sweep_heads
 
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.capture import capture
+from engine.inspection.inside.interventions.sweep import sweep_heads
 from engine.inspection.inside.lens import read_lens
 from engine.model import synthetic
 from engine.model.load import load

@@ -11,13 +11,13 @@ from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.experts import read_experts
 from engine.inspection.inside.heads import read_triangle, score_heads
-from engine.inspection.inside.holding import changed, hold
-from engine.inspection.inside.interventions import intervene
+from engine.inspection.inside.interventions.holding import changed, hold
+from engine.inspection.inside.interventions.intervene import intervene
+from engine.inspection.inside.interventions.patching import patch_activations
+from engine.inspection.inside.interventions.sweep import sweep_heads
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
-from engine.inspection.inside.patching import patch_activations
 from engine.inspection.inside.positions import try_position
-from engine.inspection.inside.sweep import sweep_heads
 from engine.records import Step
 
 

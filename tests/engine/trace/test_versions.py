@@ -246,7 +246,7 @@ def step_line(lines: list[dict[str, Any]]) -> int:
         ("text", {"hex": "zz"}, "Step.text must be text, not an object"),
         ("raw", ["a"], "Step.raw must be text or"),
         ("special", 1, "Step.special must be true or false, not 1"),
-        ("origin", "dreamt", "Step.origin must be one of prompt, greedy, sampled, chosen, inserted, beam, not 'dr"),
+        ("origin", "dreamt", "Step.origin must be one of prompt, greedy, sampled, chosen, inserted, beam, "),
         ("prob", "0.5", "Step.prob must be a finite number, not '0.5'"),
         ("logprob", "many", "Step.logprob must be a finite number, not 'many'"),
         ("prob", "inf", "Step.prob must be a finite number"),

@@ -18,8 +18,8 @@ from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.attention import read_attention
-from engine.inspection.inside.holding import hold
-from engine.inspection.inside.interventions import intervene
+from engine.inspection.inside.interventions.holding import hold
+from engine.inspection.inside.interventions.intervene import intervene
 from engine.model.batch import rows
 from engine.model.layers import decoder_layers
 from engine.records import Intervention

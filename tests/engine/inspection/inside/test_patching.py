@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, StepError
-from engine.inspection.inside import rows
-from engine.inspection.inside.patching import Kept, Patch, patch_activations
-from engine.inspection.inside.rows import forward_rows
+from engine.inspection.inside.interventions import rows
+from engine.inspection.inside.interventions.patching import Kept, Patch, patch_activations
+from engine.inspection.inside.interventions.rows import forward_rows
 from engine.inspection.inside.taps import Edits
 from engine.model.layers import decoder_layers
 from engine.records import ActivationsPatched, Measuring
@@ -153,7 +153,7 @@ def test_what_can_not_be_compared_is_refused(zoo: Zoo, monkeypatch: pytest.Monke
         list(patch_activations(session, node, source, TOKEN, TOKEN))
     with pytest.raises(StepError):
         patched(session, node, 10_000)
-    monkeypatch.setattr("engine.inspection.inside.patching.MOST_POSITIONS", 3)
+    monkeypatch.setattr("engine.inspection.inside.interventions.patching.MOST_POSITIONS", 3)
     with pytest.raises(StepError, match="differ from token 4 on: 5 positions"):
         patched(session, node, source)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled
-from engine.inspection.inside import rows
-from engine.inspection.inside.interventions import intervene
-from engine.inspection.inside.sweep import sweep_heads
+from engine.inspection.inside.interventions import rows
+from engine.inspection.inside.interventions.intervene import intervene
+from engine.inspection.inside.interventions.sweep import sweep_heads
 from engine.records import HeadsSwept, Measuring
 from engine.session.session import Session
 from tests.engine.inspection.inside.test_interventions import opened

@@ -8,8 +8,8 @@ from typing import Any
 
 from engine.errors import StepError
 from engine.inspection.inside.capture import refuse
-from engine.inspection.inside.interventions import ground
-from engine.inspection.inside.scaling import Scaling, check_interventions, edited
+from engine.inspection.inside.interventions.intervene import ground
+from engine.inspection.inside.interventions.scaling import Scaling, check_interventions, edited
 from engine.model.forward import Compute, Stopped, never
 from engine.records import Intervention, InterventionsHeld, Moved, Step
 from engine.session.session import Session

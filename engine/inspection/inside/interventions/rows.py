@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from engine.cache.kinds import kind_of
 from engine.errors import StepError
-from engine.inspection.inside.scaling import edited
+from engine.inspection.inside.interventions.scaling import edited
 from engine.inspection.inside.taps import Edits
 from engine.model.forward import Runner
 from engine.session.detached import copy_runner

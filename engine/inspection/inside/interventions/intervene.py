@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.capture import before_and_cost
-from engine.inspection.inside.scaling import Scaling, Survey, check_interventions, edited
+from engine.inspection.inside.interventions.scaling import Scaling, Survey, check_interventions, edited
 from engine.inspection.inside.taps import Edits
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.errors import Cancelled
 from engine.inspection.inside.capture import tolerance
-from engine.inspection.inside.interventions import (
+from engine.inspection.inside.interventions.intervene import (
     GROUND_RUNS,
     Ground,
     changed_logprobs,
@@ -17,8 +17,8 @@ from engine.inspection.inside.interventions import (
     ground,
     kl_bits,
 )
-from engine.inspection.inside.rows import forward_rows, row_bytes, rows_at_once
-from engine.inspection.inside.scaling import Scaling
+from engine.inspection.inside.interventions.rows import forward_rows, row_bytes, rows_at_once
+from engine.inspection.inside.interventions.scaling import Scaling
 from engine.model.forward import Stopped, never
 from engine.records import Check, HeadsSwept, Intervention, Measuring, SweptUnit
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs
