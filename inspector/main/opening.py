@@ -11,6 +11,7 @@ from engine.records import Failure, Loading
 from inspector.display import visible, visible_lines
 from inspector.session.setup import Setup
 from inspector.state.timeline import Phase, Timeline
+from inspector.widgets.canvas import looks_same
 
 STAGES = {
     "import": "starting MLX",
@@ -116,7 +117,11 @@ class OpeningPanel(Static, can_focus=True):
     def __init__(self, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.border_title = "Text"
+        self._told: Content | None = None
 
     def show(self, timeline: Timeline, setup: Setup) -> None:
         """Show how far things are."""
-        self.update(opening(timeline, setup))
+        told = opening(timeline, setup)
+        if not looks_same(self._told, told):  # each update has all panels laid out again
+            self._told = told
+            self.update(told)

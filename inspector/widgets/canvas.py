@@ -11,7 +11,7 @@ from rich.style import Style
 from textual import events
 from textual.app import App
 from textual.content import Content
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 
 from inspector import scales
@@ -96,6 +96,7 @@ class Canvas(Inked):
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._strips: list[Strip] = []
+        self._drawn_size: Size | None = None
         self._titles: tuple[Content | None, Content | None] = (None, None)
 
     def draw(self, width: int, height: int) -> list[Row]:
@@ -132,7 +133,7 @@ class Canvas(Inked):
         return rgb_style(scales.colour(level, is_dark(self.app)))
 
     def render_line(self, y: int) -> Strip:
-        if len(self._strips) != self.size.height:
+        if len(self._strips) != self.size.height or self._drawn_size != self.size:
             self._strips = self._drawn()
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.rich_style)
 
@@ -141,7 +142,8 @@ class Canvas(Inked):
         self._strips = []
 
     def on_resize(self, event: events.Resize) -> None:
-        self._strips = []
+        if self._drawn_size != self.size:  # else it was painted at this size before it heard of it
+            self._strips = []
         self.redraw()
 
     def on_show(self) -> None:
@@ -149,6 +151,7 @@ class Canvas(Inked):
         self.redraw()
 
     def _drawn(self) -> list[Strip]:
+        self._drawn_size = self.size
         width, height = self.size
         base = self.rich_style
         rows = self.draw(width, height)[:height]

@@ -1,0 +1,32 @@
+"""A canvas paints what differs, once."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual.strip import Strip
+
+from inspector.widgets.canvas import Canvas, Row
+from tests.inspector.panels_app import on_screen, screen, shown
+
+
+class Counted(Canvas):
+    """Full of its own width, and counts the lines that are painted."""
+
+    painted = 0
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        return [[Segment(f"{width:x}" * width)] for _ in range(height)]
+
+    def render_line(self, y: int) -> Strip:
+        self.painted += 1
+        return super().render_line(y)
+
+
+@on_screen
+async def test_another_size_is_painted_once_and_as_wide_as_it_is() -> None:
+    async with shown(Counted(), size=(10, 4)) as (panel, pilot):
+        for size in ((12, 4), (12, 6), (9, 3)):
+            panel.painted = 0
+            await pilot.resize_terminal(*size)
+            assert panel.painted == size[1]
+            assert screen(pilot) == "\n".join([f"{size[0]:x}" * size[0]] * size[1])
