@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspector.main.tool import Tool
+from inspector.tools.attribution.tool import ATTRIBUTION
 from inspector.tools.beams.tool import BEAMS
 from inspector.tools.breakpoints.tool import BREAKPOINTS
 from inspector.tools.compare.tool import COMPARE
@@ -34,6 +35,7 @@ TOOLS: tuple[Tool, ...] = (
     COSTS,
     SWEEP,
     LENS,
+    ATTRIBUTION,
     SAMPLER,
     TREE,
     MARKS,

@@ -93,6 +93,10 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """Of the view's frame; printable."""
         raise NotImplementedError
 
+    def text_rows(self) -> int:
+        """Rows of the text above the view, its frame included; 0 for none."""
+        return max(3, min(TEXT_ROWS, self.size.height // 3)) if self.ASKS else 0
+
     def hints(self) -> Sequence[KeyHint]:
         """The view's own keys."""
         return ()
@@ -128,16 +132,14 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         yield Static(id="inside-status")
         yield Static(id="inside-keys")
 
-    def on_mount(self) -> None:
-        """The text has as many rows as there is room for."""
-        self.text.display = self.ASKS
-
     def show(self) -> None:
         """Show everything, now; ask for what isn't known."""
         self._want()
         answer = self.answer
         self.query_one("#inside-tabs", Static).update(self._tabs())
-        self.text.styles.height = max(3, min(TEXT_ROWS, self.size.height // 3))
+        if rows := self.text_rows():
+            self.text.styles.height = rows
+        self.text.display = rows > 0
         shown = answer if answer is not None and not self._failed(answer) else None
         meaning, shares = self.heat(shown) if shown is not None else ("", ())
         self.text.put(meaning or self._place(), self.path, shares)
