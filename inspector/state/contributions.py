@@ -29,7 +29,7 @@ def compared(timeline: Timeline, token: int | None = None, against: int | None =
     Args:
         timeline: What is known of the slot.
         token: The first one; None for the one that was taken, or that the sampler picked.
-        against: The second one; None for the best other candidate.
+        against: The second one, which the first is not; None for the best other candidate.
 
     Returns:
         Two ids; one where no other candidate is known, none where no token is.
@@ -39,7 +39,7 @@ def compared(timeline: Timeline, token: int | None = None, against: int | None =
         token = next((id for id in known if id != against), None)
     if token is None:
         return ()
-    if against is None or against == token:
+    if against is None:
         best = sorted(timeline.candidates, key=lambda each: each.rank)
         against = next((each.id for each in best if each.id != token), None)
     return (token,) if against is None else (token, against)

@@ -100,7 +100,7 @@ SHORT = {"attention": "attn", "embedding": "embed", "recurrence": "recur"}
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class BarColumns:
     """Cells of the columns of one view, and what its bars and dots are measured by."""
 
     width: int
@@ -153,7 +153,7 @@ class Chart:
         rows = [self._row(place, form) for place in shown]
         return [*above, self._head(form, shown), *rows, self._total(form), *below]
 
-    def _columns(self, width: int) -> Columns:
+    def _columns(self, width: int) -> BarColumns:
         running = NUMBER + 2 if width >= RUNNING and not self.by_size else 0
         track = TRACK_CELLS if width >= TRACK and not self.by_size else 0
         longest = max((cell_len(self._label(row, width)) for row in self.rows), default=0)
@@ -161,7 +161,7 @@ class Chart:
         bars = max(4, width - names - NUMBER - 2 - running - (track + 1 if track else 0))
         sums = [0.0, *[row.after for row in self.rows if row.after is not None]]
         to = spread([row.value for row in self.rows], bars)
-        return Columns(width, names, to, running, track, min(sums), max(sums))
+        return BarColumns(width, names, to, running, track, min(sums), max(sums))
 
     def _label(self, row: ContributionRow, width: int) -> str:
         if row.within and not self.by_size:
@@ -186,7 +186,7 @@ class Chart:
                 break
         return row
 
-    def _head(self, form: Columns, shown: range) -> Row:
+    def _head(self, form: BarColumns, shown: range) -> Row:
         part = (
             "part" if len(shown) == len(self.rows) else f"{shown.start + 1}-{shown.stop} of {len(self.rows)}"
         )
@@ -211,7 +211,7 @@ class Chart:
             Segment(after, self._muted),
         ]
 
-    def _row(self, place: int, form: Columns) -> Row:
+    def _row(self, place: int, form: BarColumns) -> Row:
         row = self.rows[place]
         within = row.within and not self.by_size
         left, right = bar_texts(row.value, within, form.to)
@@ -233,7 +233,7 @@ class Chart:
         made.append(Segment(" " * max(0, form.width - sum(cell_len(each.text) for each in made))))
         return [Segment(each.text, (each.style or Style()) + ground) for each in made]
 
-    def _dot(self, after: float, form: Columns) -> str:
+    def _dot(self, after: float, form: BarColumns) -> str:
         """Where the sum is once a part has written, between its least and its largest value."""
         extent = form.high - form.low
         at, zero = (
@@ -244,7 +244,7 @@ class Chart:
 
     # ---- the sum, and words -----------------------------------------------------------------------
 
-    def _total(self, form: Columns) -> Row:
+    def _total(self, form: BarColumns) -> Row:
         strong = self.on.ink("strong")
         head = pad("= sum", form.names) + plain(self.read.total).rjust(NUMBER) + "  "
         return [Segment(head, strong), Segment(_fitting(self._sums(), form.rest), strong)]

@@ -53,6 +53,7 @@ ATTRIBUTION = Tool(
                 ("`o`", "Look at one token alone, or at the difference of two."),
                 ("`←` `→` `home` `end`", "Look at another token of the text."),
                 ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
+                ("`T`", "Switch between the dark and the light theme."),
                 ("`esc` `q`", "Go back; what is computed stops."),
             ),
         ),
