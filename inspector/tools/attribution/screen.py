@@ -76,6 +76,7 @@ class AttributionScreen(InsideScreen[AttributionRead]):
     def __init__(self, host: Host, answers: Answers[AttributionRead], choices: AttributionChoices) -> None:
         super().__init__(host, answers)
         self._choices = choices
+        self._made: tuple[tuple[AttributionRead, frozenset[int], bool], list[ContributionRow]] | None = None
 
     @property
     def choices(self) -> AttributionChoices:
@@ -143,7 +144,11 @@ class AttributionScreen(InsideScreen[AttributionRead]):
         return Chart(answer, rows, self._at(rows), self.choices.by_size, on).draw(width, height)
 
     def _rows(self, answer: AttributionRead) -> list[ContributionRow]:
-        return rows_of(answer, self.choices.unfolded, self.choices.by_size)
+        """The rows in their order, made again where something changed: large models have thousands of heads."""
+        made_of = answer, frozenset(self.choices.unfolded), self.choices.by_size
+        if self._made is None or self._made[0][0] is not answer or self._made[0][1:] != made_of[1:]:
+            self._made = made_of, rows_of(*made_of)
+        return self._made[1]
 
     def _at(self, rows: Sequence[ContributionRow]) -> int:
         """Place of the row that is looked at; of a head that was folded its attention's."""
