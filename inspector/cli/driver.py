@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -63,7 +63,7 @@ def drive(
     then: Sequence[Command],
     make_backend: MakeBackend = EngineThread,
     loads: bool = True,
-    after: Callable[[], Sequence[Command]] = tuple,
+    after: Callable[[], Iterable[Command]] = tuple,
 ) -> Outcome:
     """Load, prefill and carry out more commands, handing every record to a writer on the way.
 
@@ -73,7 +73,8 @@ def drive(
         then: Commands after the prompt.
         make_backend: Makes the backend from the function that receives its records.
         loads: Whether the model is loaded and the prompt goes through it; else the other commands are all there is.
-        after: Called when all these have ended, for commands that depend on what came of them.
+        after: Called when all these have ended, for commands that depend on what came of them; the next one is asked
+            for when the one before has ended.
 
     Returns:
         How it went. Whatever happened, the backend was closed.
@@ -124,7 +125,7 @@ class Driver:
         writer: Writer,
         sent: Sequence[Command],
         make_backend: MakeBackend,
-        after: Callable[[], Sequence[Command]] = tuple,
+        after: Callable[[], Iterable[Command]] = tuple,
     ) -> None:
         self._commands, self._after = sent, after
         self._writer = writer

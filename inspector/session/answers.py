@@ -50,6 +50,11 @@ class Answers(Generic[Answer]):
         return bool(self._known)
 
     @property
+    def keys(self) -> tuple[Hashable, ...]:
+        """What there are answers about, the one looked at last at the end."""
+        return tuple(self._known)
+
+    @property
     def waiting(self) -> bool:
         """Whether an answer is on its way."""
         return self._asked is not None or self._wanted is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspector.main.tool import Tool
 from inspector.tools.attention.tool import ATTENTION
+from inspector.tools.attribution.tool import ATTRIBUTION
 from inspector.tools.beams.tool import BEAMS
 from inspector.tools.breakpoints.tool import BREAKPOINTS
 from inspector.tools.compare.tool import COMPARE
@@ -38,6 +39,7 @@ TOOLS: tuple[Tool, ...] = (
     SWEEP,
     ATTENTION,
     LENS,
+    ATTRIBUTION,
     POSITIONS,
     MODULES,
     SAMPLER,

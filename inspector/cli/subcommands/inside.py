@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from engine.errors import PromptError
@@ -21,12 +21,14 @@ from inspector.cli.flags import (
     command_parser,
     whole,
 )
+from inspector.cli.inputs import unescaped
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
     from engine.commands import Command
+    from inspector.cli.writers.inside import InsideWriter
 
-VIEWS = ("attention", "lens")
+VIEWS = ("attention", "lens", "contributions")
 LENS = 6
 """Positions of the lens where none are asked for."""
 
@@ -35,9 +37,9 @@ def parser() -> Parser:
     """The parser of `inspector inside`."""
     made = command_parser(
         "inside",
-        "What the layers of a model compute for one token of a prompt: where each head looks, and what each layer "
-        "would predict. The token runs again under taps, and each view is compared with what the model itself "
-        "computes: one whose check fails is not shown.",
+        "What the layers of a model compute for one token of a prompt: where each head looks, what each layer "
+        "would predict, and what each part adds to a logit. The token runs again under taps, and each view is "
+        "compared with what the model itself computes: one whose check fails is not shown.",
     )
     group = made.add_argument_group("inside")
     group.add_argument(
@@ -49,6 +51,7 @@ def parser() -> Parser:
     group.add_argument("--steps", type=whole, metavar="N", default=0, help=after)
     positions = f"columns of the lens: the last positions up to the token (default: {LENS})"
     group.add_argument("--positions", type=_columns, metavar="N", default=LENS, help=positions)
+    _add_tokens(group)
     add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("sampling of --steps")
     for field in FIELDS:
@@ -57,6 +60,18 @@ def parser() -> Parser:
     add_load(made.add_argument_group("model"))
     add_jsonl(made, "tables")
     return made
+
+
+def _add_tokens(group: argparse._ArgumentGroup) -> None:
+    """The flags of the tokens whose logits are taken apart."""
+    token = "contributions to the logit of this token, by its id or text (default: the one taken next)"
+    group.add_argument("--token", metavar="TOKEN", help=token)
+    against = "contributions to the difference from this token's logit (default: the best other candidate)"
+    other = group.add_mutually_exclusive_group()
+    other.add_argument("--against", metavar="TOKEN", help=against)
+    other.add_argument(
+        "--alone", action="store_true", help="contributions to the one logit, not to a difference"
+    )
 
 
 def _views(text: str) -> tuple[str, ...]:
@@ -90,25 +105,68 @@ def run(args: Namespace) -> int:
     """
     from engine.commands import TakeStep
     from inspector.cli.driver import drive
-    from inspector.cli.writers.inside import InsideWriter, writer
+    from inspector.cli.writers.inside import writer
 
     request = request_from(args)
-    out: InsideWriter = writer(request, output(), sys.stderr)
+    out = writer(request, output(), sys.stderr)
     steps = [TakeStep() for _ in range(args.steps)]
 
-    def after() -> Sequence[Command]:
+    def after() -> Iterator[Command]:
         node = _node_at(out.nodes, args.at)
-        makers = questions(args)
-        return [makers[view](node) for view in args.show]
+        makers = questions(args, out)
+        for view in args.show:
+            yield from makers[view](node)
 
     return exit_status(drive(request, out, steps, after=after))
 
 
-def questions(args: Namespace) -> Mapping[str, Callable[[int], Command]]:
-    """By view, the command about a node."""
+def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int], Iterable[Command]]]:
+    """By view, the commands about a node."""
     from engine.commands import ReadAttention, ReadLens
 
-    return {"attention": ReadAttention, "lens": lambda node: ReadLens(node, args.positions)}
+    return {
+        "attention": lambda node: [ReadAttention(node)],
+        "lens": lambda node: [ReadLens(node, args.positions)],
+        "contributions": lambda node: contributions(args, out, node),
+    }
+
+
+def contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
+    """The commands that take a logit after a node apart, and before them those that find the tokens.
+
+    Raises:
+        PromptError: What was given is no single token.
+    """
+    from engine.commands import Attribute
+    from inspector.state.contributions import compared
+
+    timeline = out.known.timeline
+    timeline.select(out.nodes.index(node) + 1)
+    token = yield from _token(out, args.token)
+    against = yield from _token(out, args.against)
+    tokens = compared(timeline, token, against)
+    yield Attribute(node, tokens[:1] if args.alone else tokens)
+
+
+def _token(out: InsideWriter, text: str | None) -> Generator[Command, None, int | None]:
+    """The id of a token: of the candidate with its text, spaces at its edges aside, or as the tokenizer cuts it."""
+    from engine.commands import Tokenize
+
+    if text is None or (text.isascii() and text.isdigit()):
+        return None if text is None else int(text)
+    wanted = unescaped(text)
+    best = sorted(out.known.timeline.candidates, key=lambda each: each.rank)
+    same = [each.id for each in best if each.text == wanted]
+    alike = [each.id for each in best if each.text.strip() == wanted]
+    if same or alike:
+        return (same or alike)[0]
+    yield Tokenize(wanted)
+    if len(out.known.pieces) != 1:
+        raise PromptError(
+            f"{text!r} is {len(out.known.pieces)} tokens, not one.",
+            "Give one of them by its id: `inspector tokens` lists them.",
+        )
+    return out.known.pieces[0].id
 
 
 def _node_at(nodes: Sequence[int], place: int) -> int:
@@ -125,4 +183,4 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
     return nodes[place]
 
 
-SUBCOMMAND = Subcommand(parser, run, "attention and logit lens of one token")
+SUBCOMMAND = Subcommand(parser, run, "attention, logit lens and contributions of one token")

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TextIO, TypeVar
 
 from engine import records
-from engine.records import AttentionRead, CaptureFacts, LensRead, PromptToken, Step
+from engine.records import (
+    AttentionRead,
+    AttributionRead,
+    CaptureFacts,
+    LensRead,
+    Piece,
+    PromptToken,
+    Step,
+    Tokenized,
+)
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
@@ -14,6 +24,8 @@ from inspector.cli.writers.jsonl import Json, JsonLines, number
 from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import milliseconds, percent
+from inspector.state.contributions import head_rows, heads_of, part_rows
+from inspector.state.timeline import Timeline
 
 FIGURES = ("model",)
 TOP = 3
@@ -22,11 +34,27 @@ CELL = 16
 Part = TypeVar("Part")
 
 
+@dataclass
+class Known:
+    """What was told so far, for the commands that depend on it."""
+
+    timeline: Timeline = field(default_factory=Timeline)
+    pieces: Sequence[Piece] = ()
+    """Of the text that was cut last."""
+
+    def apply(self, record: records.Record) -> None:
+        """Take in one record."""
+        self.timeline.apply(record)
+        if isinstance(record, Tokenized):
+            self.pieces = record.pieces
+
+
 class InsideWriter(Writer, Protocol):
     """A writer that knows the path."""
 
     nodes: list[int]
     """Of the tokens so far."""
+    known: Known
 
 
 def writer(request: Request, out: TextIO, err: TextIO | None) -> InsideWriter:
@@ -50,15 +78,19 @@ class InsideLines(JsonLines):
     def __init__(self, out: TextIO, request: Request) -> None:
         super().__init__(out, request)
         self.nodes: list[int] = []
+        self.known = Known()
 
     def take(self, record: records.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
+        self.known.apply(record)
         self.nodes += [token.node for token in path_of(record)]
         match record:
             case AttentionRead():
                 self._write(attention(record))
             case LensRead():
                 self._write(lens(record))
+            case AttributionRead():
+                self._write(contributions(record))
             case _:
                 super().take(record, text)
 
@@ -102,6 +134,30 @@ def lens(read: LensRead) -> Json:
     }  # fmt: skip
 
 
+def contributions(read: AttributionRead) -> Json:
+    """What each part and head adds to the logit of each token; `value` is their difference, where there are two."""
+    return {
+        "event": "contributions", "node": read.node, "notes": list(read.notes), "softcap": read.softcap,
+        **facts(read.facts),
+        "tokens": [
+            {
+                "id": token.id, "text": token.text, "prob": token.prob, "rank": token.rank,
+                "logit": number(token.logit), "reached": number(token.reached),
+            }
+            for token in read.tokens
+        ],
+        "parts": [
+            {
+                "kind": part.kind, "layer": part.layer, "name": part.name, "logits": list(part.logits),
+                "value": read.bar(part.logits), "rest": list(part.rest),
+                "heads": [list(part.head(head)) for head in range(heads_of(read, part))],
+            }
+            for part in _shown(read.facts, read.parts)
+        ],
+        **({"total": number(read.total), "reached": number(read.reached)} if read.facts.failed is None else {}),
+    }  # fmt: skip
+
+
 def facts(known: CaptureFacts) -> Json:
     """Checks and times."""
     checks = [
@@ -131,10 +187,12 @@ class InsideTables(PlainText):
     def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
         super().__init__(out, err, request)
         self.nodes: list[int] = []
+        self.known = Known()
         self._labels: dict[int, str] = {}
 
     def take(self, record: records.Record, text: str) -> None:
         """Write what a record shows."""
+        self.known.apply(record)
         for token in path_of(record):
             self.nodes.append(token.node)
             self._labels[token.node] = token_label(token.text, token.raw)
@@ -145,6 +203,8 @@ class InsideTables(PlainText):
                     self._out.write(f"  {line}\n")
             case LensRead():
                 self._table(record.facts, "Logit lens", lens_table(record, self._labels))
+            case AttributionRead():
+                self._table(record.facts, "Contributions", contributions_table(record))
             case Step():
                 pass
             case _:
@@ -205,3 +265,20 @@ def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:
         yield f"{layer or 'embed':>5}  " + "".join(
             f"{pad(text, CELL - 8)}{share:>8}  " for text, share in zip(texts, shares, strict=True)
         )
+
+
+def contributions_table(read: AttributionRead) -> Iterator[str]:
+    """A line a part, in the order in which they write: what it adds, the sum so far, and its heads."""
+    names = [truncate(token_label(token.text), CELL) for token in read.tokens]
+    yield " less ".join(
+        f"{name} (id {token.id}, {percent(token.prob)}, logit {token.logit:.2f})"
+        for name, token in zip(names, read.tokens, strict=True)
+    )
+    yield f"{'part':<18}{'logits':>8}{'so far':>9}   heads"
+    for row in part_rows(read):
+        heads = "  ".join(f"{head.name.partition(' ')[2]} {head.value:+.2f}" for head in head_rows(read, row))
+        yield f"{pad(row.name, 18)}{row.value:>+8.2f}{row.after or 0.0:>9.2f}   {heads}"
+    what = "difference" if len(read.tokens) > 1 else "logit"
+    yield f"sums to {read.total:.2f}, the {what}{' before the softcap' if read.softcap else ''} is {read.reached:.2f}"
+    yield from map(visible, read.notes)
+    yield "direct effect alone: what a part does through later layers is in their lines"

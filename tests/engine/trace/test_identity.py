@@ -89,9 +89,7 @@ def test_a_timeline_made_from_the_file_is_the_one_made_from_the_engine(tmp_path:
         replayed.apply(entry.value)  # type: ignore[arg-type]
     for name in (
         "facts",
-        "prompt",
-        "chunks",
-        "prefilled",
+        "prompts",
         "items",
         "next",
         "kv",

@@ -32,9 +32,9 @@ def test_every_head_has_a_weight_for_each_token_and_the_lens_ends_at_the_distrib
 ) -> None:
     lines = events(capsys, "--positions", "2", "--steps", "1")
     kinds = [line["event"] for line in lines]
-    assert kinds[-2:] == ["attention", "lens"]
+    assert kinds[-3:] == ["attention", "lens", "contributions"]
     prompt, step = (next(line for line in lines if line["event"] == kind) for kind in ("prompt", "step"))
-    looked, lens = lines[-2], lines[-1]
+    looked, lens = lines[-3], lines[-2]
     assert looked["node"] == lens["node"] == step["node"]
     assert all(check["passed"] for check in looked["checks"] + lens["checks"])
     for layer in looked["layers"]:
@@ -54,13 +54,53 @@ def test_one_view_at_another_token(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines[-1]["columns"]) == 4, "the path has no more up to there"
 
 
+def test_the_parts_of_a_difference_sum_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = events(capsys, "--show", "contributions")
+    prompt, made = next(line for line in lines if line["event"] == "prompt"), lines[-1]
+    one, other = made["tokens"]
+    ranks = sorted((one["rank"], other["rank"]))
+    assert made["node"] == prompt["tokens"][-1]["node"]
+    assert ranks[0] == 1
+    assert all(check["passed"] for check in made["checks"])
+    total = sum(part["value"] for part in made["parts"])
+    assert math.isclose(total, made["total"])
+    assert math.isclose(total, one["logit"] - other["logit"], abs_tol=1e-3)
+    for part in made["parts"]:
+        assert math.isclose(part["value"], part["logits"][0] - part["logits"][1])
+        if part["kind"] == "attention":
+            heads = [sum(column) for column in zip(*part["heads"], part["rest"], strict=True)]
+            assert len(part["heads"]) == 4
+            assert all(map(lambda a, b: math.isclose(a, b, abs_tol=1e-4), heads, part["logits"]))
+
+
+def test_tokens_are_given_by_text_or_id(capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(*argv: str) -> list[tuple[int, str]]:
+        made = events(capsys, "--show", "contributions", *argv)[-1]
+        return [(token["id"], token["text"]) for token in made["tokens"]]
+
+    (one, text), _ = asked()
+    rare = asked("--token", " sat", "--alone")
+    assert rare[0][1] == " sat"
+    assert asked("--token", str(rare[0][0]), "--against", text.strip()) == [*rare, (one, text)]
+    assert asked("--against", text)[1] == (one, text), "the one taken is compared with the best other one"
+
+
+def test_in_the_prompt_it_is_the_token_that_came_next(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = events(capsys, "--show", "contributions", "--at", "2")
+    prompt = next(line for line in lines if line["event"] == "prompt")
+    assert lines[-1]["tokens"][0]["id"] == prompt["tokens"][3]["id"]
+    assert len(lines[-1]["tokens"]) == 2
+
+
 def test_the_tables_name_layers_and_heads_as_a_person_counts_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["inside", *PROMPT, "--positions", "2"]) == 0
     out = capsys.readouterr().out
     assert "L1 h1 " in out
     assert "L8 h4 " in out
     assert "embed" in out
-    assert out.count("checked: forward 0, session ") == 2
+    assert out.count("checked: forward 0, session ") == 3
+    assert "L8 attention" in out
+    assert "sums to" in out
 
 
 def test_a_view_whose_check_failed_is_not_shown() -> None:
@@ -85,8 +125,11 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
     [
         (("--at", "900"), "--at 900 is no token of the path, which has 11."),
         (("--at", "x"), "--at: 'x' is no whole number."),
-        (("--show", "lens,colours"), "--show: 'colours' is none of attention, lens."),
+        (("--show", "lens,colours"), "--show: 'colours' is none of attention, lens, contributions."),
         (("--positions", "0"), "--positions: must be 1 or more"),
+        (("--show", "contributions", "--token", " a big dog"), "' a big dog' is 3 tokens, not one."),
+        (("--show", "contributions", "--token", "7", "--against", "7"), "or of two different ones."),
+        (("--alone", "--against", "7"), "not allowed with"),
     ],
 )
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], said: str) -> None:

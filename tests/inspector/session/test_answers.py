@@ -47,6 +47,10 @@ def test_a_question_is_asked_once_and_its_answer_kept() -> None:
     asking.want(3)
     assert len(asking.sent) == 1
     assert asking.answers.get(3) is read
+    asking.answer(4)
+    assert asking.answers.keys == (3, 4)
+    asking.answers.get(3)
+    assert asking.answers.keys == (4, 3), "the one looked at last comes last"
 
 
 def test_while_one_is_out_the_latest_waits_for_its_end() -> None:

@@ -1,0 +1,1 @@
+"""Contributions: what each layer, attention, MLP and head adds to a logit."""

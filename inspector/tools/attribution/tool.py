@@ -1,0 +1,61 @@
+"""Contributions as a tool."""
+
+from __future__ import annotations
+
+from engine.commands import Attribute
+from engine.records import AttributionRead
+from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
+from inspector.session.answers import Answers
+from inspector.state.contributions import compared
+from inspector.tools.attribution.screen import AttributionChoices, AttributionScreen
+
+
+class AttributionActions(ToolActions):
+    """Opens the view, and keeps what it was told."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.answers: Answers[AttributionRead] = Answers(
+            host.controller.client, Attribute, AttributionRead,
+            lambda answer: (answer.node, tuple(token.id for token in answer.tokens)),
+        )  # fmt: skip
+        self.choices = AttributionChoices()
+
+    def open(self) -> None:
+        """Take a logit of the selected token apart: against the highlighted candidate, where that is another one."""
+        self.controller.client.pause()
+        self.host.answer()
+        highlighted, choices = self.host.candidate, self.choices.at(self.timeline.before)
+        if highlighted is not None and highlighted.id not in compared(self.timeline)[:1]:
+            choices.against = highlighted.id
+        self.host.open(AttributionScreen(self.host, self.answers, choices))
+
+
+ATTRIBUTION = Tool(
+    "attribution",
+    "Contributions",
+    AttributionActions,
+    family="inside",
+    keys=(
+        Key("attribution", "D", "D", "Contributions", LOOK,
+            "Show what each layer, attention, MLP and head adds to the logit of a token.",
+            AttributionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any),
+    ),
+    help=(
+        HelpSection(
+            "In the contributions",
+            (
+                ("`↑` `↓` `pgup` `pgdn`", "Look at another part: the line under the bars tells it in words."),
+                ("`⏎`", "Show the heads of the attention that is looked at, or fold them. `h` does so for all."),
+                ("`s`", "Sort by size, heads in their attention's place, or in the order of the layers."),
+                ("`f` `F`", "Take another candidate's logit apart."),
+                ("`c` `C`", "Compare it with another candidate; first the one highlighted on the main screen."),
+                ("`o`", "Look at one token alone, or at the difference of two."),
+                ("`←` `→` `home` `end`", "Look at another token of the text."),
+                ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
+                ("`T`", "Switch between the dark and the light theme."),
+                ("`esc` `q`", "Go back; what is computed stops."),
+            ),
+        ),
+    ),
+)  # fmt: skip
