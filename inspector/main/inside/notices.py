@@ -56,7 +56,8 @@ def checked(facts: CaptureFacts) -> str:
     times = facts.ms / facts.step_ms if facts.step_ms else 0.0
     state = "Checked" if facts.failed is None else "Not shown"
     cost = f"{milliseconds(facts.ms)}, {times:.1f} plain steps"
-    return f"{state}: {visible(checks)} · {cost}" + (f" · {visible(facts.note)}" if facts.note else "")
+    note = f" · {visible(facts.note)}" if facts.note else ""
+    return f"{state} · {cost} · {visible(checks)}{note}"
 
 
 def under_way(now: Measuring | None) -> str:

@@ -251,7 +251,7 @@ def test_a_real_model_is_read():
             best = app.controller.timeline.candidates[0]
             assert found.columns[-1].cells[-1].top[0].id == best.id
             shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
-            assert "Checked: logits unchanged (0), " in shown
+            assert "logits unchanged (0), " in shown
             assert "␣Lily" in shown
 
     asyncio.run(body())
