@@ -21,7 +21,10 @@ INT_LIMIT = 2**64
 """Whole numbers are from -1 to below this: a seed may be one less."""
 TEXT_LIMIT = 4 * 2**20
 """Characters of one text at most."""
-_ENDLESS = ("logprob", "surprisal", "score", "logits", "values", "difference", "change")
+_ENDLESS = (
+    "logprob", "surprisal", "score", "logits", "logit_before", "logit_after", "values", "difference", "change", "error",
+    "kl_bits",
+)  # fmt: skip
 """Parts of names of numbers that may be infinite, or NaN, where a model gives a token probability 0."""
 
 

@@ -12,7 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.records import Beam, BeamStep, Candidate, Distribution, KVReading, PrefillChunk, Prefilled, Step
+from engine.records import (
+    Beam,
+    BeamStep,
+    Candidate,
+    CaptureFacts,
+    Check,
+    Distribution,
+    KVReading,
+    LensRead,
+    PrefillChunk,
+    Prefilled,
+    Step,
+)
 from engine.trace import Entry, Header, TraceReader, load, save_as
 from engine.trace.candidates import NAMES
 from engine.trace.decode import Decoder
@@ -174,6 +186,13 @@ def test_the_steady_exponential_is_the_same_everywhere() -> None:
         "0x1.0000000000000p+0", "0x1.a2d5623cbffe5p-3", "0x1.19c8430bbca03p-17",
     ]  # fmt: skip
     assert steady_exp(-1000.0) == steady_exp(math.nan) == steady_exp(-math.inf) == 0.0
+
+
+def test_a_check_that_could_not_be_computed_comes_back(tmp_path: Path) -> None:
+    facts = CaptureFacts((Check("lens", float("inf"), 1e-5, "its end raises"),), 2.0, 1.0, "odd")
+    read = LensRead(3, (), (), facts)
+    save_as(tmp_path / "a.trace", [Entry(read, 0.0)], PROGRAM)
+    assert [entry.value for entry in TraceReader(tmp_path / "a.trace")] == [read]
 
 
 def test_a_number_that_is_none_comes_back_where_a_model_may_give_it() -> None:
