@@ -34,7 +34,7 @@ STOPS = (
          "sampler, and what you see here."),
     Stop("sampler", "Why this token?",
          "w shows the sampler stage by stage, and the draw. s changes temperature, top-p and the rest, and shows "
-         "at once what that would have picked."),
+         "at once what that would have picked. A looks into the model: where its heads look, layer by layer."),
     Stop("tree", "What would have happened otherwise?",
          "t shows every branch that was taken; nothing is lost. [ and ] go from branch to branch, d draws again."),
     Stop("text", "Now you",
