@@ -168,12 +168,12 @@ def _numbers(array: mx.array) -> Vector:
 def _states(session: Session, taken: Capture, stopped: Stopped) -> Iterator[StateArray]:
     """The arrays of the recurrent caches after the token, with those before it."""
     after = list(_flat(taken.taps[-1].caches))
-    if not any(kind_of(cache).name == "recurrent" for cache in after):
+    if all(kind_of(cache).attended for cache in after):
         return
     layers = _layers_of(taken)
     earlier = list(_flat(before(session, taken.node, stopped)[0].kv.caches))
     for index, (one, other) in enumerate(zip(earlier, after, strict=True)):
-        if kind_of(other).name == "recurrent":
+        if not kind_of(other).attended:
             layer = layers.get(id(other), index)
             yield from _arrays(layer, kind_of(one).buffers(one), kind_of(other).buffers(other))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +11,6 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx_lm.models.base as base
 import numpy as np
-from mlx_lm.models.cache import CacheList
 
 from engine.errors import StepError
 from engine.inspection.inside.patches import calls, patched
@@ -54,7 +54,9 @@ class ShiftedCache:
 def shifted(cache: Any, by: int, watch: PositionWatch) -> Any:
     """A cache with another offset; a state has none, and stays as it is."""
     if hasattr(cache, "caches"):
-        return CacheList(*(shifted(inner, by, watch) for inner in cache.caches))
+        wrapped = copy.copy(cache)
+        wrapped.caches = tuple(shifted(inner, by, watch) for inner in cache.caches)
+        return wrapped
     return ShiftedCache(cache, by, watch) if hasattr(cache, "offset") else cache
 
 
