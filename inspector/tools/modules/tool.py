@@ -45,7 +45,7 @@ MODULES = Tool(
         Key("modules", "O", "O", "Inside the model", LOOK,
             "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
             ModulesActions.open, Needs.MODEL | Needs.ENGINE, recorded=lambda own: own.modules.any),
-        Key("experts", "&", "&", "Experts and states", LOOK,
+        Key("experts", "ampersand", "&", "Experts and states", LOOK,
             "Show which experts the token went through, with their weights, and what recurrent layers keep.",
             ModulesActions.open_experts, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.experts.any),
     ),
