@@ -15,7 +15,7 @@ from inspector.tools.interventions.measures import figure
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
 
-NARROW = 60
+NARROW, WIDE = 60, 100
 SCOPES: dict[Scope, tuple[str, str]] = {
     "token": (
         "this token",
@@ -60,6 +60,9 @@ def _figures(answer: Intervened, width: int) -> str:
     scope = SCOPES[answer.scope][0]
     if width < NARROW:
         return f"{interventions_words(answer.interventions)}: KL {bits(answer.kl_bits)}"
+    if width < WIDE:
+        entropy = f"{bits(answer.entropy_before_bits)} → {bits(answer.entropy_after_bits)}"
+        return f"{interventions_words(answer.interventions)}, {scope}: KL {answer.kl_bits:.3f} bits, entropy {entropy}"
     largest = quoted(token_label(answer.largest_change_text))
     below = " (rounding explains it)" if answer.largest_change <= answer.rounding else ""
     return (

@@ -26,6 +26,7 @@ class UnitMeasure:
     """What switching off a unit did, as a number."""
 
     name: str
+    unit: str
     says: str
     """For the legend."""
     value: Callable[[SweptUnit], float]
@@ -44,11 +45,11 @@ class UnitMeasure:
 
 MEASURES = (
     UnitMeasure(
-        "KL", "KL in bits, how far all probabilities move, from",
+        "KL", "KL in bits", "KL in bits, how far all probabilities move, from",
         lambda unit: unit.kl_bits, (0.01, 0.05, 0.2, 0.5, 1.5), False,
     ),
     UnitMeasure(
-        "logit", "what the followed token's logit gains (+) or loses (-), from",
+        "logit", "change of the logit", "what the followed token's logit gains (+) or loses (-), from",
         lambda unit: unit.logit_change, (0.1, 0.5, 1.0, 2.0, 4.0), True,
     ),
 )  # fmt: skip

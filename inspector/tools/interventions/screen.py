@@ -6,10 +6,11 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.binding import Binding, BindingType
 
 from engine.commands import Command, HoldInterventions, SweepHeads
-from engine.records import HeadsSwept, Intervened
+from engine.records import HeadsSwept, Intervened, Step
 from inspector.display import quoted, token_label, visible
 from inspector.main.inside.notices import refused, told
 from inspector.main.inside.screen import InsideScreen
@@ -124,18 +125,29 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             ]
         control = self.control
         units = UnitMap(answer, control.measure, control.unit(answer), control.marked(answer))
-        short = height < LOW // 2
+        short, tight = height < LOW // 2, height < TALL - 8
         said: list[Row] = (
             [] if short else [[Segment(strongest_line(answer, control.measure, width), on.ink("accent"))]]
         )
-        under = 3 if short else max(UNDER, height - len(said) - units.depth - 3)
+        under = 3 if short else max(UNDER, height - len(said) - units.depth - 3 + tight)
         mapped = units.rows(on, width, max(3, height - len(said) - under))
         missing = [
             [Segment(line, on.ink("muted"))] for text in answer.missing for line in wrapped(text, width)
         ]
-        room = height - len(said) - len(mapped) - (0 if short else 1)
+        room = height - len(said) - len(mapped) - (not tight)
         below = self._effect(answer, on, width, room)
-        return [*said, *mapped, *([] if short else [[]]), *below, *missing]
+        return [*said, *mapped, *([] if tight else [[]]), *below, *missing]
+
+    def _instead(self, on: Canvas, answer: HeadsSwept | None) -> list[tuple[str, Style]]:
+        last = self.path[-1] if self.path else None
+        if answer is None and isinstance(last, Step) and last.origin == "intervened":
+            return [
+                (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
+                ("Views of the inside are for the model's own tokens: ← goes to those before this branch.",
+                 on.ink("muted")),
+                ("r releases: it goes back to the model's own token that the branch was made from.", on.ink("muted")),
+            ]  # fmt: skip
+        return super()._instead(on, answer)
 
     def _effect(self, swept: HeadsSwept, on: Canvas, width: int, height: int) -> list[Row]:
         """What the chosen units do, or why that isn't there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.interventions.choices import SwitchControl
+from inspector.tools.interventions.patch_screen import PatchingScreen
 from inspector.tools.interventions.screen import InterventionsScreen
 
 
@@ -20,6 +21,12 @@ class InterventionsActions(ToolActions):
         self.host.answer()
         self.host.open(InterventionsScreen(self.host, self.control))
 
+    def open_patching(self) -> None:
+        """Put what another path computed into the selected token's."""
+        self.controller.client.pause()
+        self.host.answer()
+        self.host.open(PatchingScreen(self.host, self.control))
+
 
 INTERVENTIONS = Tool(
     "interventions",
@@ -31,6 +38,10 @@ INTERVENTIONS = Tool(
             "Switch off heads, attentions, MLPs or layers at this token: what the model then predicts.",
             InterventionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.sweeps.any),
+        Key("patching", "percent_sign", "%", "Activation patching", LOOK,
+            "Put in what the model computed for another prompt or branch: which layers and positions carry the answer.",
+            InterventionsActions.open_patching, Needs.DISTRIBUTION | Needs.ENGINE,
+            recorded=lambda own: own.control.patched.any),
     ),
     help=(
         HelpSection(
@@ -44,6 +55,7 @@ INTERVENTIONS = Tool(
                 ("`m`", "Colour by KL (how far all probabilities move), or by what the followed token's logit does."),
                 ("`h`", "Hold: go on generating with it, in a branch that begins with this token."),
                 ("`r`", "Release: leave such a branch for the model's own token that it was made from."),
+                ("`p`", "Go to the page of activation patching, and back from it."),
                 ("`←` `→` `home` `end`", "Look at another token."),
                 ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
                 ("`pgup` `pgdn`", "Scroll the page."),
@@ -52,6 +64,15 @@ INTERVENTIONS = Tool(
             ),
             "The map shows what happens where one unit alone is switched off at this token. Under it stand the "
             "candidates with and without what is chosen.",
+        ),
+        HelpSection(
+            "In activation patching",
+            (
+                ("`↑` `↓` `[` `]`", "Look at another layer, or at another position."),
+                ("`o`", "Take the activations from another prompt or branch; it must have as many tokens."),
+                ("`m`", "Put in whole layers (the stream after each), or what their attention or MLP returns."),
+                ("`p`", "Go to the map of what is switched off."),
+            ),
         ),
     ),
 )  # fmt: skip

@@ -20,6 +20,7 @@ NUMBERED, WIDEST = 4, 8
 """Cells of a column from which on it has numbers, and at most."""
 MARK = "×"
 _HEADS = {"attention": "attn", "mlp": "MLP", "recurrence": "rec", "layer": "layer"}
+_SHORT = {"attention": "att", "layer": "all"}
 _WORDS = {
     "head": "head",
     "attention": "attention",
@@ -85,6 +86,7 @@ class UnitMap:
         row: Row = [Segment(" " * LABEL)]
         for kind, head in shown:
             name = f"h{head + 1}" if head is not None else _HEADS[kind]
+            name = name if len(name) < cell else _SHORT.get(kind, name)
             ink = on.ink("accent" if (kind, head) == column_of(self.cursor) else "muted")
             row.append(Segment(pad(truncate(name, cell - 1), cell, right=True), ink))
         return row
@@ -137,7 +139,7 @@ def strongest_line(swept: HeadsSwept, measure: UnitMeasure, width: int) -> str:
     found: dict[str, list[SweptUnit]] = {}
     for each in swept.units:
         found.setdefault(each.intervention.kind, []).append(each)
-    line = "Strongest: "
+    line = f"Strongest ({measure.unit}): " if width >= 60 else "Most: "
     for at, kind in enumerate(kind for kind in _WORDS if kind in found):
         best = strongest(found[kind], measure)
         part = f"{best.intervention.label} {figure(measure.value(best), 5, measure.signed)}"
