@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from engine.errors import PromptError
 from engine.settings import FIELDS
@@ -25,8 +26,15 @@ from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
     from engine.commands import Command
+    from engine.records import Intervention
 
-VIEWS = ("attention", "lens")
+VIEWS = ("attention", "lens", "interventions")
+USUAL = VIEWS[:2]
+"""Where none are asked for."""
+_UNIT = re.compile(
+    r"L(\d+)(?:\s*h(\d+)|\s+(attention|mlp|recurrence|layer))?(?:\s+x(-?\d*\.?\d+))?", re.IGNORECASE
+)
+"""`L6 h1`, `L3 mlp`, `L4`, `L2 attention x0.5`."""
 LENS = 6
 """Positions of the lens where none are asked for."""
 
@@ -35,14 +43,18 @@ def parser() -> Parser:
     """The parser of `inspector inside`."""
     made = command_parser(
         "inside",
-        "What the layers of a model compute for one token of a prompt: where each head looks, and what each layer "
-        "would predict. The token runs again under taps, and each view is compared with what the model itself "
-        "computes: one whose check fails is not shown.",
+        "What the layers of a model compute for one token of a prompt: where each head looks, what each layer would "
+        "predict, and what changes without a head or a part. The token runs again under taps, and each view is "
+        "compared with what the model itself computes: one whose check fails is not shown.",
     )
     group = made.add_argument_group("inside")
     group.add_argument(
-        "--show", type=_views, metavar="VIEW,...", default=VIEWS, help=f"of {', '.join(VIEWS)} (default: all)"
+        "--show", type=_views, metavar="VIEW,...", help=f"of {', '.join(VIEWS)} (default: {', '.join(USUAL)})"
     )
+    off = "switch off parts of the model together: L6 h1, L3 mlp, L4 attention, L2; scale one with L6 h1 x0.5"
+    group.add_argument("--off", type=_units, metavar="UNIT,...", default=(), help=off)
+    scope = "change that token's forward alone, or the whole context (default: token)"
+    group.add_argument("--scope", choices=("token", "context"), default="token", help=scope)
     place = "the token, counted from 0; negative from the end (default: -1, the last one)"
     group.add_argument("--at", type=_place, metavar="N", default=-1, help=place)
     after = "generate so many tokens first (default: 0)"
@@ -68,6 +80,24 @@ def _views(text: str) -> tuple[str, ...]:
     return named
 
 
+def _units(text: str) -> tuple[Intervention, ...]:
+    """The units that a list names."""
+    from engine.records import Intervention
+
+    found: list[Intervention] = []
+    for part in text.split(","):
+        named = _UNIT.fullmatch(part.strip())
+        if named is None:
+            raise argparse.ArgumentTypeError(f"{part.strip()!r} is no unit: write L6 h1, L3 mlp or L4")
+        layer, head, kind, scale = named.groups()
+        if 0 in (int(layer), int(head or 1)):
+            raise argparse.ArgumentTypeError(f"{part.strip()!r} is no unit: layers and heads count from 1")
+        number = int(head) - 1 if head else None
+        unit = "head" if head else (kind or "layer").lower()
+        found.append(Intervention(cast("Any", unit), int(layer) - 1, number, float(scale or 0)))
+    return tuple(found)
+
+
 def _columns(text: str) -> int:
     count = whole(text)
     if count < 1:
@@ -88,7 +118,7 @@ def run(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, or the prompt is missing or can't be read.
     """
-    from engine.commands import TakeStep
+    from engine.commands import Intervene, TakeStep
     from inspector.cli.driver import drive
     from inspector.cli.writers.inside import InsideWriter, writer
 
@@ -99,16 +129,22 @@ def run(args: Namespace) -> int:
     def after() -> Sequence[Command]:
         node = _node_at(out.nodes, args.at)
         makers = questions(args)
-        return [makers[view](node) for view in args.show]
+        usual = () if args.off else USUAL
+        tried = [Intervene(node, args.off, args.scope)] if args.off else []
+        return [*(makers[view](node) for view in args.show or usual), *tried]
 
     return exit_status(drive(request, out, steps, after=after))
 
 
 def questions(args: Namespace) -> Mapping[str, Callable[[int], Command]]:
     """By view, the command about a node."""
-    from engine.commands import ReadAttention, ReadLens
+    from engine.commands import ReadAttention, ReadLens, SweepHeads
 
-    return {"attention": ReadAttention, "lens": lambda node: ReadLens(node, args.positions)}
+    return {
+        "attention": ReadAttention,
+        "lens": lambda node: ReadLens(node, args.positions),
+        "interventions": SweepHeads,
+    }
 
 
 def _node_at(nodes: Sequence[int], place: int) -> int:
@@ -125,4 +161,4 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
     return nodes[place]
 
 
-SUBCOMMAND = Subcommand(parser, run, "attention and logit lens of one token")
+SUBCOMMAND = Subcommand(parser, run, "attention, logit lens and switched-off parts of one token")

@@ -6,10 +6,24 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol, TextIO, TypeVar
 
 from engine import records
-from engine.records import AttentionRead, CaptureFacts, LensRead, PromptToken, Step
+from engine.records import (
+    AttentionRead,
+    CaptureFacts,
+    HeadsSwept,
+    Intervened,
+    LensRead,
+    PromptToken,
+    Step,
+)
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
+from inspector.cli.writers.interventions import (
+    intervened_json,
+    intervened_table,
+    sweep_json,
+    sweep_table,
+)
 from inspector.cli.writers.jsonl import Json, JsonLines, number
 from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import pad, token_label, truncate, visible
@@ -59,6 +73,10 @@ class InsideLines(JsonLines):
                 self._write(attention(record))
             case LensRead():
                 self._write(lens(record))
+            case HeadsSwept():
+                self._write({**sweep_json(record), **facts(record.facts)})
+            case Intervened():
+                self._write({**intervened_json(record), **facts(record.facts)})
             case _:
                 super().take(record, text)
 
@@ -145,6 +163,10 @@ class InsideTables(PlainText):
                     self._out.write(f"  {line}\n")
             case LensRead():
                 self._table(record.facts, "Logit lens", lens_table(record, self._labels))
+            case HeadsSwept():
+                self._table(record.facts, "Switched off one at a time", sweep_table(record))
+            case Intervened():
+                self._table(record.facts, "Switched off", intervened_table(record))
             case Step():
                 pass
             case _:
