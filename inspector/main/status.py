@@ -14,6 +14,7 @@ from engine.records import Candidate, Step
 from inspector.display import quoted, token_label, visible
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
+from inspector.state.interventions import interventions_words
 from inspector.state.mark_words import STAR, written
 from inspector.state.timeline import Phase, Timeline
 
@@ -102,6 +103,9 @@ def _mark(timeline: Timeline, node: int) -> str:
 
 def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
     picked = _picked(timeline)
+    if (under := timeline.under) and not timeline.recorded:
+        more = f". Space takes {_name(picked)}, r runs" if picked is not None else ""
+        return f"Under {interventions_words(under)} (X then r releases){more}"
     if picked is None:
         return "Press space to step, r to run"
     if candidate is None or candidate.id == picked.id:

@@ -159,6 +159,15 @@ class Timeline:
         return self.items[-1].node if self.items else ROOT
 
     @property
+    def under(self) -> tuple[records.Intervention, ...]:
+        """The interventions that the path's end was computed under; empty for the model's own."""
+        if not self.items or not isinstance(self.items[-1], Step) or self.items[-1].origin != "intervened":
+            return ()
+        firsts = ((node, self.tree.nodes[node].position) for node in self.tree.interventions)
+        on_path = (node for node, at in firsts if at < len(self.items) and self.items[at].node == node)
+        return self.tree.interventions.get(next(on_path, ROOT), ())
+
+    @property
     def phase(self) -> Phase:
         if self.returning:
             return Phase.RETURNING

@@ -12,6 +12,7 @@ from inspector.tools.copy.tool import COPY
 from inspector.tools.costs.tool import COSTS
 from inspector.tools.export.tool import EXPORT
 from inspector.tools.find.tool import FIND
+from inspector.tools.interventions.tool import INTERVENTIONS
 from inspector.tools.lens.tool import LENS
 from inspector.tools.lookahead.tool import LOOK_AHEAD
 from inspector.tools.marks.tool import MARKS
@@ -40,6 +41,7 @@ TOOLS: tuple[Tool, ...] = (
     ATTENTION,
     LENS,
     ATTRIBUTION,
+    INTERVENTIONS,
     POSITIONS,
     MODULES,
     SAMPLER,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from engine.errors import PromptError
 from engine.settings import FIELDS
@@ -26,9 +27,16 @@ from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
     from engine.commands import Command
+    from engine.records import Intervention
     from inspector.cli.writers.inside import InsideWriter
 
-VIEWS = ("attention", "lens", "contributions")
+VIEWS = ("attention", "lens", "contributions", "interventions")
+USUAL = VIEWS[:3]
+"""Where none are asked for."""
+_UNIT = re.compile(
+    r"L(\d+)(?:\s*h(\d+)|\s+(attention|mlp|recurrence|layer))?(?:\s+x(-?\d*\.?\d+))?", re.IGNORECASE
+)
+"""`L6 h1`, `L3 mlp`, `L4`, `L2 attention x0.5`."""
 LENS = 6
 """Positions of the lens where none are asked for."""
 
@@ -37,14 +45,18 @@ def parser() -> Parser:
     """The parser of `inspector inside`."""
     made = command_parser(
         "inside",
-        "What the layers of a model compute for one token of a prompt: where each head looks, what each layer "
-        "would predict, and what each part adds to a logit. The token runs again under taps, and each view is "
-        "compared with what the model itself computes: one whose check fails is not shown.",
+        "What the layers of a model compute for one token of a prompt: where each head looks, what each layer would "
+        "predict, what each part adds to a logit, and what changes without it. The token runs again under taps, and each "
+        "view is compared with what the model itself computes: one whose check fails is not shown.",
     )
     group = made.add_argument_group("inside")
     group.add_argument(
-        "--show", type=_views, metavar="VIEW,...", default=VIEWS, help=f"of {', '.join(VIEWS)} (default: all)"
+        "--show", type=_views, metavar="VIEW,...", help=f"of {', '.join(VIEWS)} (default: {', '.join(USUAL)})"
     )
+    off = "switch off parts of the model together: L6 h1, L3 mlp, L4 attention, L2; scale one with L6 h1 x0.5"
+    group.add_argument("--off", type=_units, metavar="UNIT,...", default=(), help=off)
+    scope = "change that token's forward alone, or the whole context (default: token)"
+    group.add_argument("--scope", choices=("token", "context"), default="token", help=scope)
     place = "the token, counted from 0; negative from the end (default: -1, the last one)"
     group.add_argument("--at", type=_place, metavar="N", default=-1, help=place)
     after = "generate so many tokens first (default: 0)"
@@ -83,6 +95,24 @@ def _views(text: str) -> tuple[str, ...]:
     return named
 
 
+def _units(text: str) -> tuple[Intervention, ...]:
+    """The units that a list names."""
+    from engine.records import Intervention
+
+    found: list[Intervention] = []
+    for part in text.split(","):
+        named = _UNIT.fullmatch(part.strip())
+        if named is None:
+            raise argparse.ArgumentTypeError(f"{part.strip()!r} is no unit: write L6 h1, L3 mlp or L4")
+        layer, head, kind, scale = named.groups()
+        if 0 in (int(layer), int(head or 1)):
+            raise argparse.ArgumentTypeError(f"{part.strip()!r} is no unit: layers and heads count from 1")
+        number = int(head) - 1 if head else None
+        unit = "head" if head else (kind or "layer").lower()
+        found.append(Intervention(cast("Any", unit), int(layer) - 1, number, float(scale or 0)))
+    return tuple(found)
+
+
 def _columns(text: str) -> int:
     count = whole(text)
     if count < 1:
@@ -103,7 +133,7 @@ def run(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, or the prompt is missing or can't be read.
     """
-    from engine.commands import TakeStep
+    from engine.commands import Intervene, TakeStep
     from inspector.cli.driver import drive
     from inspector.cli.writers.inside import writer
 
@@ -114,20 +144,24 @@ def run(args: Namespace) -> int:
     def after() -> Iterator[Command]:
         node = _node_at(out.nodes, args.at)
         makers = questions(args, out)
-        for view in args.show:
+        usual = () if args.off else USUAL
+        for view in args.show or usual:
             yield from makers[view](node)
+        if args.off:
+            yield Intervene(node, args.off, args.scope)
 
     return exit_status(drive(request, out, steps, after=after))
 
 
 def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int], Iterable[Command]]]:
     """By view, the commands about a node."""
-    from engine.commands import ReadAttention, ReadLens
+    from engine.commands import ReadAttention, ReadLens, SweepHeads
 
     return {
         "attention": lambda node: [ReadAttention(node)],
         "lens": lambda node: [ReadLens(node, args.positions)],
         "contributions": lambda node: contributions(args, out, node),
+        "interventions": lambda node: [SweepHeads(node)],
     }
 
 
@@ -183,4 +217,6 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
     return nodes[place]
 
 
-SUBCOMMAND = Subcommand(parser, run, "attention, logit lens and contributions of one token")
+SUBCOMMAND = Subcommand(
+    parser, run, "attention, logit lens, contributions and switched-off parts of one token"
+)

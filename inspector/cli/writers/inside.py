@@ -11,6 +11,8 @@ from engine.records import (
     AttentionRead,
     AttributionRead,
     CaptureFacts,
+    HeadsSwept,
+    Intervened,
     LensRead,
     Piece,
     PromptToken,
@@ -20,6 +22,12 @@ from engine.records import (
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
+from inspector.cli.writers.interventions import (
+    intervened_json,
+    intervened_table,
+    sweep_json,
+    sweep_table,
+)
 from inspector.cli.writers.jsonl import Json, JsonLines, number
 from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import pad, token_label, truncate, visible
@@ -91,6 +99,10 @@ class InsideLines(JsonLines):
                 self._write(lens(record))
             case AttributionRead():
                 self._write(contributions(record))
+            case HeadsSwept():
+                self._write({**sweep_json(record), **facts(record.facts)})
+            case Intervened():
+                self._write({**intervened_json(record), **facts(record.facts)})
             case _:
                 super().take(record, text)
 
@@ -205,6 +217,10 @@ class InsideTables(PlainText):
                 self._table(record.facts, "Logit lens", lens_table(record, self._labels))
             case AttributionRead():
                 self._table(record.facts, "Contributions", contributions_table(record))
+            case HeadsSwept():
+                self._table(record.facts, "Switched off one at a time", sweep_table(record))
+            case Intervened():
+                self._table(record.facts, "Switched off", intervened_table(record))
             case Step():
                 pass
             case _:

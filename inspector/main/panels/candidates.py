@@ -44,7 +44,7 @@ from inspector.widgets.inks import panel_css
 
 DIM = Style(bold=False)
 """Of what might come, in a highlighted row too."""
-_BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted"}
+_BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted", "intervened": ", under interventions"}
 """Why the token there is not the one that the sampler picked."""
 
 

@@ -10,6 +10,7 @@ from engine.records import ModelFacts
 from engine.settings import Settings
 from inspector import scales
 from inspector.display import truncate, visible
+from inspector.state.interventions import interventions_words
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import bar
@@ -17,8 +18,10 @@ from inspector.widgets.charts import bar
 Parts = list[list[Row]]
 """The parts of the line from left to right, each in versions from long to short; the last may be empty."""
 _SHORT_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
-_MODEL, _PHASE, _CONTEXT, _SAMPLING = range(4)
-_GIVING_WAY = (_MODEL, _MODEL, _SAMPLING, _CONTEXT, _MODEL, _SAMPLING, _PHASE, _MODEL, _CONTEXT, _PHASE)
+_MODEL, _PHASE, _UNDER, _CONTEXT, _SAMPLING = range(5)
+_GIVING_WAY = (
+    _MODEL, _MODEL, _SAMPLING, _CONTEXT, _MODEL, _SAMPLING, _PHASE, _UNDER, _MODEL, _CONTEXT, _UNDER, _PHASE,
+)  # fmt: skip
 """Which part takes its next shorter version, in this order, while the line is too long."""
 _BETWEEN = " │ "
 
@@ -33,6 +36,7 @@ Which model, what it is doing, how much of its context window is used, and how i
 
 - `● LOADING` the weights · `● PREFILL` the prompt goes through the model · `● DECODE` one token at a time · `● RUN`
   without being asked for each · `● RECORDED` a replay: no model is there · `● RETURNING` on its way to be live
+- **under L6 h1 off** this path is not the model's own: parts were switched off; `X` then `r` releases
 - **context** tokens in the KV cache / the most that the model was made for
 - **T** temperature, and the filters that are on; *greedy* takes the most probable token
 """
@@ -51,6 +55,7 @@ Which model, what it is doing, how much of its context window is used, and how i
         parts = [
             self._model(timeline.facts),
             self._phase(timeline),
+            self._under(timeline),
             self._window(timeline),
             self._sampling(timeline),
         ]
@@ -131,6 +136,13 @@ Which model, what it is doing, how much of its context window is used, and how i
         step, slot = timeline.step, timeline.slot
         place = f"at step {scales.count(step.index + 1)}" if step else f"at prompt token {slot + 1}"
         return [[*short, Segment(f" · {place}", self.ink("primary"))], short]
+
+    def _under(self, timeline: Timeline) -> list[Row]:
+        """That the path is not the model's own: this never gives way to nothing."""
+        if not (under := timeline.under):
+            return [[]]
+        long = f"under {interventions_words(under)}"
+        return [[Segment(text, self.ink("warn"))] for text in (long, truncate(long, 24), "changed")]
 
     def _window(self, timeline: Timeline) -> list[Row]:
         if timeline.kv is None:

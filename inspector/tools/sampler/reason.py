@@ -69,7 +69,11 @@ class Reason:
     def _by_hand(self, item: Item | None) -> list[str]:
         if not isinstance(item, Step) or item.id == self.distribution.picked:
             return []
-        word = {"chosen": "chosen by hand", "inserted": "inserted"}.get(item.origin, "taken")
+        word = {
+            "chosen": "chosen by hand",
+            "inserted": "inserted",
+            "intervened": "kept, and run again under interventions",
+        }.get(item.origin, "taken")
         label = quoted(token_label(item.text, item.raw, item.pending))
         return [f"{label} was {word}; the sampler would have taken another."]
 

@@ -125,7 +125,7 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
     [
         (("--at", "900"), "--at 900 is no token of the path, which has 11."),
         (("--at", "x"), "--at: 'x' is no whole number."),
-        (("--show", "lens,colours"), "--show: 'colours' is none of attention, lens, contributions."),
+        (("--show", "lens,colours"), "--show: 'colours' is none of attention, lens, contributions, interventions."),
         (("--positions", "0"), "--positions: must be 1 or more"),
         (("--show", "contributions", "--token", " a big dog"), "' a big dog' is 3 tokens, not one."),
         (("--show", "contributions", "--token", "7", "--against", "7"), "or of two different ones."),

@@ -1,0 +1,168 @@
+"""The second page of interventions: activation patching, the activations of another path put in place by place."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
+
+from rich.style import Style
+from textual.binding import Binding, BindingType
+
+from engine.commands import Command, PatchActivations
+from engine.records import ActivationsPatched
+from inspector.main.inside.screen import InsideScreen
+from inspector.main.tool import Host
+from inspector.scales import count
+from inspector.tools.interventions.choices import PARTS, SwitchControl
+from inspector.tools.interventions.patching import NAMES, Source, after, difference, page, pair, sources
+from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.key_hints import KeyHint
+
+LOW, TALL = 16, 30
+"""Rows of a screen from which on there is room for one line of text, and for two."""
+
+
+class PatchingScreen(InsideScreen[ActivationsPatched]):
+    """What another path computed, put into this one.
+
+    Args:
+        host: The main screen.
+        control: What is chosen, and what is known.
+    """
+
+    TOOL: ClassVar[str] = "interventions"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "layer(1)", "Later layer", tooltip="Look at a later layer.", priority=True),
+        Binding("down", "layer(-1)", "Earlier layer", tooltip="Look at an earlier layer.", priority=True),
+        Binding("left_square_bracket,comma", "column(-1)", "Position before",
+                tooltip="Look at the position before."),
+        Binding("right_square_bracket,full_stop", "column(1)", "Next position",
+                tooltip="Look at the next position."),
+        Binding("o", "source", "Source", tooltip="Take the activations of another prompt or branch."),
+        Binding("m", "part", "Part", tooltip="Put in whole layers, or what their attention or MLP returns."),
+        Binding("p", "units", "Switch off", tooltip="Go back to the map of what is switched off."),
+    ]  # fmt: skip
+
+    def __init__(self, host: Host, control: SwitchControl) -> None:
+        super().__init__(host, control.patched)
+        self.control = control
+        self._layer: int | None = None
+        self._column: int | None = None
+        """Places of the cursor; None for the largest share."""
+        self._known: tuple[int, int, list[Source]] = (-1, -1, [])
+
+    # ---- asking ---------------------------------------------------------------------------------
+
+    @property
+    def _sources(self) -> list[Source]:
+        now = self.node, len(self.timeline.tree.nodes)
+        if now != self._known[:2]:
+            self._known = *now, sources(self.timeline, self.node) if self.path else []
+        return self._known[2]
+
+    @property
+    def _source(self) -> Source | None:
+        found = self._sources
+        chosen = next((each for each in found if each.node == self.control.source), None)
+        return chosen or next(iter(found), None)
+
+    def question(self) -> tuple[Hashable, Command]:
+        source, part = self._source, self.control.part
+        end = source.node if source is not None else self.node
+        both = pair(after(self.timeline, self.node), after(self.timeline, end))
+        token, other = both or (0, 0)
+        return (self.node, end, part), PatchActivations(self.node, end, token, other, part)
+
+    def ask(self) -> None:
+        """See `InsideScreen`; only where there is a source, and tokens that tell it apart."""
+        source = self._source
+        if source is not None and pair(after(self.timeline, self.node), after(self.timeline, source.node)):
+            super().ask()
+
+    # ---- showing --------------------------------------------------------------------------------
+
+    def heading(self, answer: ActivationsPatched | None) -> str:
+        return f"Activation patching: {NAMES[self.control.part]} put in from another path"
+
+    def text_rows(self) -> int:
+        """See `InsideScreen`."""
+        return 0 if self.size.height < LOW else 3 if self.size.height < TALL else 4
+
+    def hints(self) -> Sequence[KeyHint]:
+        several = [("o", "source", 7)] if len(self._sources) > 1 else []
+        return (
+            ("↑↓", "layer", 7), ("[ ]", "position", 7), *several, ("m", f"put in: {self.control.part}", 6),
+            ("p", "switch off", 5),
+        )  # fmt: skip
+
+    def _words(self, source: Source) -> str:
+        found = self._sources
+        place = f" ({[each.node for each in found].index(source.node) + 1} of {len(found)})"
+        words = difference(self.path, self.timeline.tree.path(source.node))
+        return f"{count(source.tokens)} tokens{place if len(found) > 1 else ''}, “{words}”"
+
+    def draw(self, answer: ActivationsPatched, on: Canvas, width: int, height: int) -> list[Row]:
+        source = self._source
+        words = self._words(source) if source is not None else f"node {answer.source}"
+        return page(on, answer, *self._cursor(answer), words, width, height)
+
+    def _instead(self, on: Canvas, answer: ActivationsPatched | None) -> list[tuple[str, Style]]:
+        source = self._source
+        if answer is None and self.path and not self.host.controller.transport.recorded:
+            if source is None:
+                return [
+                    ("Activations come from another prompt or branch with as many tokens.", on.rich_style),
+                    (
+                        "There is none: press esc, then p, and give this prompt with a word changed.",
+                        on.ink("muted"),
+                    ),
+                ]
+            if pair(after(self.timeline, self.node), after(self.timeline, source.node)) is None:
+                return [
+                    ("What one of both paths predicts isn't known here.", on.rich_style),
+                    ("Choose another token with ← →, or another source with o.", on.ink("muted")),
+                ]
+        said = super()._instead(on, answer)
+        return [*said, (f"Source: {self._words(source)}", on.ink("muted"))] if source is not None else said
+
+    def _cursor(self, answer: ActivationsPatched) -> tuple[int, int]:
+        """Layer and column; at first the largest share of a position before the last, where all ends up."""
+        layers, columns = len(answer.layers), len(answer.columns)
+        if self._layer is None or self._column is None:
+            places = [(row, at) for row in range(layers) for at in range(max(1, columns - 1))]
+            return max(places, key=lambda place: answer.shares.row(place[0])[place[1]])
+        return max(0, min(layers - 1, self._layer)), max(0, min(columns - 1, self._column))
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    def action_layer(self, by: int) -> None:
+        """Look at another layer."""
+        self._move(by, 0)
+
+    def action_column(self, by: int) -> None:
+        """Look at another position."""
+        self._move(0, by)
+
+    def _move(self, layers: int, columns: int) -> None:
+        if (answer := self.answer) is not None and not self._failed(answer):
+            layer, column = self._cursor(answer)
+            self._layer = max(0, min(len(answer.layers) - 1, layer + layers))
+            self._column = max(0, min(len(answer.columns) - 1, column + columns))
+            self.changed()
+
+    def action_source(self) -> None:
+        """Take the next source."""
+        found = [each.node for each in self._sources]
+        if (source := self._source) is not None:
+            self.control.source = found[(found.index(source.node) + 1) % len(found)]
+            self._layer = self._column = None
+            self.changed()
+
+    def action_part(self) -> None:
+        """Put in what another part returns."""
+        self.control.part = PARTS[(PARTS.index(self.control.part) + 1) % len(PARTS)]
+        self.changed()
+
+    def action_units(self) -> None:
+        """Go to the map of what is switched off."""
+        self.leave_for("interventions")

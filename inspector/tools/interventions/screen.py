@@ -1,0 +1,236 @@
+"""The screen of interventions: the map of all units, and what the chosen ones do to the candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding, BindingType
+
+from engine.commands import Command, HoldInterventions, SweepHeads
+from engine.records import HeadsSwept, Intervened, Step
+from inspector.display import quoted, token_label, visible
+from inspector.main.inside.notices import refused, told
+from inspector.main.inside.screen import InsideScreen
+from inspector.main.tool import Host
+from inspector.scales import percent
+from inspector.state.interventions import interventions_words
+from inspector.tools.interventions.choices import SwitchControl
+from inspector.tools.interventions.effect import SCOPES, effect
+from inspector.tools.interventions.unit_map import UnitMap, strongest_line
+from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.widgets.key_hints import KeyHint
+
+LOW, TALL = 16, 30
+"""Rows of a screen from which on there is room for one line of text, and for two."""
+UNDER = 5
+"""Rows of what stands under the map at least, where the screen isn't small."""
+
+
+class InterventionsScreen(InsideScreen[HeadsSwept]):
+    """Units of the model switched off, alone or together.
+
+    Args:
+        host: The main screen.
+        control: What is chosen, and what is known.
+    """
+
+    TOOL: ClassVar[str] = "interventions"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "layer(1)", "Later layer", tooltip="Choose a later layer.", priority=True),
+        Binding("down", "layer(-1)", "Earlier layer", tooltip="Choose an earlier layer.", priority=True),
+        Binding("left_square_bracket,comma", "column(-1)", "Unit before", tooltip="Choose the unit before."),
+        Binding("right_square_bracket,full_stop", "column(1)", "Next unit", tooltip="Choose the next unit."),
+        Binding(
+            "space", "together", "Together", tooltip="Switch this unit off together with others, or no more."
+        ),
+        Binding("minus", "scale(-1)", "Less", tooltip="Scale the unit by less: 2, 0.5, then off."),
+        Binding("plus,equals_sign", "scale(1)", "More", tooltip="Scale the unit by more: off, 0.5, 2."),
+        Binding("c", "clear", "Clear", tooltip="Switch off nothing together any more."),
+        Binding("m", "measure", "Measure", tooltip="Colour by KL or by the followed token's logit."),
+        Binding("s", "scope", "Scope", tooltip="Change this token's forward alone, or the whole context."),
+        Binding("h", "hold", "Hold", tooltip="Generate on with it: a branch from this token on."),
+        Binding(
+            "r", "release", "Release", tooltip="Leave the branch under interventions for the model's own."
+        ),
+        Binding("p", "patch", "Patch", tooltip="Put in what the model computed for another path."),
+    ]
+
+    def __init__(self, host: Host, control: SwitchControl) -> None:
+        super().__init__(host, control.sweeps)
+        self.control = control
+
+    # ---- asking ---------------------------------------------------------------------------------
+
+    def question(self) -> tuple[Hashable, Command]:
+        return self.node, SweepHeads(self.node)
+
+    def ask(self) -> None:
+        """See `InsideScreen`; once the units are known, what the chosen ones do."""
+        super().ask()
+        if (swept := self._swept) is not None:
+            self.control.tried.want(*self.control.question(self.node, swept))
+
+    @property
+    def _swept(self) -> HeadsSwept | None:
+        """The sweep of the token, where it passed its checks."""
+        answer = self.answer
+        return answer if answer is not None and not self._failed(answer) and answer.units else None
+
+    def _tried(self, swept: HeadsSwept) -> Intervened | None:
+        return self.control.tried.get(self.control.question(self.node, swept)[0])
+
+    def leave_for(self, key: str) -> None:
+        self.control.drop()
+        super().leave_for(key)
+
+    def action_leave(self) -> None:
+        """Go back; what is computed stops."""
+        self.control.drop()
+        super().action_leave()
+
+    # ---- showing --------------------------------------------------------------------------------
+
+    def heading(self, answer: HeadsSwept | None) -> str:
+        if answer is None:
+            return "What each part of the model does here, seen by switching it off"
+        name = quoted(token_label(answer.text))
+        return f"Each head and part switched off alone: what becomes of {name} ({percent(answer.prob)})"
+
+    def text_rows(self) -> int:
+        """See `InsideScreen`."""
+        return 0 if self.size.height < LOW else 3 if self.size.height < TALL else 4
+
+    def hints(self) -> Sequence[KeyHint]:
+        control = self.control
+        held = [("r", "release", 7)] if self.timeline.under else []
+        return (
+            ("↑↓[ ]", "unit", 8), ("␣", "together", 7), ("-+", "scale", 3), ("s", SCOPES[control.scope][0], 6),
+            ("h", "hold", 7), *held, ("m", f"colour: {control.measure.name}", 4), ("p", "patch", 5),
+        )  # fmt: skip
+
+    def situation(self) -> str:
+        if (swept := self._swept) is not None:
+            key = self.control.question(self.node, swept)[0]
+            if self._tried(swept) is None and (words := told(self.control.tried, key)):
+                return words
+        return super().situation()
+
+    def draw(self, answer: HeadsSwept, on: Canvas, width: int, height: int) -> list[Row]:
+        if not answer.units:
+            return [
+                [Segment(line, on.ink("muted"))] for text in answer.missing for line in wrapped(text, width)
+            ]
+        control = self.control
+        units = UnitMap(answer, control.measure, control.unit(answer), control.marked(answer))
+        short, tight = height < LOW // 2, height < TALL - 8
+        said: list[Row] = (
+            [] if short else [[Segment(strongest_line(answer, control.measure, width), on.ink("accent"))]]
+        )
+        under = 3 if short else max(UNDER, height - len(said) - units.depth - 3 + tight)
+        mapped = units.rows(on, width, max(3, height - len(said) - under))
+        missing = [
+            [Segment(line, on.ink("muted"))] for text in answer.missing for line in wrapped(text, width)
+        ]
+        room = height - len(said) - len(mapped) - (not tight)
+        below = self._effect(answer, on, width, room)
+        return [*said, *mapped, *([] if tight else [[]]), *below, *missing]
+
+    def _instead(self, on: Canvas, answer: HeadsSwept | None) -> list[tuple[str, Style]]:
+        last = self.path[-1] if self.path else None
+        if answer is None and isinstance(last, Step) and last.origin == "intervened":
+            return [
+                (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
+                ("Views of the inside are for the model's own tokens: ← goes to those before this branch.",
+                 on.ink("muted")),
+                ("r releases: it goes back to the model's own token that the branch was made from.", on.ink("muted")),
+            ]  # fmt: skip
+        return super()._instead(on, answer)
+
+    def _effect(self, swept: HeadsSwept, on: Canvas, width: int, height: int) -> list[Row]:
+        """What the chosen units do, or why that isn't there."""
+        tried = self._tried(swept)
+        key = self.control.question(self.node, swept)[0]
+        failure = self.control.tried.failure(key)
+        if tried is not None and tried.facts.failed is None:
+            return effect(on, tried, width, height)
+        if tried is not None and tried.facts.failed is not None:
+            texts = refused(on, tried.facts.failed, tried.facts.family)
+        elif failure is not None:
+            texts = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        else:
+            recorded = self.host.controller.transport.recorded
+            what = "was not recorded. G on the main screen goes on live" if recorded else "is being computed"
+            texts = [
+                (f"{interventions_words(self.control.interventions(swept))}: this {what}.", on.ink("muted"))
+            ]
+        return [[Segment(line, style)] for text, style in texts for line in wrapped(text, width)]
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    def action_layer(self, by: int) -> None:
+        """Choose a unit of another layer."""
+        if (swept := self._swept) is not None:
+            self.control.turn_layer(swept, by)
+            self.changed()
+
+    def action_column(self, by: int) -> None:
+        """Choose another unit of the layer."""
+        if (swept := self._swept) is not None:
+            self.control.turn_column(swept, by)
+            self.changed()
+
+    def action_together(self) -> None:
+        """Switch the unit off together with others, or no more."""
+        if (swept := self._swept) is not None:
+            self.control.toggle(swept)
+            self.changed()
+
+    def action_scale(self, by: int) -> None:
+        """Scale the unit by another factor."""
+        if (swept := self._swept) is not None:
+            self.control.turn_scale(swept, by)
+            self.changed()
+
+    def action_clear(self) -> None:
+        """Switch off nothing together."""
+        self.control.together.clear()
+        self.control.scale = 0.0
+        self.changed()
+
+    def action_measure(self) -> None:
+        """Colour by the next measure."""
+        self.control.turn_measure()
+        self.changed()
+
+    def action_scope(self) -> None:
+        """Change this token alone, or the whole context."""
+        self.control.scope = "context" if self.control.scope == "token" else "token"
+        self.changed()
+
+    def action_patch(self) -> None:
+        """Show the page of activation patching."""
+        self.leave_for("patching")
+
+    def action_hold(self) -> None:
+        """Go on under what is chosen, in a branch that begins with this token."""
+        if (swept := self._swept) is not None:
+            self._send(HoldInterventions(self.node, self.control.interventions(swept)), "")
+
+    def action_release(self) -> None:
+        """Go back to the model's own."""
+        if self.timeline.under:
+            self._send(HoldInterventions(self.timeline.tip), "")
+
+    def _send(self, command: HoldInterventions, answer: str) -> None:
+        """Leave this screen, and have the session go on from the tip of what comes."""
+        host, recorded = self.host, self.host.controller.transport.recorded
+        self.action_leave()
+        if recorded:
+            host.answer("A recording computes nothing: G goes on live, then X and h hold it")
+            return
+        host.controller.timeline.select(None)
+        host.controller.client.do(command)
+        host.answer(answer)

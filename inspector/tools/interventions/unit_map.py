@@ -1,0 +1,150 @@
+"""The map of a sweep: layers by heads and parts, each cell what happens where that unit alone is switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.segment import Segment
+
+from engine.records import HeadsSwept, Intervention, SweptUnit
+from inspector.display import pad, truncate
+from inspector.tools.interventions.choices import Column, column_of, columns, strongest
+from inspector.tools.interventions.measures import UnitMeasure, figure, glyph, ground
+from inspector.widgets.canvas import Canvas, Row
+
+LABEL = 5
+"""Cells of a layer's name."""
+NUMBERED, WIDEST = 4, 8
+"""Cells of a column from which on it has numbers, and at most."""
+MARK = "×"
+_HEADS = {"attention": "attn", "mlp": "MLP", "recurrence": "rec", "layer": "layer"}
+_SHORT = {"attention": "att", "layer": "all"}
+_WORDS = {
+    "head": "head",
+    "attention": "attention",
+    "mlp": "MLP",
+    "recurrence": "recurrence",
+    "layer": "layer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UnitMap:
+    """What is drawn.
+
+    Args:
+        swept: All units.
+        measure: What number and colour are.
+        cursor: The unit that is looked at.
+        marked: Those that are switched off together.
+    """
+
+    swept: HeadsSwept
+    measure: UnitMeasure
+    cursor: Intervention
+    marked: Mapping[Intervention, float]
+
+    @property
+    def depth(self) -> int:
+        """Layers."""
+        return self.swept.units[-1].intervention.layer + 1
+
+    def rows(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The heads of the columns, as many layers as fit, upwards, and what the colours mean.
+
+        Args:
+            on: Where it is drawn.
+            width: Cells.
+            height: Rows, 3 or more.
+        """
+        cell, shown = self._columns(width)
+        room = max(1, height - 2)
+        first = max(0, min(self.cursor.layer - room // 2, self.depth - room))
+        units = {(each.intervention.layer, column_of(each.intervention)): each for each in self.swept.units}
+        rows = [self._head(on, cell, shown)]
+        for layer in range(min(self.depth, first + room) - 1, first - 1, -1):
+            here = layer == self.cursor.layer
+            row: Row = [Segment(pad(f"L{layer + 1}", LABEL), on.ink("accent" if here else "muted"))]
+            row += [self._cell(on, cell, units.get((layer, column))) for column in shown]
+            rows.append(row)
+        return [*rows, legend(on, self.measure, width)]
+
+    def _columns(self, width: int) -> tuple[int, list[Column]]:
+        """Cells of a column, and the columns there is room for, around the cursor."""
+        every = columns(self.swept)
+        room = width - LABEL
+        cell = max(1, min(WIDEST, room // len(every)))
+        fit = room // cell
+        first = max(0, min(every.index(column_of(self.cursor)) - fit // 2, len(every) - fit))
+        return cell, every[first : first + fit]
+
+    def _head(self, on: Canvas, cell: int, shown: Sequence[Column]) -> Row:
+        if cell < NUMBERED:
+            return [Segment(" " * LABEL + _short_head(cell, shown), on.ink("muted"))]
+        row: Row = [Segment(" " * LABEL)]
+        for kind, head in shown:
+            name = f"h{head + 1}" if head is not None else _HEADS[kind]
+            name = name if len(name) < cell else _SHORT.get(kind, name)
+            ink = on.ink("accent" if (kind, head) == column_of(self.cursor) else "muted")
+            row.append(Segment(pad(truncate(name, cell - 1), cell, right=True), ink))
+        return row
+
+    def _cell(self, on: Canvas, cell: int, unit: SweptUnit | None) -> Segment:
+        if unit is None:
+            return Segment(" " * cell)
+        value = self.measure.value(unit)
+        step = self.measure.step(value)
+        mark = unit.intervention in self.marked
+        if cell >= NUMBERED:
+            number = figure(value, min(cell - 1, 5), self.measure.signed)
+            text = (MARK if mark else " ") + number.rjust(cell - 1)
+        else:
+            text = (MARK if mark else glyph(on, step)) * cell
+        here = unit.intervention == self.cursor
+        return Segment(
+            text, on.ink("cursor") if here else on.rich_style + ground(on, step, self.measure.signed)
+        )
+
+
+def _short_head(cell: int, shown: Sequence[Column]) -> str:
+    """Over narrow columns: the number of every so many heads, and a letter for each part."""
+    text = [" "] * (cell * len(shown) + 4)
+    every = -(-4 // cell)
+    for at, (kind, head) in enumerate(shown):
+        if head is None or head % every == 0:
+            name = f"{head + 1}" if head is not None else _HEADS[kind][0].upper()
+            text[at * cell : at * cell + len(name)] = name
+    return "".join(text)
+
+
+def legend(on: Canvas, measure: UnitMeasure, width: int) -> Row:
+    """Each step on its own colour."""
+    sides = [1, -1] if measure.signed else [1]
+    drawn: Row = []
+    for side in sides:
+        sign = {1: "+", -1: "-"}[side] if measure.signed else ""
+        for step, edge in enumerate(measure.edges, 1):
+            text = f" {glyph(on, side * step).strip()}{sign}{edge:g} "
+            drawn.append(Segment(text, on.rich_style + ground(on, side * step, measure.signed)))
+    room = width - sum(part.cell_length for part in drawn)
+    choices = (f"Number and colour: {measure.says} ", f"Colour: {measure.says} ", f"{measure.name} from ", "")
+    says = next((words for words in choices if cell_len(words) <= room), "")
+    return [Segment(says, on.ink("muted")), *drawn]
+
+
+def strongest_line(swept: HeadsSwept, measure: UnitMeasure, width: int) -> str:
+    """The strongest unit of each kind, heads first, as many as there is room for."""
+    found: dict[str, list[SweptUnit]] = {}
+    for each in swept.units:
+        found.setdefault(each.intervention.kind, []).append(each)
+    line = f"Strongest ({measure.unit}): " if width >= 60 else "Most: "
+    for at, kind in enumerate(kind for kind in _WORDS if kind in found):
+        best = strongest(found[kind], measure)
+        part = f"{best.intervention.label} {figure(measure.value(best), 5, measure.signed)}"
+        more = f"{' · ' if at else ''}{part}"
+        if cell_len(line) + cell_len(more) > width:
+            break
+        line += more
+    return line
