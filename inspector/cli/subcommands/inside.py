@@ -45,9 +45,9 @@ def parser() -> Parser:
     """The parser of `inspector inside`."""
     made = command_parser(
         "inside",
-        "What the layers of a model compute for one token of a prompt: where each head looks, what each layer would "
-        "predict, what each part adds to a logit, and what changes without it. The token runs again under taps, and each "
-        "view is compared with what the model itself computes: one whose check fails is not shown.",
+        "What the layers of a model compute for one token of a prompt: where each head looks, what each layer "
+        "would predict, what each part adds to a logit, and what changes without it. The token runs again under "
+        "taps, and each view is compared with what the model itself computes: one whose check fails is not shown.",
     )
     group = made.add_argument_group("inside")
     group.add_argument(
