@@ -12,7 +12,7 @@ from engine.tree import common_prefix
 from inspector.display import pad, quoted, token_label, token_text, truncate
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.interventions.measures import figure, glyph, ground, step_of
+from inspector.tools.interventions.measures import NOTHING, figure, glyph, ground, step_of
 from inspector.widgets.canvas import Canvas, Row, wrapped
 
 LABEL = 5
@@ -161,7 +161,7 @@ def _map(
         for at in shown:
             step = step_of(shares[at], EDGES)
             text = figure(shares[at], cell - 1, False) if cell >= CELL else glyph(on, step) * 2
-            sign = "-" if cell >= CELL and shares[at] <= -EDGES[0] else ""
+            sign = "-" if cell >= CELL and shares[at] < 0 and text != NOTHING else ""
             here = (place, at) == (layer, column)
             style = on.ink("cursor") if here else on.rich_style + ground(on, step)
             row.append(Segment((sign + text).rjust(cell)[-cell:], style))
