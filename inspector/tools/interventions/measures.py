@@ -14,6 +14,8 @@ from inspector.widgets.token_styles import heat_style
 
 GLYPHS, BELOW = "·:░▒▓█", "·-~=≡#"
 """For each step of a value above 0, and of one below, from calm to strongest."""
+NOTHING = "·"
+"""A number too small for its cells."""
 _ABOVE_DARK = ((62, 40, 16), (104, 62, 16), (155, 88, 14), (214, 120, 24), (255, 178, 90))
 _BELOW_DARK = ((24, 40, 66), (30, 64, 110), (40, 95, 165), (70, 135, 215), (140, 190, 250))
 _ABOVE_LIGHT = ((254, 232, 206), (253, 205, 150), (250, 160, 85), (220, 105, 20), (150, 60, 5))
@@ -69,7 +71,7 @@ def figure(value: float, cells: int, signed: bool = False) -> str:
     for digits in (2, 1, 0):
         text = f"{size:.{digits}f}"
         if not float(text):
-            return "·"
+            return NOTHING
         if len(text) <= room:
             return sign + text
         if text.startswith("0.") and len(text) - 1 <= room:

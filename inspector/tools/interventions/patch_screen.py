@@ -14,7 +14,7 @@ from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count
 from inspector.tools.interventions.choices import PARTS, SwitchControl
-from inspector.tools.interventions.patching import NAMES, Source, after, difference, page, pair, sources
+from inspector.tools.interventions.patching import NAMES, PatchSource, after, difference, page, pair, sources
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.key_hints import KeyHint
 
@@ -49,19 +49,19 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         self._layer: int | None = None
         self._column: int | None = None
         """Places of the cursor; None for the largest share."""
-        self._known: tuple[int, int, list[Source]] = (-1, -1, [])
+        self._known: tuple[int, int, list[PatchSource]] = (-1, -1, [])
 
     # ---- asking ---------------------------------------------------------------------------------
 
     @property
-    def _sources(self) -> list[Source]:
+    def _sources(self) -> list[PatchSource]:
         now = self.node, len(self.timeline.tree.nodes)
         if now != self._known[:2]:
             self._known = *now, sources(self.timeline, self.node) if self.path else []
         return self._known[2]
 
     @property
-    def _source(self) -> Source | None:
+    def _source(self) -> PatchSource | None:
         found = self._sources
         chosen = next((each for each in found if each.node == self.control.source), None)
         return chosen or next(iter(found), None)
@@ -95,7 +95,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             ("p", "switch off", 5),
         )  # fmt: skip
 
-    def _words(self, source: Source) -> str:
+    def _words(self, source: PatchSource) -> str:
         found = self._sources
         place = f" ({[each.node for each in found].index(source.node) + 1} of {len(found)})"
         words = difference(self.path, self.timeline.tree.path(source.node))

@@ -12,7 +12,7 @@ from engine.tree import common_prefix
 from inspector.display import pad, quoted, token_label, token_text, truncate
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.interventions.measures import figure, glyph, ground, step_of
+from inspector.tools.interventions.measures import NOTHING, figure, glyph, ground, step_of
 from inspector.widgets.canvas import Canvas, Row, wrapped
 
 LABEL = 5
@@ -32,7 +32,7 @@ NAMES: dict[PatchKind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PatchSource:
     """A path whose activations may be put into another."""
 
     node: int
@@ -40,7 +40,7 @@ class Source:
     tokens: int
 
 
-def sources(timeline: Timeline, node: int) -> list[Source]:
+def sources(timeline: Timeline, node: int) -> list[PatchSource]:
     """The paths that activations may come from: first those as long as that to a node, then other prompts and ends.
 
     Args:
@@ -48,10 +48,10 @@ def sources(timeline: Timeline, node: int) -> list[Source]:
         node: The end of the path that is changed.
     """
     tree, position = timeline.tree, timeline.tree.nodes[node].position
-    own = {item.node for item in tree.path(node)}
+    own = {item.node for item in (*tree.path(node), *timeline.items)}
     ends = {read.opened.tokens[-1].node for read in timeline.prompts.by_end.values() if read.opened.tokens}
     found = [
-        Source(each, item.position + 1)
+        PatchSource(each, item.position + 1)
         for each, item in tree.nodes.items()
         if (item.position == position or each in ends or not tree.children.get(each))
         and each not in own
@@ -161,7 +161,7 @@ def _map(
         for at in shown:
             step = step_of(shares[at], EDGES)
             text = figure(shares[at], cell - 1, False) if cell >= CELL else glyph(on, step) * 2
-            sign = "-" if cell >= CELL and shares[at] <= -EDGES[0] else ""
+            sign = "-" if cell >= CELL and shares[at] < 0 and text != NOTHING else ""
             here = (place, at) == (layer, column)
             style = on.ink("cursor") if here else on.rich_style + ground(on, step)
             row.append(Segment((sign + text).rjust(cell)[-cell:], style))

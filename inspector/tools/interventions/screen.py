@@ -47,7 +47,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             "space", "together", "Together", tooltip="Switch this unit off together with others, or no more."
         ),
         Binding("minus", "scale(-1)", "Less", tooltip="Scale the unit by less: 2, 0.5, then off."),
-        Binding("plus,equals_sign", "scale(1)", "More", tooltip="Scale the unit by more: off, 0.5, 2."),
+        Binding("plus", "scale(1)", "More", tooltip="Scale the unit by more: off, 0.5, 2."),
         Binding("c", "clear", "Clear", tooltip="Switch off nothing together any more."),
         Binding("m", "measure", "Measure", tooltip="Colour by KL or by the followed token's logit."),
         Binding("s", "scope", "Scope", tooltip="Change this token's forward alone, or the whole context."),

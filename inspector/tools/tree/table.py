@@ -16,6 +16,7 @@ from textual.strip import Strip
 from engine.records import Marked
 from inspector.display import pad, token_label, truncate, visible
 from inspector.state.branch import Branch
+from inspector.state.interventions import interventions_words
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, BranchColumn, fitting
 from inspector.tools.tree.notes import beam_note, inner_note, signs_of
@@ -43,7 +44,7 @@ class TreeRowState:
     """How many of the branch's tokens the current path goes through; -1 for one that doesn't end in it."""
     mark: Marked | None
     inner: str
-    """The marks further down in the branch, in short."""
+    """The interventions that it begins under, and the marks further down in it, in short."""
     beam: str
     """What became of the beam that ends here, if one does."""
     grey: bool
@@ -214,10 +215,12 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         ends = view.tip is not None and view.holding(timeline.tip) is branch
         reached = depth(timeline.tip) - depth(branch.first) + 1 if ends else -1
         beam, fell = beam_note(timeline.beams.nodes.get(branch.last))
+        under = interventions_words(timeline.tree.interventions.get(branch.first, ()))
+        inner = inner_note(self._inner.get(branch.first, []))
         return TreeRowState(
             view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
             row == view.row, reached, timeline.tree.marks.of.get(branch.first),
-            inner_note(self._inner.get(branch.first, [])), beam, fell and branch.first not in view.path,
+            " · ".join(filter(None, (under, inner))), beam, fell and branch.first not in view.path,
         )  # fmt: skip
 
     def _fallen(self, cursor: bool, width: int) -> Strip:

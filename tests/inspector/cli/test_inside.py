@@ -125,7 +125,10 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
     [
         (("--at", "900"), "--at 900 is no token of the path, which has 11."),
         (("--at", "x"), "--at: 'x' is no whole number."),
-        (("--show", "lens,colours"), "--show: 'colours' is none of attention, lens, contributions, interventions."),
+        (
+            ("--show", "lens,colours"),
+            "--show: 'colours' is none of attention, lens, contributions, interventions.",
+        ),
         (("--positions", "0"), "--positions: must be 1 or more"),
         (("--show", "contributions", "--token", " a big dog"), "' a big dog' is 3 tokens, not one."),
         (("--show", "contributions", "--token", "7", "--against", "7"), "or of two different ones."),
@@ -134,3 +137,45 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
 )
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], said: str) -> None:
     assert said in complaint(capsys, "inside", *PROMPT, *argv)
+
+
+def test_units_are_swept_and_switched_off_together(capsys: pytest.CaptureFixture[str]) -> None:
+    swept = events(capsys, "--show", "interventions")[-1]
+    assert swept["event"] == "sweep"
+    assert all(check["passed"] for check in swept["checks"])
+    assert len(swept["units"]) == 8 * 7
+    alone = next(unit for unit in swept["units"] if unit["label"] == "L7 h2")
+    tried = events(capsys, "--off", "L7 h2")[-1]
+    assert tried["event"] == "intervened"
+    assert tried["interventions"] == [{"kind": "head", "layer": 6, "head": 1, "scale": 0.0}]
+    assert tried["kl_bits"] == pytest.approx(alone["kl_bits"], abs=1e-4)
+    first = min(tried["candidates"], key=lambda each: each["rank_after"])
+    assert first["id"] == alone["top"]["id"]
+    several = events(capsys, "--off", "L7 h2, L3 mlp x0.5,L1", "--scope", "context")[-1]
+    assert [each["kind"] for each in several["interventions"]] == ["head", "mlp", "layer"]
+    assert several["scope"] == "context"
+    assert several["tokens_run"] > tried["tokens_run"]
+
+
+def test_tables_of_the_sweep_and_of_what_is_off(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inside", *PROMPT, "--show", "interventions", "--off", "L1 MLP"]) == 0
+    out = capsys.readouterr().out
+    assert "the strongest of 56 units" in out
+    assert sum(line.startswith("  L") for line in out.splitlines()) == 12 + 1
+    assert "L1 MLP off, this token: KL " in out
+    assert "L1 h1" not in out, "attention is shown where it is asked for"
+
+
+@pytest.mark.parametrize(
+    ("off", "said"),
+    [
+        ("L99", "There is no L99: this model has 8 layers."),
+        ("L1 h9", "there is no h9"),
+        ("h3", "--off: 'h3' is no unit: write L6 h1, L3 mlp or L4"),
+        ("L0", "layers and heads count from 1"),
+    ],
+)
+def test_a_unit_that_is_not_there_is_one_line(
+    capsys: pytest.CaptureFixture[str], off: str, said: str
+) -> None:
+    assert said in complaint(capsys, "inside", *PROMPT, "--off", off)

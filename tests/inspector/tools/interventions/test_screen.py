@@ -1,0 +1,341 @@
+"""Switching off on the screen: map, sets, scales, scope, hold and release, patching, sizes, replay, a real model."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from engine.commands import HoldInterventions, Intervene, PatchActivations
+from engine.records import Ended, Failure, Intervention, InterventionsHeld, Loading
+from engine.settings import LoadSettings, Settings
+from engine.trace import Entry, save_as
+from inspector.app import InspectorApp
+from inspector.tools.interventions.measures import MEASURES, NOTHING, figure, step_of
+from inspector.tools.interventions.patch_screen import PatchingScreen
+from inspector.tools.interventions.screen import InterventionsScreen
+from tests.inspector.fakes import Session
+from tests.inspector.rig import Rig, run
+from tests.inspector.tools.interventions.units import FAILED, STRONGEST, effect, patched, sweep
+from tests.inspector.tools.recordings.test_replay_screen import replayed
+
+MLP = Intervention("mlp", 0)
+
+
+def asked(rig: Rig) -> Intervene:
+    """What was asked last about chosen units."""
+    command = rig.engine.last(Intervene)
+    assert isinstance(command, Intervene)
+    return command
+
+
+async def told(rig: Rig) -> None:
+    """Answer that."""
+    await rig.push([effect(asked(rig)), Ended("Intervene")])
+
+
+async def opened(rig: Rig, **how: int) -> InterventionsScreen:
+    await rig.ready()
+    await rig.press("X")
+    screen = rig.app.screen
+    assert isinstance(screen, InterventionsScreen)
+    assert rig.engine.names == ["SweepHeads"]
+    await rig.push([sweep(screen.node, **how), Ended("SweepHeads")])
+    await told(rig)
+    return screen
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_the_map_and_the_strongest_head_with_and_without(size: tuple[int, int]):
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig)
+        assert asked(rig).interventions == (STRONGEST,)
+        text = rig.screen_text()
+        assert "L2 h1 off" in text
+        assert "1.2" in text
+        for _ in range(12):
+            screen.view.move(2)
+            await rig.pilot.pause()
+            text += rig.screen_text()
+        assert "80.00 %" in text
+        assert "12.50 %↓" in text
+        assert "[odd]" in text
+        assert "total effect" in text
+        assert "stays" in text
+        if size[0] > 60:
+            assert "#1→#3" in text
+            assert "-2.50" in text
+
+    run(test, size=size)
+
+
+def test_the_cursor_goes_through_layers_and_units():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("down", "right_square_bracket", "right_square_bracket", "right_square_bracket")
+        await rig.end("Intervene", cancelled=True)
+        await told(rig)
+        assert asked(rig).interventions == (MLP,)
+        assert "L1 MLP off, this token" in rig.screen_text()
+        await rig.press("right_square_bracket", "right_square_bracket", "up", "up")
+        assert "L2 h1 off, this token" in rig.screen_text(), "they go round, and the last layer is the last"
+        assert rig.engine.names.count("SweepHeads") == 1
+
+    run(test)
+
+
+def test_units_are_switched_off_together_scaled_and_in_the_whole_context():
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig)
+        await rig.press("space", "plus", "down", *["right_square_bracket"] * 3, "space", "s")
+        await rig.end("Intervene", cancelled=True)
+        assert asked(rig).scope == "context"
+        assert [each.label for each in asked(rig).interventions] == ["L2 h1 x0.5", "L1 MLP"]
+        await told(rig)
+        text = rig.screen_text()
+        assert "L1 MLP off, L2 h1 x0.5, whole context" in text
+        assert text.count("×") == 2
+        assert "The whole path runs anew" in text
+        await rig.press("minus", "plus", "plus", "plus")
+        assert screen.control.together[MLP] == 2.0
+        await rig.press("space", "c")
+        assert not screen.control.together
+        assert screen.control.interventions(sweep(1)) == (MLP,)
+
+    run(test)
+
+
+def test_m_colours_by_the_logit_with_its_sign():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        assert "0.30" in rig.screen_text()
+        await rig.press("m")
+        text = rig.screen_text()
+        assert "+0.75" in text
+        assert "-2.50" in text
+        assert "colour: logit" in text
+
+    run(test)
+
+
+def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it():
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig)
+        node = screen.node
+        await rig.press("h")
+        assert rig.app.screen is rig.app.main
+        held = rig.engine.last(HoldInterventions)
+        assert isinstance(held, HoldInterventions)
+        assert (held.node, held.interventions) == (node, (STRONGEST,))
+        parent = rig.timeline.tree.parent[node]
+        await rig.push([rig.session.move(parent), rig.session.step(origin="intervened")])
+        first = rig.timeline.tip
+        await rig.push([InterventionsHeld(first, node, held.interventions, 3.0), Ended("HoldInterventions")])
+        await rig.push([rig.session.step(origin="intervened")])
+        assert rig.timeline.under == (STRONGEST,)
+        assert "under L2 h1 off" in rig.screen_text().splitlines()[0]
+        assert rig.status.startswith("Under L2 h1 off (X then r releases)")
+        await rig.press("t")
+        assert "intervened" in rig.screen_text()
+        assert "· L2 h1 off" in rig.screen_text()
+        await rig.press("X")
+        await rig.push([Failure("SweepHeads", "For the model's own.", "Go there."), Ended("SweepHeads")])
+        assert "r releases" in rig.screen_text()
+        await rig.press("r")
+        released = rig.engine.last(HoldInterventions)
+        assert isinstance(released, HoldInterventions)
+        assert released.interventions == ()
+        await rig.push([rig.session.move(node), InterventionsHeld(node, node, (), 3.0)])
+        assert rig.timeline.under == ()
+        assert "under L2" not in rig.screen_text()
+
+    run(test)
+
+
+def test_a_failed_check_and_a_refusal_are_sentences():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("X")
+        await rig.push([sweep(rig.timeline.before, FAILED), Ended("SweepHeads")])
+        text = rig.screen_text()
+        assert "“as one alone” failed for the architecture llama" in text
+        assert "1.25" not in text
+        assert "Intervene" not in rig.engine.names
+        await rig.press("h", "space", "m", "up")
+        assert "HoldInterventions" not in rig.engine.names
+        await rig.press("left")
+        await rig.push([sweep(rig.timeline.before), Ended("SweepHeads")])
+        await rig.push([Failure("Intervene", "L2 has no heads.", "Choose the layer."), Ended("Intervene")])
+        assert "L2 has no heads." in rig.screen_text()
+        assert "-2.50" in rig.screen_text(), "the map stays"
+
+    run(test)
+
+
+@pytest.mark.parametrize(("size", "heads"), [((120, 40), 40), ((80, 24), 32), ((40, 12), 64)])
+def test_a_wide_model_has_its_columns_around_the_cursor(size: tuple[int, int], heads: int):
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig, layers=40, heads=heads)
+        await rig.press("left_square_bracket", "up", "up")
+        assert screen.control.unit(sweep(1, layers=40, heads=heads)) == Intervention("layer", 3)
+        assert "L4" in rig.screen_text()
+        lines = rig.screen_text().splitlines()
+        assert all(len(line) <= size[0] for line in lines)
+
+    run(test, size=size)
+
+
+def test_what_was_recorded_is_shown_without_a_model(tmp_path: Path):
+    session = Session()
+    session.load()
+    session.open()
+    session.steps(3)
+    node = session.node
+    session.records += [sweep(node), effect(Intervene(node, (STRONGEST,)))]
+    entries = [Entry(record, 0.0) for record in session.records if not isinstance(record, Loading)]
+    save_as(tmp_path / "looked.jsonl", [Entry(LoadSettings("pocket"), 0.0), *entries], "test 1")
+
+    async def test(rig: Rig) -> None:
+        await rig.press("end", "X")
+        assert "L2 h1 off, this token" in rig.screen_text()
+        assert "12.50 %" in rig.screen_text()
+        await rig.press("down")
+        assert "L1 h1 off: this was not recorded" in rig.screen_text()
+        await rig.press("h")
+        assert "A recording computes nothing" in rig.status
+        assert rig.engine.sent == []
+
+    replayed(test, tmp_path / "looked.jsonl")
+
+
+# ---- activation patching --------------------------------------------------------------------------
+
+
+async def patching(rig: Rig) -> PatchActivations:
+    """Two branches of one length, and the page that puts one into the other."""
+    await rig.ready()
+    parent = rig.timeline.items[-3].node
+    other = next(each for each in rig.timeline.items[-3].next.candidates if each.rank == 2)  # type: ignore[union-attr]
+    await rig.push(rig.session.choose(parent, other.id))
+    await rig.push([rig.session.step()])
+    rig.engine.sent.clear()
+    await rig.press("X", "p")
+    assert isinstance(rig.app.screen, PatchingScreen)
+    await rig.end("SweepHeads", cancelled=True)
+    question = rig.engine.last(PatchActivations)
+    assert isinstance(question, PatchActivations)
+    return question
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_another_branch_of_equal_length_is_put_in(size: tuple[int, int]):
+    async def test(rig: Rig) -> None:
+        question = await patching(rig)
+        tree = rig.timeline.tree
+        assert question.node == rig.timeline.tip
+        assert question.source not in {item.node for item in rig.timeline.items}
+        assert tree.nodes[question.source].position == tree.nodes[question.node].position
+        assert question.token != question.other
+        await rig.push([patched(question), Ended("PatchActivations")])
+        text = rig.screen_text()
+        assert "0.75" in text
+        assert "-0.25" in text
+        assert "L1" in text
+        assert "[src]"[:3] in text
+        await rig.press("up", "left_square_bracket")
+        assert "-0.25" in rig.screen_text()
+        await rig.press("m")
+        last = rig.engine.last(PatchActivations)
+        assert isinstance(last, PatchActivations)
+        assert last.part == "attention"
+
+    run(test, size=size)
+
+
+def test_a_source_of_another_length_gets_the_engines_refusal():
+    async def test(rig: Rig) -> None:
+        question = await patching(rig)
+        await rig.push([patched(question), Ended("PatchActivations")])
+        await rig.press("left", "o")
+        await rig.end("PatchActivations", cancelled=True)
+        longer = rig.engine.last(PatchActivations)
+        assert isinstance(longer, PatchActivations)
+        tree = rig.timeline.tree
+        assert tree.nodes[longer.source].position != tree.nodes[longer.node].position
+        refusal = Failure("PatchActivations", "The source has more tokens.", "Choose a node as deep.")
+        await rig.push([refusal, Ended("PatchActivations")])
+        assert "Choose a node as deep." in rig.screen_text()
+        assert "(2 of 2)" in rig.screen_text()
+        await rig.press("p")
+        assert isinstance(rig.app.screen, InterventionsScreen)
+
+    run(test)
+
+
+def test_without_a_source_the_page_says_how_to_get_one():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("percent_sign")
+        assert "give this prompt with a word changed" in rig.screen_text()
+        assert rig.engine.names == []
+
+    run(test)
+
+
+# ---- numbers, and the real thing ------------------------------------------------------------------
+
+
+def test_numbers_fit_and_keep_their_sign():
+    for value in (0.0, 1e-9, 0.004, 0.05, 0.994, 0.999, 1.25, 9.99, 12.3, 123.0, 99999.0):
+        for cells in (3, 4, 5):
+            for sign in (1, -1):
+                text = figure(sign * value, cells, True)
+                assert len(text) <= cells, (value, cells, text)
+                assert text == NOTHING or text[0] == ("+" if sign > 0 else "-")
+    assert [figure(1.234, cells) for cells in (3, 4)] == ["1.2", "1.23"]
+    assert figure(0.12, 3) == ".12"
+    assert [step_of(value, MEASURES[1].edges) for value in (-9.0, -0.2, 0.05, 0.6)] == [-5, -1, 0, 2]
+
+
+def test_a_real_model_is_held_and_released():
+    async def body() -> None:
+        prompt = "Once upon a time, there was a little boy named Max and a girl named Sue. Max went out with"
+        app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
+        async with app.run_test(size=(120, 40)) as pilot:
+
+            async def idle() -> None:
+                async with asyncio.timeout(60):
+                    while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
+                        await pilot.pause(0.05)
+                await pilot.pause()
+
+            await idle()
+            own = app.controller.timeline.tip
+            await pilot.press("X")
+            await idle()
+            await idle()
+            screen = app.screen
+            assert isinstance(screen, InterventionsScreen)
+            swept = screen.answer
+            assert swept is not None
+            assert swept.facts.failed is None
+            tried = screen._tried(swept)
+            assert tried is not None
+            unit = next(each for each in swept.units if each.intervention == tried.interventions[0])
+            assert tried.kl_bits == pytest.approx(unit.kl_bits, abs=1e-4)
+            await pilot.press("h")
+            await idle()
+            timeline = app.controller.timeline
+            assert timeline.under == tried.interventions
+            best = min((each.after for each in tried.candidates), key=lambda each: each.rank)
+            assert timeline.candidates[0].id == best.id
+            await pilot.press("space")
+            await idle()
+            assert timeline.under == tried.interventions
+            await pilot.press("X", "r")
+            await idle()
+            assert app.controller.timeline.tip == own
+            assert app.controller.timeline.under == ()
+
+    asyncio.run(body())
