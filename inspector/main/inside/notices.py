@@ -39,7 +39,8 @@ def tabs(family: Sequence[Tool], shown: str, room: int) -> Content:
     long = sum(len(tool.title) + len(tool.keys[0].shown) + 4 for tool in family) <= room
     names = [f" {tool.keys[0].shown} {tool.title if long else tool.keys[0].label} " for tool in family]
     styles = ["reverse bold" if tool.id == shown else "" for tool in family]
-    return Content(" ").join(map(Content.styled, names, styles))
+    gap = " " if sum(map(len, names)) + len(names) - 1 <= room else ""
+    return Content(gap).join(map(Content.styled, names, styles))
 
 
 def place_of(path: Sequence[Item]) -> str:

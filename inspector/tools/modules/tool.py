@@ -42,7 +42,7 @@ MODULES = Tool(
     ModulesActions,
     family="inside",
     keys=(
-        Key("modules", "O", "O", "Inside the model", LOOK,
+        Key("modules", "O", "O", "Modules", LOOK,
             "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
             ModulesActions.open, Needs.MODEL | Needs.ENGINE, recorded=lambda own: own.modules.any),
         Key("experts", "ampersand", "&", "Experts and states", LOOK,
