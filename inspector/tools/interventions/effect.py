@@ -24,7 +24,8 @@ SCOPES: dict[Scope, tuple[str, str]] = {
     ),
     "context": (
         "whole context",
-        "The whole path runs anew through the changed model, so that its KV is changed too.",
+        "The whole path runs anew through the changed model, so that its KV is changed too. "
+        "h holds from this token on alone.",
     ),
 }
 """Each scope's name, and what it means."""

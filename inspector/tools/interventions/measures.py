@@ -51,7 +51,7 @@ MEASURES = (
         lambda unit: unit.kl_bits, (0.01, 0.05, 0.2, 0.5, 1.5), False,
     ),
     UnitMeasure(
-        "logit", "change of the logit", "what the followed token's logit gains (+) or loses (-), from",
+        "logit", "change of the logit", "change of the followed token's logit, from",
         lambda unit: unit.logit_change, (0.1, 0.5, 1.0, 2.0, 4.0), True,
     ),
 )  # fmt: skip

@@ -131,7 +131,7 @@ def page(
         return [*_map(on, answer, layer, column, width, max(3, height - 2)), *cell, *top, *words]
     room = height - len(top) - len(cell) - 1
     mapped = _map(on, answer, layer, column, width, max(3, min(room, len(answer.layers) + 2)))
-    return [*top, *mapped, _legend(on, width), *cell, *words]
+    return [*top, *mapped, _legend(on, width, _cell(answer, width) < CELL), *cell, *words]
 
 
 _WORDS = (
@@ -141,14 +141,19 @@ _WORDS = (
 )
 
 
+def _cell(answer: ActivationsPatched, width: int) -> int:
+    """Cells of a position: with numbers, unless that leaves most of many positions out of sight."""
+    each = (width - LABEL) // len(answer.columns)
+    return max(CELL, min(WIDEST, each)) if each >= 2 else 2
+
+
 def _map(
     on: Canvas, answer: ActivationsPatched, layer: int, column: int, width: int, height: int
 ) -> list[Row]:
     """The tokens over the columns, and as many layers as fit, upwards."""
     count = len(answer.columns)
-    room = width - LABEL
-    cell = max(CELL, min(WIDEST, room // count)) if room // count >= 2 else 2
-    fit = max(1, room // cell)
+    cell = _cell(answer, width)
+    fit = max(1, (width - LABEL) // cell)
     begin = max(0, min(column - fit // 2, count - fit))
     shown = range(begin, min(count, begin + fit))
     depth, lines = len(answer.layers), max(1, height - 2)
@@ -186,12 +191,16 @@ def _heads(on: Canvas, answer: ActivationsPatched, column: int, cell: int, shown
     return [here, there]
 
 
-def _legend(on: Canvas, width: int) -> Row:
+def _legend(on: Canvas, width: int, glyphs: bool) -> Row:
     says = "Share of the difference restored: " if width >= 76 else "Share: "
     row: Row = [Segment(says, on.ink("muted"))]
     for step, edge in enumerate(EDGES, 1):
-        row.append(Segment(f" {glyph(on, step).strip()}{edge:g} ", on.rich_style + ground(on, step)))
-    row.append(Segment(f" {glyph(on, -3).strip()}below 0 ", on.rich_style + ground(on, -3)))
+        row.append(
+            Segment(
+                f" {glyph(on, step).strip() if glyphs else ''}{edge:g} ", on.rich_style + ground(on, step)
+            )
+        )
+    row.append(Segment(f" {glyph(on, -3).strip() if glyphs else ''}below 0 ", on.rich_style + ground(on, -3)))
     return row
 
 

@@ -69,7 +69,7 @@ class UnitMap:
             row: Row = [Segment(pad(f"L{layer + 1}", LABEL), on.ink("accent" if here else "muted"))]
             row += [self._cell(on, cell, units.get((layer, column))) for column in shown]
             rows.append(row)
-        return [*rows, legend(on, self.measure, width)]
+        return [*rows, legend(on, self.measure, width, cell < NUMBERED)]
 
     def _columns(self, width: int) -> tuple[int, list[Column]]:
         """Cells of a column, and the columns there is room for, around the cursor."""
@@ -119,17 +119,24 @@ def _short_head(cell: int, shown: Sequence[Column]) -> str:
     return "".join(text)
 
 
-def legend(on: Canvas, measure: UnitMeasure, width: int) -> Row:
-    """Each step on its own colour."""
+def legend(on: Canvas, measure: UnitMeasure, width: int, glyphs: bool) -> Row:
+    """Each step on its own colour; with its glyph where the cells have those."""
     sides = [1, -1] if measure.signed else [1]
     drawn: Row = []
     for side in sides:
         sign = {1: "+", -1: "-"}[side] if measure.signed else ""
         for step, edge in enumerate(measure.edges, 1):
-            text = f" {glyph(on, side * step).strip()}{sign}{edge:g} "
+            shown = glyph(on, side * step).strip() if glyphs else ""
+            text = f" {shown}{sign}{edge:g} "
             drawn.append(Segment(text, on.rich_style + ground(on, side * step, measure.signed)))
     room = width - sum(part.cell_length for part in drawn)
-    choices = (f"Number and colour: {measure.says} ", f"Colour: {measure.says} ", f"{measure.name} from ", "")
+    choices = (
+        f"Number and colour: {measure.says} ",
+        f"Colour: {measure.says} ",
+        f"{measure.says} ",
+        f"{measure.name} from ",
+        "",
+    )
     says = next((words for words in choices if cell_len(words) <= room), "")
     return [Segment(says, on.ink("muted")), *drawn]
 
