@@ -158,7 +158,7 @@ def before_and_cost(session: Session, node: int, stopped: Stopped = never) -> tu
     if not detached.recomputed:
         return runner, 0, ""
     tokens = "1 token" if detached.recomputed == 1 else f"{detached.recomputed:,} tokens"
-    return runner, detached.recomputed, f"{tokens} of the path went through the model again{why}."
+    return runner, detached.recomputed, f"{tokens} ran again{why}."
 
 
 def _as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
