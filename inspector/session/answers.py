@@ -13,6 +13,8 @@ from inspector.session.client import EngineClient
 Answer = TypeVar("Answer", bound=Record)
 KEPT = 64
 """Answers that are kept; the least recently used goes first."""
+KEPT_BYTES = 64 * 2**20
+"""Of packed numbers in them: the attention of a large model at a long text takes 16 MiB."""
 
 
 class Answers(Generic[Answer]):
@@ -116,5 +118,9 @@ class Answers(Generic[Answer]):
 
     def _keep(self, answer: Answer) -> None:
         self._known[self._key(answer)] = answer
-        while len(self._known) > KEPT:
+        while len(self._known) > 1 and (len(self._known) > KEPT or self._nbytes > KEPT_BYTES):
             self._known.popitem(last=False)
+
+    @property
+    def _nbytes(self) -> int:
+        return sum(getattr(answer, "nbytes", 0) for answer in self._known.values())

@@ -11,6 +11,8 @@ from engine.records import AttentionRead, LensRead
 
 KEPT = 64
 """Of each kind at most; the first ones go first."""
+LARGEST = 2 * 2**20
+"""Bytes of packed numbers of one at most: what a trace wouldn't keep either."""
 
 
 @dataclass(slots=True)
@@ -24,7 +26,7 @@ class Looks:
     def apply(self, record: records.Record) -> None:
         """Take in one record."""
         match record:
-            case AttentionRead() if record.facts.failed is None:
+            case AttentionRead() if record.facts.failed is None and record.nbytes <= LARGEST:
                 _keep(self.attention, record.node, record)
             case LensRead() if record.facts.failed is None:
                 _keep(self.lens, record.node, record)

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from engine.commands import ReadLens
-from engine.records import CaptureFacts, Ended, Failure, LensRead, PromptOpened
+import pytest
+
+from engine.commands import ReadAttention, ReadLens
+from engine.records import (
+    AttentionLayer,
+    AttentionRead,
+    CaptureFacts,
+    Ended,
+    Failure,
+    LensRead,
+    PromptOpened,
+)
+from engine.records.floats import floats
 from inspector.session.answers import KEPT, Answers
 from inspector.session.client import EngineClient
 from tests.inspector.rig import FakeEngine
@@ -103,3 +114,16 @@ def test_the_least_recently_used_goes_first() -> None:
     asking.answer(KEPT + 1)
     assert asking.answers.get(1) is not None
     assert asking.answers.get(2) is None
+
+
+def test_large_answers_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inspector.session.answers.KEPT_BYTES", 100)
+    engine = FakeEngine()
+    client = EngineClient(engine)
+    answers = Answers(client, ReadAttention, AttentionRead, lambda read: read.node)
+    layer = AttentionLayer(0, "fused", 1, floats([0.1] * 10, (1, 10)), 10)
+    for node in (1, 2, 3, 4):
+        client.receive(AttentionRead(node, 10, (layer,), 1, (), FACTS))
+    assert [node for node in (1, 2, 3, 4) if answers.get(node)] == [3, 4]
+    client.receive(AttentionRead(5, 10, (layer, layer, layer), 1, (), FACTS))
+    assert answers.get(5) is not None, "one is kept, however large"
