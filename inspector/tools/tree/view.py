@@ -163,11 +163,12 @@ class TreeView:
 
     def toggle(self, row: int) -> None:
         """Fold a row's branch, or unfold it."""
-        branch = self.rows[row] if row < len(self.rows) else None  # the click may be older than the rows
+        # the click may be older than the rows, and a filter may leave none
+        branch = self.rows[row] if 0 <= row < len(self.rows) else None
         if branch is not None and branch.children:
             self._folded ^= {branch.first}
             self._lay_rows()
-        elif row == self.fallen_row:
+        elif 0 <= row == self.fallen_row:
             self.show_fallen = not self.show_fallen
 
     def fold(self) -> None:

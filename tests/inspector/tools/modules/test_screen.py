@@ -81,6 +81,17 @@ def test_a_key_that_no_tool_has_is_not_offered() -> None:
     run(test)
 
 
+def test_what_is_outside_of_the_layers_has_nothing_to_unfold() -> None:
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig)
+        for end in ("home", "end"):
+            await rig.press(end, "right", "left", "right")
+            assert rig.app.screen is screen
+            assert "▾ layers 1 to 3" in rig.screen_text()
+
+    run(test)
+
+
 def test_layers_unfold_open_and_fold() -> None:
     async def test(rig: Rig) -> None:
         await opened(rig)

@@ -198,5 +198,7 @@ def test_where_nothing_fits_the_tree_says_so():
         await rig.press("enter")
         assert "No branch is with ‹zzz›." in rig.screen_text()
         assert "Press esc to show all, F to change it." in rig.screen_text()
+        await rig.press("enter", "up", "down", "enter", "asterisk")  # there is no row to fold or to go to
+        assert "No branch is with ‹zzz›." in rig.screen_text()
 
     run(test)
