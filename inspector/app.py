@@ -200,9 +200,9 @@ class InspectorApp(App[int]):
         return (*super().get_line_filters(), self._filter)
 
     def action_command_palette(self) -> None:
-        """Show the palette, unless it is open."""
+        """Show the palette, unless it is open. Without the toolkit's id: the one before may still be going."""
         if not Palette.is_open(cast(App[object], self)):
-            self.push_screen(Palette(id="--command-palette"))
+            self.push_screen(Palette())
 
     def search_themes(self) -> None:
         """Show the palette with all themes."""

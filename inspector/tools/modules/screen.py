@@ -177,8 +177,13 @@ class ModulesScreen(InsideScreen[ModelModules]):
         self.action_scroll(len(self._lines()) if slot is None else -self.at)
 
     def _foldable(self, line: Line) -> bool:
-        return self.answer is not None and bool(line.layers) and any(
-            len(block.layers) > 1 and set(line.layers) <= set(block.layers) for block in self.answer.blocks
+        return (
+            self.answer is not None
+            and bool(line.layers)
+            and any(
+                len(block.layers) > 1 and set(line.layers) <= set(block.layers)
+                for block in self.answer.blocks
+            )
         )
 
     def action_walk(self, by: int) -> None:

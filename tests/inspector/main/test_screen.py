@@ -10,6 +10,7 @@ from engine.records import Ended, Failure, Verified
 from engine.settings import Settings
 from inspector.main.arrangement import Arrangement, Layout, layout_for
 from inspector.main.messages import CandidateChosen, SlotSelected
+from inspector.main.palette import Palette
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
@@ -498,6 +499,20 @@ def test_a_terminal_that_is_too_small_is_told_so():
 
 
 # ---- palette, theme ---------------------------------------------------------------------------
+
+
+def test_the_palette_opens_while_the_one_before_is_going():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        for _ in range(3):
+            rig.app.action_command_palette()
+            palette = rig.app.screen
+            assert isinstance(palette, Palette)
+            palette.dismiss()
+        rig.app.action_command_palette()
+        await rig.until(lambda: isinstance(rig.app.screen, Palette) and rig.app.screen.is_mounted)
+
+    run(test)
 
 
 def test_the_palette_finds_actions_by_name():
