@@ -508,9 +508,10 @@ def test_the_palette_opens_while_the_one_before_is_going():
             rig.app.action_command_palette()
             palette = rig.app.screen
             assert isinstance(palette, Palette)
+            await rig.until(lambda palette=palette: palette.query("CommandList"))
             palette.dismiss()
         rig.app.action_command_palette()
-        await rig.until(lambda: isinstance(rig.app.screen, Palette) and rig.app.screen.is_mounted)
+        await rig.until(lambda: isinstance(rig.app.screen, Palette) and rig.app.screen.query("CommandList"))
 
     run(test)
 
