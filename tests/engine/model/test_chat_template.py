@@ -98,7 +98,7 @@ def test_a_template_without_an_end_is_ended(template: str, why: str) -> None:
         chat_template.render(template, {"messages": []})
     assert "\n" not in str(error.value)
     assert time.perf_counter() - began < 15
-    # The most of any child so far, in KiB: that of an earlier test may have been larger, and then tells nothing of this.
+    # The most of any child so far, in KiB: one of an earlier test may have been larger, and then nothing is told.
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, 2**20)
 
 
