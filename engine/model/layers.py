@@ -6,7 +6,7 @@ attribute indicate what a part does; where they don't, only its path is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.nn as nn
@@ -54,3 +54,15 @@ def role_of(module: Any, attribute: str) -> Role:
     """What a part does, by the names of its class and of the attribute that holds it."""
     words = f"{type(module).__name__} {attribute}".lower()
     return next((role for role, parts in ROLES if any(part in words for part in parts)), "other")
+
+
+def layers_in_words(numbers: Sequence[int]) -> str:
+    """Layers as a person counts them, from 1: `Layer 3`, `Layers 1-4, 7`."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1]:
+            runs[-1][1] = number + 1
+        else:
+            runs.append([number + 1, number + 1])
+    words = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+    return f"Layer {words}" if len(set(numbers)) == 1 else f"Layers {words}"

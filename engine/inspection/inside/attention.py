@@ -12,7 +12,7 @@ import numpy as np
 from engine.inspection.inside.capture import Capture, capture
 from engine.inspection.inside.taps import AttentionRun
 from engine.model.forward import Stopped, never
-from engine.model.layers import decoder_layers, parts_of, role_of
+from engine.model.layers import decoder_layers, layers_in_words, parts_of, role_of
 from engine.records import AttentionLayer, AttentionRead, Check, Floats
 from engine.records.inside import CheckName
 from engine.session.session import Session
@@ -152,23 +152,17 @@ def _missing(own: Sequence[Any], taken: Capture, ran: set[int], there: set[int])
     bare, unknown = sorted(set(without) - set(states)), sorted(ran - there)
     return (
         *(
-            [f"{_layers(states)} {_verb(states, 'keep')} a state instead of keys and values."]
+            [f"{layers_in_words(states)} {_verb(states, 'keep')} a state instead of keys and values."]
             if states
             else []
         ),
-        *([f"{_layers(bare)} {_verb(bare, 'have')} no attention."] if bare else []),
-        *([f"{_layers(unknown)}: which tokens the keys belong to isn't known."] if unknown else []),
+        *([f"{layers_in_words(bare)} {_verb(bare, 'have')} no attention."] if bare else []),
+        *([f"{layers_in_words(unknown)}: which tokens the keys belong to isn't known."] if unknown else []),
     )
 
 
 def _recurs(layer: Any) -> bool:
     return any(role_of(part, name) == "recurrence" for name, part in parts_of(layer))
-
-
-def _layers(numbers: list[int]) -> str:
-    """Layers as a person counts them, from 1."""
-    counted = ", ".join(str(number + 1) for number in numbers)
-    return f"Layer {counted}" if len(numbers) == 1 else f"Layers {counted}"
 
 
 def _verb(numbers: list[int], plural: Literal["keep", "have"]) -> str:

@@ -23,7 +23,7 @@ from engine.inspection.inside.split import LayerSplit, LayerWriter, split_layer,
 from engine.inspection.inside.tail import tail
 from engine.inspection.inside.taps import LayerRun, Taps
 from engine.model.forward import Stopped, never
-from engine.model.layers import decoder_layers
+from engine.model.layers import decoder_layers, layers_in_words
 from engine.records import AttributedToken, AttributionRead, Check, Contribution, Floats, WriterKind
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, rank_of
 from engine.session.session import Session
@@ -243,24 +243,13 @@ def _notes(splits: Sequence[LayerSplit | None]) -> tuple[str, ...]:
     ]
     return (
         *(
-            [f"{_layers(whole)}: attention and MLP can't be told apart here, a layer is one bar."]
+            [f"{layers_in_words(whole)}: attention and MLP can't be told apart here, a layer is one bar."]
             if whole
             else []
         ),
         *(
-            [f"{_layers(fused)}: the heads can't be told apart here, the attention is one bar."]
+            [f"{layers_in_words(fused)}: the heads can't be told apart here, the attention is one bar."]
             if fused
             else []
         ),
     )
-
-
-def _layers(numbers: Sequence[int]) -> str:
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][1]:
-            runs[-1][1] = number + 1
-        else:
-            runs.append([number + 1, number + 1])
-    words = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
-    return f"Layer {words}" if len(set(numbers)) == 1 else f"Layers {words}"

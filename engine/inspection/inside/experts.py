@@ -21,7 +21,7 @@ from engine.cache.kinds import kind_of
 from engine.inspection.inside.capture import Capture, before, capture
 from engine.inspection.inside.observed import SWITCHED
 from engine.inspection.inside.patches import Patch, calls
-from engine.inspection.inside.taps import hidden
+from engine.inspection.inside.taps import flat_caches, hidden
 from engine.model.forward import Stopped, never
 from engine.model.layers import decoder_layers
 from engine.records import Check, ExpertLayer, ExpertsRead, StateArray
@@ -167,11 +167,11 @@ def _numbers(array: mx.array) -> Vector:
 
 def _states(session: Session, taken: Capture, stopped: Stopped) -> Iterator[StateArray]:
     """The arrays of the recurrent caches after the token, with those before it."""
-    after = list(_flat(taken.taps[-1].caches))
+    after = list(flat_caches(taken.taps[-1].caches))
     if all(kind_of(cache).attended for cache in after):
         return
     layers = _layers_of(taken)
-    earlier = list(_flat(before(session, taken.node, stopped)[0].kv.caches))
+    earlier = list(flat_caches(before(session, taken.node, stopped)[0].kv.caches))
     for index, (one, other) in enumerate(zip(earlier, after, strict=True)):
         if not kind_of(other).attended:
             layer = layers.get(id(other), index)
@@ -183,13 +183,8 @@ def _layers_of(taken: Capture) -> dict[int, int]:
     runs = taken.taps[-1].layers.items()
     return {
         id(each): number for number, run in runs for value in (*run.args, *run.kwargs.values())
-        for each in _flat([value])
+        for each in flat_caches([value])
     }  # fmt: skip
-
-
-def _flat(caches: Any) -> Iterator[Any]:
-    for cache in caches:
-        yield from _flat(cache.caches) if hasattr(cache, "caches") else (cache,)
 
 
 def _arrays(layer: int, before: list[Any], after: list[Any]) -> Iterator[StateArray]:

@@ -71,7 +71,7 @@ class Observed:
         patches: list[Patch] = [
             *calls(modules, self._call),
             *calls(tables, self._as_linear, "as_linear"),
-            *calls(list(flat_caches(cache)), self._fetch, "update_and_fetch"),
+            *calls(list(flat_caches(cache, "update_and_fetch")), self._fetch, "update_and_fetch"),
             (mx.fast, "scaled_dot_product_attention", self._fused),
             (mx, "softmax", self._softmax),
             (mx.fast, "rope", self._rope),

@@ -373,10 +373,10 @@ def _unpacked(packed: Any, group_size: int, bits: int) -> mx.array:
     return mx.dequantize(weights, scales, biases, group_size=group_size, bits=bits)
 
 
-def flat_caches(caches: Sequence[Any], method: str = FETCHES[0]) -> Iterator[Any]:
-    """Caches that have a method, those within others too; as a rule those that hold keys."""
+def flat_caches(caches: Sequence[Any], method: str = "") -> Iterator[Any]:
+    """Caches, those within others in their place; with a method, those alone that have it."""
     for cache in caches:
         if hasattr(cache, "caches"):
             yield from flat_caches(cache.caches, method)
-        elif hasattr(cache, method):
+        elif not method or hasattr(cache, method):
             yield cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from rich.style import Style
 from textual import events, getters
@@ -26,18 +26,9 @@ from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.page_view import PageView
 
-
-class Answered(Protocol):
-    """An answer about a token, accompanied by its checks."""
-
-    @property
-    def facts(self) -> CaptureFacts:
-        """Checks and times."""
-
-
 Answer = TypeVar("Answer", bound=Record)
-TEXT_ROWS = 8
-"""Rows of the text at most, its frame included; a third of the screen where that is less."""
+LOW, TALL = 16, 30
+"""Rows of a screen from which on there is room for one line of text, and for two."""
 
 
 class InsideScreen(ToolScreen[None], Generic[Answer]):
@@ -95,7 +86,9 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def text_rows(self) -> int:
         """Rows of the text above the view, its frame included; 0 for none."""
-        return max(3, min(TEXT_ROWS, self.size.height // 3)) if self.ASKS else 0
+        if self.size.height < LOW or not self.ASKS:
+            return 0
+        return 3 if self.size.height < TALL else 4
 
     def hints(self) -> Sequence[KeyHint]:
         """The view's own keys."""

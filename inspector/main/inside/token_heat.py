@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.segment import Segment
-from rich.style import Style
 from textual.content import Content
 
-from inspector import scales
 from inspector.display import token_text, unfinished, visible
 from inspector.state.session_tree import Item
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark
@@ -34,18 +32,16 @@ class TokenHeat(Canvas):
         super().__init__(id=id)
         self._items: Sequence[Item] = ()
         self._shares: Sequence[float] = ()
-        self._mark = -1
 
-    def put(self, title: str, items: Sequence[Item], shares: Sequence[float] = (), mark: int = -1) -> None:
+    def put(self, title: str, items: Sequence[Item], shares: Sequence[float] = ()) -> None:
         """Show tokens.
 
         Args:
             title: Printable.
             items: The path up to the token that is looked at, which is drawn as the cursor.
             shares: A number from 0 to 1 for each token; none for no heat.
-            mark: Another token to underline, -1 for none.
         """
-        self._items, self._shares, self._mark = items, shares, mark
+        self._items, self._shares = items, shares
         self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
         self.redraw()
 
@@ -108,25 +104,11 @@ class TokenHeat(Canvas):
 
     def _piece(self, piece: TextPiece) -> list[Segment]:
         step = sum(self._share(piece.slot) >= edge for edge in STEPS)
-        link = Style.from_meta({"slot": piece.slot})
         blank = " " * (piece.blank + piece.edge)
         if piece.slot == len(self._items) - 1:
-            return [Segment(piece.text, self.ink("cursor") + link), Segment(blank, self.rich_style)]
-        style = self.rich_style + heat_style(step, is_dark(self.app), colourful(self.app)) + link
-        if piece.slot == self._mark:
-            style += Style(underline=True, bold=True)
+            return [Segment(piece.text, self.ink("cursor")), Segment(blank, self.rich_style)]
+        style = self.rich_style + heat_style(step, is_dark(self.app), colourful(self.app))
         return [Segment(piece.text, style), Segment(blank, self.rich_style)]
 
     def _under(self, piece: TextPiece) -> Segment:
         return Segment(f"{piece.under:<{piece.cells}}"[: piece.cells], self.ink("muted"))
-
-
-def shares_of(weights: Sequence[float]) -> Sequence[float]:
-    """Weights as shares of the largest, for a comparison of tokens where all are small."""
-    top = max(weights, default=0.0)
-    return [weight / top for weight in weights] if top else weights
-
-
-def percent(share: float) -> str:
-    """A weight as a person reads it."""
-    return scales.percent(share)

@@ -33,6 +33,8 @@ SIDE = 70
 """Cells from which on there is room for it."""
 MAPS = 14
 """Lines of the maps at least, where they are below it instead and can be scrolled to."""
+TEXT_ROWS = 8
+"""Rows of the text at most, its frame included."""
 
 
 class AttentionScreen(InsideScreen[AttentionRead]):
@@ -128,8 +130,10 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         super().show()
 
     def text_rows(self) -> int:
-        """As many as the text needs: the maps can use the others."""
-        return max(3, min(super().text_rows(), self.text.rows_for(self.path, self.size.width - 4) + 2))
+        """As many as the text with its numbers needs, up to a third of the screen: the maps can use the others."""
+        return max(
+            3, min(TEXT_ROWS, self.size.height // 3, self.text.rows_for(self.path, self.size.width - 4) + 2)
+        )
 
     def heading(self, answer: AttentionRead | None) -> str:
         chosen = self.chosen

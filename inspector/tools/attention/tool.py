@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.main.inside.help import SHARED
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.attention.control import AttentionControl
 from inspector.tools.attention.screen import AttentionScreen
@@ -40,10 +41,8 @@ ATTENTION = Tool(
                 ("`[` `]` `,` `.`", "Choose the head before, or the next. After the last head come mean and maximum."),
                 ("`s`", "Sort the heads: by place, previous token, same token again (induction), first token, widest."),
                 ("`a`", "Show where the head looks from each token; where that is too large, again shows all at once."),
-                ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
                 ("`pgup` `pgdn`", "Scroll."),
-                ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `q`", "Go back; what is computed stops."),
+                *SHARED,
             ),
             "The numbers under the text and the colours are shares of the head's attention, in percent. The view "
             "begins with the head that looks most at a single token, neither the first nor the last two. Where a head "

@@ -19,8 +19,6 @@ from inspector.tools.attribution.bars import Chart
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.key_hints import KeyHint
 
-LOW, TALL = 16, 30
-"""Rows of a screen from which on there is room for one line of text, and for two."""
 BRIEF = 76
 """Cells of a screen below which the heading is short."""
 
@@ -126,10 +124,6 @@ class AttributionScreen(InsideScreen[AttributionRead]):
         if (answer := self.answer) is not None:
             texts |= {each.id: token_label(each.text) for each in answer.tokens if each.id not in texts}
         return texts.get(id, f"token {id}")
-
-    def text_rows(self) -> int:
-        """See `InsideScreen`; the bars need the room."""
-        return 0 if self.size.height < LOW else 3 if self.size.height < TALL else 4
 
     def hints(self) -> Sequence[KeyHint]:
         choices = self.choices

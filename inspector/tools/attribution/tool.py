@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.commands import Attribute
 from engine.records import AttributionRead
+from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
 from inspector.state.contributions import compared
@@ -51,10 +52,8 @@ ATTRIBUTION = Tool(
                 ("`f` `F`", "Take another candidate's logit apart."),
                 ("`c` `C`", "Compare it with another candidate; first the one highlighted on the main screen."),
                 ("`o`", "Look at one token alone, or at the difference of two."),
-                ("`←` `→` `home` `end`", "Look at another token of the text."),
-                ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
-                ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `q`", "Go back; what is computed stops."),
+                WALK,
+                *SHARED,
             ),
         ),
     ),

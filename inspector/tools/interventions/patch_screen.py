@@ -18,9 +18,6 @@ from inspector.tools.interventions.patching import NAMES, PatchSource, after, di
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.key_hints import KeyHint
 
-LOW, TALL = 16, 30
-"""Rows of a screen from which on there is room for one line of text, and for two."""
-
 
 class PatchingScreen(InsideScreen[ActivationsPatched]):
     """What another path computed, put into this one.
@@ -83,10 +80,6 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def heading(self, answer: ActivationsPatched | None) -> str:
         return f"Activation patching: {NAMES[self.control.part]} put in from another path"
-
-    def text_rows(self) -> int:
-        """See `InsideScreen`."""
-        return 0 if self.size.height < LOW else 3 if self.size.height < TALL else 4
 
     def hints(self) -> Sequence[KeyHint]:
         several = [("o", "source", 7)] if len(self._sources) > 1 else []

@@ -13,7 +13,7 @@ from engine.commands import Command, HoldInterventions, SweepHeads
 from engine.records import HeadsSwept, Intervened, Step
 from inspector.display import quoted, token_label, visible
 from inspector.main.inside.notices import refused, told
-from inspector.main.inside.screen import InsideScreen
+from inspector.main.inside.screen import LOW, TALL, InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import percent
 from inspector.state.interventions import interventions_words
@@ -23,8 +23,6 @@ from inspector.tools.interventions.unit_map import UnitMap, strongest_line
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.key_hints import KeyHint
 
-LOW, TALL = 16, 30
-"""Rows of a screen from which on there is room for one line of text, and for two."""
 UNDER = 5
 """Rows of what stands under the map at least, where the screen isn't small."""
 
@@ -98,10 +96,6 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             return "What each part of the model does here, seen by switching it off"
         name = quoted(token_label(answer.text))
         return f"Each head and part switched off alone: what becomes of {name} ({percent(answer.prob)})"
-
-    def text_rows(self) -> int:
-        """See `InsideScreen`."""
-        return 0 if self.size.height < LOW else 3 if self.size.height < TALL else 4
 
     def hints(self) -> Sequence[KeyHint]:
         control = self.control

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.interventions.choices import SwitchControl
 from inspector.tools.interventions.patch_screen import PatchingScreen
@@ -56,11 +57,9 @@ INTERVENTIONS = Tool(
                 ("`h`", "Hold: go on generating with it, in a branch that begins with this token."),
                 ("`r`", "Release: leave such a branch for the model's own token that it was made from."),
                 ("`p`", "Go to the page of activation patching, and back from it."),
-                ("`←` `→` `home` `end`", "Look at another token."),
-                ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
+                WALK,
                 ("`pgup` `pgdn`", "Scroll the page."),
-                ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `q`", "Go back; what is computed stops."),
+                *SHARED,
             ),
             "The map shows what happens where one unit alone is switched off at this token. Under it stand the "
             "candidates with and without what is chosen.",

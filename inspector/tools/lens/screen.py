@@ -22,8 +22,6 @@ from inspector.widgets.key_hints import KeyHint
 
 TOP = 10
 """Tokens of a cell's list."""
-LOW, TALL = 16, 30
-"""Rows of a screen from which on there is room for one line of text, and for two."""
 CANDIDATES = 4
 """Of the last layer, that can be followed without asking again."""
 
@@ -55,7 +53,7 @@ class LensScreen(InsideScreen[LensRead]):
         Binding("up", "layer(1)", "Layer above", tooltip="Look at the layer above.", priority=True),
         Binding("down", "layer(-1)", "Layer below", tooltip="Look at the layer below.", priority=True),
         Binding("f", "follow", "Follow", tooltip="Follow another token through the layers."),
-        Binding("m", "measure", "CellMeasure", tooltip="Colour by probability, rank or entropy."),
+        Binding("m", "measure", "Measure", tooltip="Colour by probability, rank or entropy."),
     ]
 
     def __init__(self, host: Host, answers: Answers[LensRead], choices: LensChoices) -> None:
@@ -85,10 +83,6 @@ class LensScreen(InsideScreen[LensRead]):
 
     def heading(self, answer: LensRead | None) -> str:
         return "What each layer would predict"
-
-    def text_rows(self) -> int:
-        """See `InsideScreen`; the columns have the last tokens over them, too."""
-        return 0 if self.size.height < LOW else 3 if self.size.height < TALL else 4
 
     def hints(self) -> Sequence[KeyHint]:
         return (

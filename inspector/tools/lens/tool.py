@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.commands import ReadLens
 from engine.records import LensRead
+from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
 from inspector.tools.lens.screen import LensChoices, LensScreen
@@ -53,13 +54,11 @@ LENS = Tool(
             "In the logit lens",
             (
                 ("`↑` `↓`", "Look at another layer: its list of tokens stands under the table."),
-                ("`←` `→` `home` `end`", "Look at another token."),
+                WALK,
                 ("`f`", "Follow another token through the layers; first the candidate highlighted on the main screen."),
                 ("`m`", "Colour by probability, by the rank of the final token, or by entropy."),
-                ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
                 ("`pgup` `pgdn`", "Go ten layers up or down."),
-                ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `q`", "Go back; what is computed stops."),
+                *SHARED,
             ),
         ),
     ),

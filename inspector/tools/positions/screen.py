@@ -18,9 +18,6 @@ from inspector.tools.positions.trials import LATER, PositionTrial, trials
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.key_hints import KeyHint
 
-LOW, TALL = 16, 30
-"""Rows of a screen from which on there is room for one line of text, and for two."""
-
 
 @dataclass(slots=True)
 class PositionChoices:
@@ -75,10 +72,6 @@ class PositionsScreen(InsideScreen[PositionTried]):
 
     def heading(self, answer: PositionTried | None) -> str:
         return "Where the token stands, and what if it were told something else"
-
-    def text_rows(self) -> int:
-        """See `InsideScreen`."""
-        return 0 if self.size.height < LOW else 3 if self.size.height < TALL else 4
 
     def hints(self) -> Sequence[KeyHint]:
         return (("↑↓", "what if", 7), ("-+", "another offset", 4))

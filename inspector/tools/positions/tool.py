@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.commands import TryPosition
 from engine.records import PositionTried
+from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
 from inspector.tools.positions.screen import PositionChoices, PositionsScreen
@@ -43,11 +44,9 @@ POSITIONS = Tool(
             (
                 ("`↑` `↓`", "Look at another what-if: its candidates before and after stand under the table."),
                 ("`-` `+`", "Tell it a position less or more."),
-                ("`←` `→` `home` `end`", "Look at another token."),
-                ("`tab` `shift+tab`", "Show the next view of the same token, or the one before."),
+                WALK,
                 ("`pgup` `pgdn`", "Scroll the page."),
-                ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `q`", "Go back; what is computed stops."),
+                *SHARED,
             ),
         ),
     ),

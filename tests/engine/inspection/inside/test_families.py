@@ -46,10 +46,10 @@ WITHOUT_ATTENTION = {
     "qwen3_5": FIRST,
     "qwen3_5_moe": FIRST,
     "qwen3_next": FIRST,
-    "recurrent_gemma": ("Layers 1, 2 keep a state instead of keys and values.",),
+    "recurrent_gemma": ("Layers 1-2 keep a state instead of keys and values.",),
     "nemotron_h": ("Layer 1 keeps a state instead of keys and values.", "Layer 3 has no attention."),
     "nemotron-nas": ("Layer 1 has no attention.",),
-    "deepseek_v41": ("Layers 1, 2: which tokens the keys belong to isn't known.",),
+    "deepseek_v41": ("Layers 1-2: which tokens the keys belong to isn't known.",),
     "iquestloopcoder": (
         "This architecture runs the parts of its layers itself, so no attention can be told from another.",
     ),
