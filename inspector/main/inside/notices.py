@@ -40,6 +40,8 @@ def tabs(family: Sequence[Tool], shown: str, room: int) -> Content:
     names = [f" {tool.keys[0].shown} {tool.title if long else tool.keys[0].label} " for tool in family]
     styles = ["reverse bold" if tool.id == shown else "" for tool in family]
     gap = " " if sum(map(len, names)) + len(names) - 1 <= room else ""
+    while "reverse bold" in styles[1:] and sum(map(len, names[: styles.index("reverse bold") + 1])) > room:
+        names, styles = names[1:], styles[1:]  # the present one is in sight
     return Content(gap).join(map(Content.styled, names, styles))
 
 

@@ -1,0 +1,25 @@
+"""The names of the views: as many as fit, the present one among them."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector.main.inside.notices import tabs
+from inspector.tools.registry import TOOLS
+
+FAMILY = [tool for tool in TOOLS if tool.family == "inside"]
+
+
+@pytest.mark.parametrize("room", [118, 78, 38, 20])
+def test_the_present_view_is_in_sight(room: int) -> None:
+    for tool in FAMILY:
+        shown = tabs(FAMILY, tool.id, room)
+        place = next(span for span in shown.spans if span.style)
+        assert place.end <= room
+        assert tool.keys[0].shown in shown.plain[place.start : place.end]
+
+
+def test_at_80_columns_there_is_room_for_all() -> None:
+    plain = tabs(FAMILY, FAMILY[0].id, 78).plain
+    assert all(f" {tool.keys[0].shown} {tool.keys[0].label} " in plain for tool in FAMILY)
+    assert len(plain) <= 78
