@@ -33,6 +33,7 @@ from inspector.main.palette import Palette
 from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
+from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.recorder import Recorder
 from inspector.session.backend import Backend
 from inspector.session.controller import Controller
@@ -225,9 +226,17 @@ class InspectorApp(App[int]):
         """
         if self._exit and isinstance(event, events.InputEvent):
             return
+        if isinstance(event, events.Key) and self._narrator_takes(event):
+            return
         if isinstance(event, events.MouseDown) and gone_at(self.screen, event.x, event.y):
             return
         await super().on_event(event)
+
+    def _narrator_takes(self, event: events.Key) -> bool:
+        """Whether a key means something to whoever narrates; in dialogs keys are the dialog's."""
+        narrator = self.main.narrator
+        top = self.screen
+        return narrator is not None and isinstance(top, MainScreen | ToolScreen) and narrator.takes(event.key)
 
     # ---- the engine -------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ from engine.records.interventions import (
     SweptUnit,
 )
 from engine.records.kv import KVGroup, KVReading, Memory
-from engine.records.marks import Deleted, Marked, Undeleted, Undone
+from engine.records.marks import BeatReached, Deleted, Marked, QuestionAsked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
 from engine.records.modules import (
     ExpertFacts,
@@ -113,6 +113,7 @@ __all__ = [
     "BeamEnded",
     "BeamOpened",
     "BeamStep",
+    "BeatReached",
     "BreakpointHit",
     "CacheKind",
     "Candidate",
@@ -180,6 +181,7 @@ __all__ = [
     "PromptOpened",
     "PromptPreview",
     "PromptToken",
+    "QuestionAsked",
     "RaceEnded",
     "RaceOpened",
     "RaceStep",
@@ -249,6 +251,8 @@ Record = (
     | Deleted
     | Undeleted
     | Undone
+    | BeatReached
+    | QuestionAsked
     | RaceOpened
     | RaceStep
     | RaceEnded

@@ -39,3 +39,26 @@ class Undone:
 
     redo: bool = False
     """Whether the change that was taken back last was made again instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeatReached:
+    """A lesson came to one of its beats: a replay of the lesson goes from one of these to the next."""
+
+    lesson: str
+    """Its id."""
+    beat: int
+    """From 0."""
+    done: bool
+    """Whether what the learner does in it was done; before that, whether it is about to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    """A question of a lesson to the engine: its answer is what follows, up to the command's `Ended`.
+
+    A replay answers the same question with the same records.
+    """
+
+    command: str
+    """As `engine.wire` writes it, with 0 for its id."""

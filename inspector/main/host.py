@@ -12,9 +12,11 @@ from engine.records import Candidate
 from inspector.main.arrangement import Arrangement
 from inspector.main.clipboard import Clipboard
 from inspector.main.key_help import keys_markdown, screen_markdown
+from inspector.main.narration import Narrator
 from inspector.main.panel_layout import PanelLayout
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.tool import KeyTable, Tool
+from inspector.main.tool_screen import ToolScreen
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback, Severity
 from inspector.widgets.overlay import shown
@@ -180,6 +182,19 @@ class ScreenHost:
             screen.app.call_from_thread(lambda: then(done) if screen.is_attached else None)
 
         screen.run_worker(work_then_tell, thread=True)
+
+    @property
+    def narrator(self) -> Narrator | None:
+        """Whoever tells something beside the panels."""
+        return self._screen.narrator
+
+    def narrate(self, narrator: Narrator | None) -> None:
+        """Have somebody tell something beside the panels, on all screens, and be asked first about each key."""
+        self._screen.narrator = narrator
+        self.changed()
+        top = self._screen.app.screen
+        if isinstance(top, ToolScreen):
+            top.changed()
 
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:
         """Take a picture of the screen without the dialog that is about to close."""

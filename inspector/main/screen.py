@@ -27,6 +27,7 @@ from inspector.main.caption import CaptionLine
 from inspector.main.host import ScreenHost
 from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
+from inspector.main.narration import NarrationCard, Narrator
 from inspector.main.opening import OpeningPanel, no_text
 from inspector.main.palette import KeyCommands
 from inspector.main.panel_area import PanelArea
@@ -102,6 +103,8 @@ class MainScreen(Screen[None]):
         self._begin(self._remembered.values)
         self._bindings = BindingsMap(key.binding for key in self.table.keys)
         self._stale = False
+        self.narrator: Narrator | None = None
+        """Whoever tells something beside the panels."""
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
@@ -115,6 +118,7 @@ class MainScreen(Screen[None]):
             yield KVPanel(id="kv", classes="panel")
             yield TimingPanel(id="timing", classes="panel")
         yield CaptionLine(id="caption")
+        yield NarrationCard()
         yield StatusLine(id="status")
         yield KeyLine(self.table, lambda key: available(key, self.controller), id="keyline")
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
@@ -192,6 +196,7 @@ class MainScreen(Screen[None]):
         for actions in self.actions.values():
             actions.show()
         self.query_one(CaptionLine).show(self.controller.transport, timeline)
+        self._narrate()
         said = self._tool.situation if self._tool else ""
         self.status.show(self.controller, self._whereabouts(), said, self.panel(CandidatesPanel).candidate)
         self.query_one(KeyLine).show(timeline, self._tool)
@@ -206,6 +211,19 @@ class MainScreen(Screen[None]):
         """
         if not any(actions.takes_alone(records) for actions in self.actions.values()):
             self.show()
+
+    def _narrate(self) -> None:
+        """Show what is told, and the panel that matters for it."""
+        told = self.narrator.narration() if self.narrator is not None else None
+        self.query_one(NarrationCard).tell(told)
+        spot, hidden = (told.spotlight, told.hidden) if told is not None else ("", frozenset())
+        bright = {"text", spot}
+        for panel in self.arrangement.panels:
+            dim = spot != "" and panel.id not in bright
+            wanted = {"-spot": panel.id == spot, "-dim": dim, "-veiled": panel.id in hidden}
+            widget = self.query_one(f"#{panel.id}")
+            if any(widget.has_class(name) is not on for name, on in wanted.items()):
+                widget.update_classes(wanted)
 
     @property
     def status(self) -> StatusLine:

@@ -19,6 +19,7 @@ from engine.records import Candidate, Record
 from inspector.main.arrangement import Arrangement, Place
 from inspector.main.clipboard import Clipboard
 from inspector.main.messages import ToolMessage
+from inspector.main.narration import Narrator
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback, Severity
 from inspector.state.timeline import Timeline
@@ -136,6 +137,17 @@ class Host(Protocol):
         Args:
             work: Must not touch the screen.
             then: Called with what it returned, in the screen's thread.
+        """
+
+    @property
+    def narrator(self) -> Narrator | None:
+        """Whoever tells something beside the panels."""
+
+    def narrate(self, narrator: Narrator | None) -> None:
+        """Have somebody tell something beside the panels, on all screens, and be asked first about each key.
+
+        Args:
+            narrator: None for nobody.
         """
 
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:

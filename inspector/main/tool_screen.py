@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
 from engine.records import Record
+from inspector.main.narration import NarrationCard
 from inspector.main.tool import Host
 from inspector.widgets.key_hints import KeyHint, key_hints
 from inspector.widgets.overlay import Overlay
@@ -42,7 +43,8 @@ class ToolScreen(Overlay[Result]):
     def on_mount(self) -> None:
         """Take in what the engine says from now on."""
         self.host.controller.client.listeners.append(self.receive)
-        self.call_after_refresh(self.show)
+        self.mount(NarrationCard())
+        self.call_after_refresh(self._show)
 
     def let_go(self) -> None:
         """Listen no more."""
@@ -74,8 +76,12 @@ class ToolScreen(Overlay[Result]):
 
     def _show(self) -> None:
         self._stale = False
-        if not self.left:
-            self.show()
+        if self.left:
+            return
+        narrator = self.host.narrator
+        for card in self.query(NarrationCard):
+            card.tell(narrator.narration() if narrator is not None else None)
+        self.show()
 
     def show(self) -> None:
         """Show everything, now."""

@@ -111,6 +111,7 @@ class Playback:
         except TraceError as error:
             self._stage.announce(visible(str(error)), "Not opened", "error")
             return
+        backend.answered = player.answered
         self.recorder.rest()
         self._shown, self.player, client.backend = opening, player, backend
         backend.begin()

@@ -17,15 +17,19 @@ from engine.records import (
     BeamEnded,
     BeamStep,
     Distribution,
+    Ended,
     Marked,
     ModelFacts,
     Moved,
     PrefillChunk,
     Prefilled,
     PromptOpened,
+    QuestionAsked,
+    Record,
     Resampled,
     Step,
 )
+from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Kept, TraceReader, Unknown
 from engine.trace.file import uncollected
 from inspector.state.unfit import UNFIT, unfit
@@ -89,6 +93,10 @@ class Player:
         """Places after the entries that change the picture."""
         self._opened: list[int] = []
         """Places after the prompts that begin a tree."""
+        self.answered: dict[str, list[Record]] = {}
+        """What was answered to questions of a lesson, by the question."""
+        self._asked: list[Record] | None = None
+        """The answer that is being read."""
         self._captions: dict[tuple[int, int], tuple[str, float]] = {}
         """By number of the tree and node: what was written there last, and when."""
         self._target: int | None = 0 if from_start else None
@@ -235,8 +243,19 @@ class Player:
                 self._opened.append(place)
             case Marked(node=node, caption=caption):
                 self._captions[len(self._opened), node] = (caption, entry.at)
+        self._note_answer(entry.value)
         if isinstance(entry.value, _STOPS):
             self._stops.append(place)
+
+    def _note_answer(self, value: Kept | Unknown) -> None:
+        """Keep what was answered to a question: all up to the end of its command."""
+        if isinstance(value, QuestionAsked):
+            self._asked = self.answered.setdefault(value.command, [])
+            self._asked.clear()
+        elif isinstance(value, Ended):
+            self._asked = None
+        elif self._asked is not None and not isinstance(value, Unknown | Settings | LoadSettings):
+            self._asked.append(value)
 
     def _catch_up(self) -> None:
         end = self._clock() + SHOW_SECONDS

@@ -14,6 +14,7 @@ from inspector.tools.export.tool import EXPORT
 from inspector.tools.find.tool import FIND
 from inspector.tools.interventions.tool import INTERVENTIONS
 from inspector.tools.lens.tool import LENS
+from inspector.tools.lessons.tool import LESSONS
 from inspector.tools.lookahead.tool import LOOK_AHEAD
 from inspector.tools.marks.tool import MARKS
 from inspector.tools.modules.tool import MODULES
@@ -51,4 +52,5 @@ TOOLS: tuple[Tool, ...] = (
     EXPORT,
     RECORDINGS,
     TOUR,
+    LESSONS,
 )

@@ -1,0 +1,287 @@
+"""What is done in a lesson, by the program before a beat and by the learner in it: a fixed list of actions.
+
+An action is one word and what it is given, as in `step 3` or `set temp=1.5`. Each knows the commands that do it, the
+keys with which a learner does it, and by what it can be seen that it was done, whoever did it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from engine import commands
+from engine.beam_settings import BeamSettings, check_beams
+from engine.commands import Command
+from engine.errors import SettingsError
+from engine.records import BeamEnded, Prefilled, RaceEnded, Record, Resampled, Step
+from engine.settings import BY_NAME, Settings, check
+from inspector.lessons.errors import LessonError
+from inspector.session.controller import Controller
+
+MOST_STEPS = 1000
+"""Of one action: a lesson's trace holds each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The session as an action found it, and what has happened since."""
+
+    tip: int
+    steps: int
+    settings: Settings
+    since: list[Record]
+    """Records since then; it grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action of a lesson's file."""
+
+    name: str
+    given: str
+    """What follows the name."""
+    line: int
+
+    @property
+    def verb(self) -> Verb:
+        """What the list says of it."""
+        return VERBS[self.name]
+
+    def commands(self, controller: Controller) -> list[Command]:
+        """The commands that do it from here.
+
+        Raises:
+            LessonError: It can't be done here.
+        """
+        try:
+            return self.verb.commands(self.given, controller)
+        except LookupError as error:
+            raise LessonError(self.line, f"{self}: {error.args[0]}.", rule="action") from error
+
+    def done(self, controller: Controller, before: Before) -> bool:
+        """Whether it was done since."""
+        return self.verb.done(self.given, controller, before)
+
+    @property
+    def keys(self) -> str:
+        """How a learner does it, as the end of a sentence that begins with `Press`."""
+        return self.verb.keys(self.given)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.given}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One kind of action."""
+
+    usage: str
+    help: str
+    commands: Callable[[str, Controller], list[Command]]
+    done: Callable[[str, Controller, Before], bool]
+    keys: Callable[[str], str]
+    check: Callable[[str], object] = str
+    """Raises ValueError, with a sentence, where what it is given is wrong."""
+
+
+# ---- steps ------------------------------------------------------------------------------------
+
+
+def _times(given: str) -> int:
+    number = int(given or "1")
+    if not 1 <= number <= MOST_STEPS:
+        raise ValueError(f"It must be from 1 to {MOST_STEPS:,}")
+    return number
+
+
+def _plural(number: int, what: str, once: str) -> str:
+    return f"{what} {number} times" if number > 1 else once
+
+
+def _back(given: str, controller: Controller) -> list[Command]:
+    steps, times = controller.timeline.steps, _times(given)
+    if times > len(steps):
+        raise LookupError(f"the completion has {len(steps)} tokens")
+    return [commands.MoveTo(steps[-times].parent)]
+
+
+def _start(given: str, controller: Controller) -> list[Command]:
+    steps = controller.timeline.steps
+    return [commands.MoveTo(steps[0].parent)] if steps else []
+
+
+def _choose(given: str, controller: Controller) -> list[Command]:
+    timeline = controller.timeline
+    candidates = timeline.next.candidates if timeline.next is not None else ()
+    found = next((each for each in candidates if each.text in (given, f" {given}")), None)
+    if found is None:
+        raise LookupError(f"{given} is not among the candidates")
+    return [commands.Choose(timeline.tip, found.id)]
+
+
+def _grew(by: int, controller: Controller, before: Before) -> bool:
+    return len(controller.timeline.steps) >= before.steps + by
+
+
+def _last_is(text: str, controller: Controller, before: Before) -> bool:
+    steps = [each for each in before.since if isinstance(each, Step)]
+    return bool(steps) and steps[-1].text in (text, f" {text}")
+
+
+# ---- settings, prompts ------------------------------------------------------------------------
+
+
+def settings_given(given: str) -> dict[str, object]:
+    """Settings as an action or a table has them: `temp=1.5 top_p=0.9`.
+
+    Raises:
+        ValueError: One of them is none, or out of range.
+    """
+    values: dict[str, object] = {}
+    for word in given.split():
+        name, equals, text = word.partition("=")
+        if not equals or name not in BY_NAME:
+            raise ValueError(f"{name} is no setting of the sampler")
+        try:
+            values[name] = BY_NAME[name].parse(text)
+        except SettingsError as error:
+            raise ValueError(error.message.rstrip(".")) from error
+    if not values:
+        raise ValueError("It names no setting")
+    return values
+
+
+def _configured(given: str, controller: Controller) -> list[Command]:
+    return [commands.Configure(check(replace(controller.setup.settings, **settings_given(given))))]  # type: ignore[arg-type]
+
+
+def _holds(given: str, controller: Controller, before: Before) -> bool:
+    in_force = controller.queries.in_force
+    return all(getattr(in_force, name) == value for name, value in settings_given(given).items())
+
+
+def _set_keys(given: str) -> str:
+    names = " and ".join(
+        f"{BY_NAME[name].label} to {given_text(given, name)}" for name in settings_given(given)
+    )
+    return f"s, set {names}, then ctrl+s"
+
+
+def given_text(given: str, name: str) -> str:
+    """The value of a setting as the action writes it."""
+    return next(word.partition("=")[2] for word in given.split() if word.partition("=")[0] == name)
+
+
+def _read(before: Before) -> bool:
+    return any(isinstance(each, Prefilled) for each in before.since)
+
+
+# ---- tools ------------------------------------------------------------------------------------
+
+
+def beam_settings(given: str) -> BeamSettings:
+    """Of a beam search as an action has them: `width=4 max_tokens=16`.
+
+    Raises:
+        ValueError: One of them is none, or out of range.
+    """
+    kinds = {"width": int, "max_tokens": int, "length_penalty": float}
+    values: dict[str, float] = {}
+    for word in given.split():
+        name, _, text = word.partition("=")
+        if name not in kinds:
+            raise ValueError(f"{name} is no setting of a beam search")
+        values[name] = kinds[name](text)
+    try:
+        return check_beams(BeamSettings(**values))  # type: ignore[arg-type]
+    except SettingsError as error:
+        raise ValueError(error.message.rstrip(".")) from error
+
+
+def _race_length(given: str) -> int:
+    length = int(given)
+    if not 32 <= length <= 4096:
+        raise ValueError("It must be from 32 to 4,096")
+    return length
+
+
+def _raced(given: str, controller: Controller, before: Before) -> bool:
+    return any(isinstance(each, RaceEnded) for each in before.since)
+
+
+VERBS: Mapping[str, Verb] = {
+    "step": Verb(
+        "step 3", "Take steps; one without a number.",
+        lambda given, on: [commands.TakeStep() for _ in range(_times(given))],
+        lambda given, on, before: _grew(_times(given), on, before),
+        lambda given: _plural(_times(given), "space", "space"), _times,
+    ),
+    "run": Verb(
+        "run", "Run until a stop, or until max_tokens.",
+        lambda given, on: [commands.Run()],
+        lambda given, on, before: on.timeline.tip in on.timeline.finished,
+        lambda given: "r, and wait for its end",
+    ),
+    "back": Verb(
+        "back 3", "Take tokens back; one without a number.", _back,
+        lambda given, on, before: len(on.timeline.steps) <= before.steps - _times(given),
+        lambda given: _plural(_times(given), "⌫", "⌫"), _times,
+    ),
+    "start": Verb(
+        "start", "Go back to the end of the prompt.", _start,
+        lambda given, on, before: not on.timeline.steps,
+        lambda given: "⌫ until the completion is empty",
+    ),
+    "choose": Verb(
+        "choose girl", "Take a candidate by its text.", _choose, _last_is,
+        lambda given: f"↓ until {given} is highlighted, then ⏎",
+    ),
+    "type": Verb(
+        "type and then", "Put a text of one's own into the completion.",
+        lambda given, on: [commands.Insert(on.timeline.tip, f" {given}")],
+        lambda given, on, before: any(isinstance(each, Step) and each.origin == "inserted" for each in before.since),
+        lambda given: f"y, type “{given}” after a space, then ctrl+s",
+    ),
+    "reroll": Verb(
+        "reroll 12", "Draw again; once without a number.",
+        lambda given, on: [commands.Reroll() for _ in range(_times(given))],
+        lambda given, on, before: sum(isinstance(each, Resampled) for each in before.since) >= _times(given),
+        lambda given: _plural(_times(given), "d", "d"), _times,
+    ),
+    "set": Verb("set temp=1.5", "Change the sampler's settings.", _configured, _holds, _set_keys, settings_given),
+    "prompt": Verb(
+        "prompt Tom was sad.", "Read another prompt, raw.",
+        lambda given, on: [commands.Prefill(given, chat=False)],
+        lambda given, on, before: _read(before),
+        lambda given: f"p, give “{given}” as raw text, then ctrl+s",
+    ),
+    "race": Verb(
+        "race 128", "Race with the KV cache against without, to so many tokens.",
+        lambda given, on: [commands.Race(16, _race_length(given))], _raced,
+        lambda given: "z, then space, and wait for its end", _race_length,
+    ),
+    "beams": Verb(
+        "beams width=4 max_tokens=16", "Search with beams from here.",
+        lambda given, on: [commands.SearchBeams(beam_settings(given))],
+        lambda given, on, before: any(isinstance(each, BeamEnded) for each in before.since),
+        lambda given: "B, then ctrl+s, and wait for its end", beam_settings,
+    ),
+}  # fmt: skip
+"""The list, by name."""
+
+
+def action(source: str, line: int) -> Action:
+    """Read an action.
+
+    Raises:
+        LessonError: It isn't listed, or is given what it can't take.
+    """
+    name, _, given = source.partition(" ")
+    if name not in VERBS:
+        raise LessonError(line, f"There is no action {name}.", f"There are {', '.join(VERBS)}.", "action")
+    try:
+        VERBS[name].check(given)
+    except ValueError as error:
+        message = f"{source}: {str(error).rstrip('.')}."
+        raise LessonError(line, message, f"It is written {VERBS[name].usage}.", "action") from error
+    return Action(name, given, line)

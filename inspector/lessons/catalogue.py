@@ -1,0 +1,57 @@
+"""The lessons that come with the program, and files of lessons by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.errors import EngineError
+from inspector.lessons.lesson import Lesson
+from inspector.lessons.reading import read
+
+FOLDER = Path(__file__).with_name("shipped")
+ORDER = ("the-draw",)
+"""Ids in the order of the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One lesson of the list."""
+
+    number: int
+    """From 1."""
+    path: Path
+    lesson: Lesson
+
+    @property
+    def trace(self) -> Path:
+        """Its recording; it may not be there."""
+        return recording_of(self.path)
+
+
+def recording_of(path: Path) -> Path:
+    """Where the recording of a lesson's file is."""
+    return path.with_suffix(".trace.zst")
+
+
+def shipped() -> list[Listed]:
+    """The lessons that come with the program."""
+    paths = (FOLDER / f"{id}.md" for id in ORDER)
+    return [Listed(number, path, read(path)) for number, path in enumerate(paths, 1)]
+
+
+def find(name: str) -> Listed:
+    """A lesson by its number, its id, or the path of its file.
+
+    Raises:
+        EngineError: There is none.
+    """
+    for listed in shipped():
+        if name in (str(listed.number), listed.lesson.id):
+            return listed
+    path = Path(name).expanduser()
+    if path.suffix == ".md":
+        return Listed(0, path, read(path))
+    raise EngineError(
+        f"There is no lesson {name}.", "inspector learn lists them; a file of your own ends in .md."
+    )

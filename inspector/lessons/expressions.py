@@ -1,0 +1,331 @@
+"""Expressions over the records of a run: a fixed list of functions, read by a parser of ours, never evaluated as code.
+
+An expression is a function, with or without arguments, and one of the fields of what it gives: `next.entropy`,
+`step(3).text`, `whatif(temp=1.5).picked`. Numbers are added, subtracted, multiplied, divided and compared; a value that
+the beat or an earlier one keeps stands there by its name. Python's own parser makes the tree of it; whatever isn't
+listed here is refused, and nothing of it is ever run.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from inspector.display import visible
+from inspector.lessons.errors import LessonError
+from inspector.lessons.values import FORMS, Value
+
+if TYPE_CHECKING:
+    from inspector.lessons.scope import Scope
+
+LONGEST, DEEPEST = 200, 12
+"""Characters of an expression, and levels of its tree: a parser of deep ones ends the process."""
+Argument = str | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectKind:
+    """What a function gives: its fields, by name."""
+
+    name: str
+    default: str
+    """The field that stands for all of it."""
+    fields: Mapping[str, tuple[str, Callable[[Any], Value]]]
+    """What each is, in a few words, and how it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Something with fields that a function gave."""
+
+    kind: SubjectKind
+    of: Any
+
+    def field(self, name: str) -> Value:
+        """One of its fields.
+
+        Raises:
+            KeyError: It has none of that name.
+        """
+        return self.kind.fields[name][1](self.of)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function of the list."""
+
+    name: str
+    gives: SubjectKind
+    call: Callable[..., Subject]
+    """Given the scope and the arguments."""
+    help: str
+    """What it gives, in a sentence."""
+    usage: str
+    """How it is written: `step(3)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One expression of a lesson's file."""
+
+    source: str
+    tree: ast.expr
+    line: int
+    """In the lesson's file."""
+
+    def value(self, scope: Scope) -> Value:
+        """Its value in a run.
+
+        Raises:
+            LessonError: It has none here, with the reason.
+            Unanswered: The engine has to be asked first.
+        """
+        return _value(self._found(self.tree, scope))
+
+    def names(self) -> set[str]:
+        """All names in it: functions and kept values."""
+        return {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
+
+    def calls(self, function: str) -> list[ast.Call]:
+        """The calls of a function in it."""
+        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        return [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == function]
+
+    # ---- the tree ---------------------------------------------------------------------------
+
+    def _found(self, node: ast.expr, scope: Scope) -> Subject | Value:
+        match node:
+            case ast.Constant(value=bool() as value):
+                return Value("truth", value)
+            case ast.Constant(value=int() | float() as value):
+                return Value("number", value)
+            case ast.Constant(value=str() as value):
+                return Value("text", value)
+            case ast.UnaryOp(operand=operand):
+                inner = _value(self._found(operand, scope))
+                return replace(inner, raw=-self._number(inner))
+            case ast.BinOp(left=left, op=op, right=right):
+                pair = (_value(self._found(left, scope)), _value(self._found(right, scope)))
+                return self._computed(*pair, _ARITHMETIC[type(op)])
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                pair = (_value(self._found(left, scope)), _value(self._found(right, scope)))
+                return self._compared(*pair, _COMPARISONS[type(op)])
+            case ast.Attribute(value=inner_node, attr=name):
+                return self._field(self._found(inner_node, scope), name)
+            case ast.Call(func=ast.Name(id=name)):
+                return self._called(name, node, scope)
+            case ast.Name(id=name) if name in scope.kept:
+                return scope.kept[name]
+            case ast.Name(id=name):
+                return self._called(name, None, scope)
+        raise self._wrong(f"{ast.unparse(node)} is no expression of lessons.")
+
+    def _called(self, name: str, call: ast.Call | None, scope: Scope) -> Subject:
+        function = functions().get(name)
+        if function is None:
+            raise self._unknown(name, scope.kept)
+        arguments = [cast(ast.Constant, each).value for each in call.args] if call else []
+        named = (
+            {str(each.arg): cast(ast.Constant, each.value).value for each in call.keywords} if call else {}
+        )
+        try:
+            return function.call(scope, *arguments, **named)
+        except TypeError as error:
+            raise self._wrong(
+                f"{name} doesn't take these arguments.", f"It is written {function.usage}."
+            ) from error
+        except LookupError as error:
+            raise self._wrong(
+                f"There is no {self.source} here: {error.args[0] if error.args else name}."
+            ) from error
+
+    def _field(self, found: Subject | Value, name: str) -> Value:
+        if isinstance(found, Value):
+            raise self._wrong(f"A {found.unit} has no field {name}.")
+        if name not in found.kind.fields:
+            raise self._wrong(
+                f"{found.kind.name} has no field {name}.", f"It has {', '.join(found.kind.fields)}."
+            )
+        try:
+            return found.field(name)
+        except LookupError as error:
+            raise self._wrong(
+                f"There is no {self.source} here: {error.args[0] if error.args else name}."
+            ) from error
+
+    def _computed(self, left: Value, right: Value, op: Callable[[float, float], float]) -> Value:
+        try:
+            number = op(self._number(left), self._number(right))
+        except (ZeroDivisionError, OverflowError) as error:
+            raise self._wrong(f"{self.source} divides by zero here, or is too large.") from error
+        unit = left.unit if left.unit == right.unit and op in (operator.add, operator.sub) else "number"
+        unit = "times" if op is operator.truediv and left.unit == right.unit else unit
+        return Value(unit, number, "", left.fragile or right.fragile, left.timed or right.timed)
+
+    def _compared(self, left: Value, right: Value, op: Callable[[Any, Any], bool]) -> Value:
+        words = left.number is None or right.number is None
+        truth = op(left.plain, right.plain) if words else op(self._number(left), self._number(right))
+        fragile = left.fragile or right.fragile
+        if not words and not fragile and not (left.exact and right.exact):
+            fragile = _close(self._number(left), self._number(right))
+        return Value("truth", truth, "", fragile, left.timed or right.timed)
+
+    def _number(self, value: Value) -> float:
+        if value.number is None:
+            raise self._wrong(f"{self.source} computes with {value.written()}, which is no number.")
+        return value.number
+
+    def _unknown(self, name: str, kept: Mapping[str, Value]) -> LessonError:
+        names = ", ".join(sorted((*functions(), *kept)))
+        return self._wrong(f"There is no quantity {name}.", f"There are {names}.", "quantity")
+
+    def _wrong(self, message: str, hint: str = "", rule: str = "quantity") -> LessonError:
+        return LessonError(self.line, message, hint, rule)
+
+
+def _value(found: Subject | Value) -> Value:
+    return found if isinstance(found, Value) else found.field(found.kind.default)
+
+
+def _close(left: float, right: float) -> str:
+    """Why a comparison of two measured numbers is not safe; empty where it is."""
+    apart = abs(left - right)
+    if apart >= 0.02 * max(abs(left), abs(right)):
+        return ""
+    return f"{left:.4g} and {right:.4g} are too near to each other to be compared"
+
+
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+def functions() -> Mapping[str, Function]:
+    """The list, by name."""
+    from inspector.lessons.quantities import FUNCTIONS  # which are made of what is above
+
+    return FUNCTIONS
+
+
+def expression(source: str, line: int) -> Expression:
+    """Read an expression.
+
+    Args:
+        source: As the file has it.
+        line: Where it stands.
+
+    Raises:
+        LessonError: It is none, or it calls what isn't listed.
+    """
+    if len(source) > LONGEST:
+        raise LessonError(
+            line, f"An expression of {len(source):,} characters is too long.", f"{LONGEST} are allowed."
+        )
+    try:
+        tree = ast.parse(source.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise LessonError(line, f"{source.strip()} can't be read as an expression.", _EXAMPLE) from error
+    _check(tree, source, line, 0)
+    return Expression(source.strip(), tree, line)
+
+
+_EXAMPLE = "One looks like this: step(3).entropy."
+
+
+def _check(node: ast.AST, source: str, line: int, depth: int) -> None:
+    """See that all parts of a tree are listed."""
+    listed = (
+        (isinstance(node, ast.Constant) and isinstance(node.value, str | int | float))
+        or isinstance(node, ast.Name | ast.Attribute)
+        or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub))
+        or (isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC)
+        or (isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS)
+        or (isinstance(node, ast.Call) and _plain(node))
+    )  # fmt: skip
+    if not listed or depth > DEEPEST:
+        raise LessonError(line, f"{source.strip()} is no expression of lessons.", _EXAMPLE)
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            _check(child, source, line, depth + 1)
+        elif isinstance(child, ast.keyword):
+            _check(child.value, source, line, depth + 1)
+
+
+def _plain(call: ast.Call) -> bool:
+    """Whether it calls a function of the list by name, with constants."""
+    constants = (*call.args, *(each.value for each in call.keywords))
+    named = all(each.arg is not None for each in call.keywords)
+    return (
+        isinstance(call.func, ast.Name)
+        and named
+        and all(isinstance(each, ast.Constant) for each in constants)
+    )
+
+
+# ---- texts with expressions in them -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A text whose numbers are those of the run: `The draw stays at {next.draw:.3}.`"""
+
+    parts: tuple[str | tuple[Expression, str], ...]
+    """Texts, and expressions with their forms."""
+    line: int
+
+    def filled(self, scope: Scope) -> str:
+        """The text with the values of a run; printable."""
+        return "".join(
+            visible(part) if isinstance(part, str) else part[0].value(scope).written(part[1])
+            for part in self.parts
+        )
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """Those in it."""
+        return tuple(part[0] for part in self.parts if not isinstance(part, str))
+
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def template(text: str, line: int) -> Template:
+    """Read a text with expressions in braces.
+
+    Raises:
+        LessonError: One of them is none, or asks for a form that isn't listed.
+    """
+    parts: list[str | tuple[Expression, str]] = []
+    end = 0
+    for match in _BRACES.finditer(text):
+        parts += [text[end : match.start()], _part(match[1], line)]
+        end = match.end()
+    rest = text[end:]
+    if "{" in rest or "}" in "".join(part for part in (*parts, rest) if isinstance(part, str)):
+        raise LessonError(line, "A brace is open.", "A value of the run is written {next.entropy}.")
+    return Template(tuple(part for part in (*parts, rest) if part != ""), line)
+
+
+def _part(inside: str, line: int) -> tuple[Expression, str]:
+    source, colon, form = inside.rpartition(":")
+    if not colon or form not in FORMS:
+        if colon and not form.endswith(("'", '"', ")")):
+            names = ", ".join(FORMS)
+            raise LessonError(line, f"There is no form {form} for a number.", f"There are {names}.")
+        source, form = inside, ""
+    return expression(source, line), form

@@ -1,0 +1,77 @@
+"""A lesson as its file says it: beats in order, each with what it shows, asks and has the learner do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.settings import Settings
+from inspector.lessons.actions import Action
+from inspector.lessons.expressions import Expression, Template
+from inspector.lessons.options import Option
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a learner predicts."""
+
+    text: Template
+    options: tuple[Option, ...]
+    answer: Expression
+    """Exactly one option must hold its value."""
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One beat: text, a prediction, something to do, and what came of it."""
+
+    title: str
+    line: int
+    """Of its heading in the file, from 1."""
+    text: tuple[Template, ...] = ()
+    """Paragraphs on show before the reveal."""
+    question: Question | None = None
+    act: tuple[Action, ...] = ()
+    """What the learner does after predicting."""
+    why: tuple[Template, ...] = ()
+    """Paragraphs of the reveal."""
+    begin: tuple[Action, ...] = ()
+    """What the program does before the beat begins."""
+    keep: tuple[tuple[str, Expression], ...] = ()
+    """Values as they are before the learner acts, by the names that this beat and later ones have for them."""
+    show: str = ""
+    """Panel or tool that matters; empty for the one before."""
+    look: str = "next"
+    """The token that is selected: `next`, `step 3`, `prompt 2`."""
+    hide: tuple[str, ...] = ()
+    """Panels whose content is hidden until the reveal."""
+    number: Expression | None = None
+    """The one number that the presenter shows large, once it is revealed."""
+    hint: str = ""
+    """Beyond the keys of what is to be done."""
+    minutes: float = 0.0
+    """The presenter's time for it; 0 for a share of the lesson's."""
+    notes: tuple[str, ...] = ()
+    """For the presenter alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One lesson."""
+
+    id: str
+    """Name of its file, without the ending."""
+    title: str
+    beats: tuple[Beat, ...]
+    about: str = ""
+    """The misconception that it removes, in one sentence."""
+    minutes: float = 5.0
+    prompt: str = ""
+    chat: bool = False
+    """Through the chat template."""
+    settings: Settings = field(default_factory=Settings)
+    model: str = "pocket"
+    fingerprint: str = ""
+    """Of the model that it was written for; empty for any."""
+    needs: tuple[str, ...] = ()
+    """What a model must have for it: `attention`, `lens`."""

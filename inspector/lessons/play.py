@@ -1,0 +1,214 @@
+"""A lesson under way: which beat, what the learner predicted, what is on its card. Without Textual.
+
+    preparing -> asking -> acting -> revealing -> revealed -> the next beat
+                (a question)  (something to do)
+
+The session is brought to where the beat begins; the values that its text names are read from the records, and the
+engine is asked for those that no record has. Each change of phase waits until nothing is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from inspector.lessons.errors import LessonError
+from inspector.lessons.lesson import Beat, Lesson
+from inspector.lessons.options import Option
+from inspector.lessons.scope import Scope, Unanswered
+from inspector.lessons.stages import LessonStage
+from inspector.lessons.values import Value
+from inspector.session.controller import Controller
+
+
+class LessonPhase(Enum):
+    """How far a beat is."""
+
+    PREPARING = "preparing"
+    ASKING = "asking"
+    """The learner predicts."""
+    ACTING = "acting"
+    """The learner does it."""
+    REVEALING = "revealing"
+    REVEALED = "revealed"
+    ENDED = "ended"
+    """The lesson is over."""
+
+
+@dataclass(slots=True)
+class Card:
+    """What a beat says now; printable."""
+
+    text: tuple[str, ...] = ()
+    question: str = ""
+    why: tuple[str, ...] = ()
+    answer: Value | None = None
+    """Once it is revealed."""
+    right: int | None = None
+    """The option that holds it, from 0."""
+    number: Value | None = None
+
+
+@dataclass
+class LessonPlay:
+    """One run of a lesson.
+
+    Args:
+        lesson: The lesson.
+        stage: Where it takes place.
+        controller: The session.
+        told: Called after each change.
+    """
+
+    lesson: Lesson
+    stage: LessonStage
+    controller: Controller
+    told: Callable[[], None] = lambda: None
+    beat_number: int = 0
+    phase: LessonPhase = LessonPhase.PREPARING
+    card: Card = field(default_factory=Card)
+    guesses: dict[int, int] = field(default_factory=dict)
+    """By beat: the option that the learner chose, from 0."""
+    right: dict[int, bool] = field(default_factory=dict)
+    """By beat: whether that was the answer."""
+    problem: LessonError | None = None
+    """Why the lesson can't go on."""
+
+    def __post_init__(self) -> None:
+        self.scope = Scope(self.controller)
+        self._marked = False
+
+    def close(self) -> None:
+        """Leave; the session stays as it is."""
+        self.scope.close()
+        self.stage.close()
+
+    @property
+    def beat(self) -> Beat:
+        """The present one."""
+        return self.lesson.beats[self.beat_number]
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """Of the present question."""
+        return self.beat.question.options if self.beat.question is not None else ()
+
+    @property
+    def guess(self) -> int | None:
+        """What the learner chose in this beat."""
+        return self.guesses.get(self.beat_number)
+
+    # ---- what the learner does --------------------------------------------------------------
+
+    def begin(self, beat: int = 0) -> None:
+        """Go to a beat, from anywhere; what was predicted in it before is forgotten."""
+        self.beat_number = max(0, min(len(self.lesson.beats) - 1, beat))
+        self.guesses.pop(self.beat_number, None)
+        self.right.pop(self.beat_number, None)
+        self.phase, self.card, self._marked, self.problem = LessonPhase.PREPARING, Card(), False, None
+        self.scope.forget()
+        self._guarded(lambda: self.stage.begin(self.beat_number))
+        self.told()
+
+    def predict(self, option: int) -> bool:
+        """Lock a prediction; returns whether one was asked for and there is such an option."""
+        if self.phase is not LessonPhase.ASKING or not 0 <= option < len(self.options):
+            return False
+        self.guesses[self.beat_number] = option
+        self._on()
+        return True
+
+    def skip_question(self) -> None:
+        """Go on without a prediction."""
+        if self.phase is LessonPhase.ASKING:
+            self._on()
+
+    def do_it(self) -> None:
+        """Have done what the learner would do."""
+        if self.phase is LessonPhase.ACTING:
+            self._guarded(self.stage.act)
+            self.tick()
+
+    def go_on(self) -> bool:
+        """Go to the next beat; after the last one the lesson is over. Returns whether it was time for that."""
+        if self.phase is not LessonPhase.REVEALED:
+            return False
+        if self.beat_number + 1 < len(self.lesson.beats):
+            self.begin(self.beat_number + 1)
+        else:
+            self.phase = LessonPhase.ENDED
+            self.told()
+        return True
+
+    # ---- how it goes on ---------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Go on as far as possible: after each record, and once a frame."""
+        before = self.phase, self.problem
+        self._guarded(self._tick)
+        if (self.phase, self.problem) != before:
+            self.told()
+
+    def _tick(self) -> None:
+        if self.problem is not None or self.phase in (LessonPhase.ENDED, LessonPhase.REVEALED):
+            return
+        self.stage.tick()
+        if self.stage.busy or self.scope.waiting:
+            return
+        try:
+            self._advance()
+        except Unanswered as question:
+            self.scope.ask(question.command)
+
+    def _advance(self) -> None:
+        match self.phase:
+            case LessonPhase.PREPARING:
+                self._prepared()
+            case LessonPhase.ACTING if self.stage.done:
+                self.stage.reached(True)
+                self.phase = LessonPhase.REVEALING
+                self._reveal()
+            case LessonPhase.REVEALING:
+                self._reveal()
+            case _:
+                pass
+
+    def _prepared(self) -> None:
+        if not self._marked:
+            self.stage.reached(False)
+            self._marked = True
+        for name, expression in self.beat.keep:
+            self.scope.kept[name] = expression.value(self.scope)
+        self.card.text = tuple(each.filled(self.scope) for each in self.beat.text)
+        if self.beat.question is not None:
+            self.card.question = self.beat.question.text.filled(self.scope)
+            self.phase = LessonPhase.ASKING
+        else:
+            self._on()
+
+    def _on(self) -> None:
+        """After the prediction: to what is to be done, or to the reveal."""
+        self.phase = LessonPhase.ACTING if self.beat.act else LessonPhase.REVEALING
+        self.told()
+        self.tick()
+
+    def _reveal(self) -> None:
+        question = self.beat.question
+        if question is not None:
+            value = question.answer.value(self.scope)
+            self.card.right = next(
+                (place for place, each in enumerate(self.options) if each.holds(value)), None
+            )
+            self.card.answer = value
+            if self.guess is not None:
+                self.right[self.beat_number] = self.guess == self.card.right
+        self.card.number = self.beat.number.value(self.scope) if self.beat.number is not None else None
+        self.card.why = tuple(each.filled(self.scope) for each in self.beat.why)
+        self.phase = LessonPhase.REVEALED
+
+    def _guarded(self, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except LessonError as error:
+            self.problem = error

@@ -1,0 +1,79 @@
+"""The recording of a lesson: what the engine said while all its beats were gone through, and its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from engine.records import ModelFacts
+from engine.settings import LoadSettings
+from engine.trace import Entry, save_as
+from inspector.lessons.headless import live_play, live_session, settle
+from inspector.lessons.lesson import Lesson
+from inspector.lessons.play import LessonPhase, LessonPlay
+from inspector.recordings.recorder import Recorder
+from inspector.version import version
+
+
+def record(
+    lesson: Lesson, path: Path, load: LoadSettings, tell: Callable[[str], None] = lambda _: None
+) -> int:
+    """Go through a lesson and write its recording.
+
+    Args:
+        lesson: The lesson.
+        path: Of the trace; replaced, if it is there.
+        load: How its model is loaded.
+        tell: Called with each beat's title.
+
+    Returns:
+        Bytes of the file.
+
+    Raises:
+        LessonError: The lesson can't be gone through.
+        EngineError: The model can't be loaded, or the file can't be written.
+    """
+    program = f"mlx-inspector {version()}"
+    with live_session(load, lesson) as session:
+        setup, queries = session.controller.setup, session.controller.queries
+        recorder = Recorder(None, program, lambda: setup.load, lambda: queries.in_force, tell)
+        if session.controller.timeline.facts is not None:
+            recorder.receive(session.controller.timeline.facts)
+        session.controller.client.listeners.append(recorder.receive)
+        play = live_play(session, lesson)
+        play.begin()
+        go_through(lambda *phases: settle(session, play, *phases), play, tell)
+    return save_as(path, [_harmless(entry, lesson.model) for entry in recorder.entries], program)
+
+
+def go_through(
+    settle: Callable[..., None], play: LessonPlay, tell: Callable[[str], None] = lambda _: None
+) -> None:
+    """Go through all beats, each prediction the first option and each action done.
+
+    Args:
+        settle: Waits until the lesson is in one of some phases, or anywhere where it waits for the learner.
+        play: The lesson, begun.
+        tell: Called with each beat's title, once it is revealed.
+    """
+    settle()
+    while play.phase is not LessonPhase.ENDED:
+        match play.phase:
+            case LessonPhase.ASKING:
+                play.predict(0)
+            case LessonPhase.ACTING:
+                play.do_it()
+                settle(LessonPhase.REVEALED)
+                continue
+            case _:
+                tell(play.beat.title)
+                play.go_on()
+        settle()
+
+
+def _harmless(entry: Entry, model: str) -> Entry:
+    """Without the directory of whoever recorded."""
+    if not isinstance(entry.value, ModelFacts):
+        return entry
+    return replace(entry, value=replace(entry.value, path=model))

@@ -1,0 +1,105 @@
+"""What expressions look at: the session on show, what the engine answered, and the values that beats keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from engine import wire
+from engine.commands import Command
+from engine.records import Ended, Failure, QuestionAsked, Record
+from engine.settings import Settings
+from inspector.lessons.errors import LessonError
+from inspector.lessons.values import Value
+from inspector.session.controller import Controller
+from inspector.state.timeline import Timeline
+
+Answer = TypeVar("Answer", bound=Record)
+
+
+class Unanswered(Exception):
+    """An expression needs an answer of the engine.
+
+    Args:
+        command: The question.
+    """
+
+    def __init__(self, command: Command) -> None:
+        super().__init__(command)
+        self.command = command
+
+
+class Scope:
+    """The records of one run of a lesson.
+
+    Args:
+        controller: The session on show.
+    """
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self.kept: dict[str, Value] = {}
+        """By the names that the lesson gives them."""
+        self.since: list[Record] = []
+        """What happened since the beat began."""
+        self._answers: dict[Command, list[Record]] = {}
+        self._asking: Command | None = None
+        controller.client.listeners.append(self._receive)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self.controller.client.listeners.remove(self._receive)
+
+    @property
+    def timeline(self) -> Timeline:
+        """What is on show."""
+        return self.controller.timeline
+
+    @property
+    def settings(self) -> Settings:
+        """The sampler's, in force."""
+        return self.controller.queries.in_force
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an answer is on its way."""
+        return self._asking is not None
+
+    def answer(self, command: Command, kind: type[Answer]) -> Answer:
+        """The engine's answer to a question.
+
+        Raises:
+            Unanswered: It was not asked yet.
+            LookupError: It has none, with the reason.
+        """
+        if command not in self._answers:
+            raise Unanswered(command)
+        records = self._answers[command]
+        if (found := next((each for each in records if isinstance(each, kind)), None)) is not None:
+            return found
+        failure = next((each for each in records if isinstance(each, Failure)), None)
+        raise LookupError(failure.message.rstrip(".") if failure else f"{command.kind} was not answered")
+
+    def ask(self, command: Command) -> None:
+        """Ask the engine; a trace keeps question and answer together."""
+        self._asking, self._answers[command] = command, []
+        self.controller.client.receive(QuestionAsked(wire.encode(replace(command, id=0)).decode()))
+        self.controller.client.send(command)
+
+    def forget(self) -> None:
+        """A beat begins: what was asked of the session before may have other answers now."""
+        self.since = []
+        self._answers = {}
+
+    def _receive(self, record: Record) -> None:
+        if self._asking is None:
+            self.since.append(record)
+        elif isinstance(record, Ended) and record.id == self._asking.id:
+            self._asking = None
+        elif not isinstance(record, QuestionAsked):
+            self._answers[self._asking].append(record)
+
+
+def missing(line: int, what: str) -> LessonError:
+    """A value that this run doesn't have."""
+    return LessonError(line, f"There is no {what} here.", rule="quantity")

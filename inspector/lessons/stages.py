@@ -1,0 +1,269 @@
+"""Where a lesson takes place: in a live session, or in its recording. Two makings of one protocol."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from engine.commands import Configure, LookAhead, MoveTo, Prefill
+from engine.records import BeatReached, Failure, PromptOpened, Record
+from engine.settings import Settings
+from inspector.lessons.actions import Action, Before
+from inspector.lessons.errors import LessonError
+from inspector.lessons.lesson import Lesson
+from inspector.session.controller import Controller
+from inspector.session.player import Player
+
+
+class LessonStage(Protocol):
+    """Brings the session to where a beat begins, and does what the learner would do."""
+
+    recorded: ClassVar[bool]
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way."""
+
+    @property
+    def done(self) -> bool:
+        """Whether what the learner does in the present beat was done, by whomever."""
+
+    @property
+    def left(self) -> tuple[Action, ...]:
+        """What is still to be done of it."""
+
+    def begin(self, beat: int) -> None:
+        """Go to where a beat begins; from anywhere."""
+
+    def act(self) -> None:
+        """Do the rest of what the learner does."""
+
+    def reached(self, done: bool) -> None:
+        """The beat is about to begin, or was done."""
+
+    def tick(self) -> None:
+        """Do what can be done now."""
+
+    def close(self) -> None:
+        """The lesson is left; the session stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlace:
+    """A state of the session that can be gone back to."""
+
+    tip: int
+    settings: Settings
+
+
+class LiveStage:
+    """A lesson with an engine.
+
+    Args:
+        lesson: The lesson.
+        controller: The session; its model is the lesson's.
+    """
+
+    recorded: ClassVar[bool] = False
+
+    def __init__(self, lesson: Lesson, controller: Controller) -> None:
+        self._lesson, self._controller = lesson, controller
+        self._queue: deque[Action | Prefill | MoveTo | Configure] = deque()
+        self._places: dict[tuple[int, bool], SessionPlace] = {}
+        """Where beats began and were done, by number and whether they were."""
+        self._beat = 0
+        self._number = 0
+        """Of the beat's actions that were done."""
+        self._before = self._snapshot()
+        self._failure: Failure | None = None
+        controller.client.listeners.append(self._receive)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._controller.client.listeners.remove(self._receive)
+
+    def _snapshot(self) -> Before:
+        timeline = self._controller.timeline
+        return Before(timeline.tip, len(timeline.steps), self._controller.queries.in_force, [])
+
+    def _receive(self, record: Record) -> None:
+        self._before.since.append(record)
+        if isinstance(record, PromptOpened) and record.new_tree:
+            self._places.clear()
+        if isinstance(record, Failure) and self._failure is None:
+            self._failure = record
+
+    # ---- going ------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether the engine works, or has more to do for the lesson."""
+        outstanding = self._controller.client.outstanding
+        return bool(self._queue) or any(not isinstance(each, LookAhead) for each in outstanding)
+
+    def begin(self, beat: int) -> None:
+        """Go there: back to a place that is known, or through all beats before it."""
+        self._queue.clear()
+        self._failure = None
+        known = [place for place in self._places if place <= (beat, False)]
+        begin = max(known, default=None)
+        if begin is None:
+            self._queue += [Configure(self._lesson.settings)]
+            if self._lesson.prompt:
+                self._queue.append(Prefill(self._lesson.prompt, self._lesson.chat))
+            self._do_beats(0, beat)
+        else:
+            self._return(self._places[begin])
+            self._do_rest(begin, beat)
+        self._beat, self._number = beat, 0
+
+    def _return(self, place: SessionPlace) -> None:
+        self._queue.append(Configure(place.settings))
+        if place.tip:
+            self._queue.append(MoveTo(place.tip))
+
+    def _do_rest(self, known: tuple[int, bool], beat: int) -> None:
+        number, done = known
+        if (number, done) == (beat, False):
+            return
+        if not done:
+            self._queue += self._lesson.beats[number].act
+        self._do_beats(number + 1, beat)
+
+    def _do_beats(self, first: int, beat: int) -> None:
+        for each in self._lesson.beats[first:beat]:
+            self._queue += [*each.begin, *each.act]
+        self._queue += self._lesson.beats[beat].begin
+
+    def tick(self) -> None:
+        """Send what is next, once nothing is under way; see what the learner did."""
+        outstanding = [
+            each for each in self._controller.client.outstanding if not isinstance(each, LookAhead)
+        ]
+        if outstanding:
+            return
+        if self._queue:
+            self._raise_failure()
+            self._send(self._queue.popleft())
+        else:
+            self._look()
+
+    def _send(self, wanted: Action | Prefill | MoveTo | Configure) -> None:
+        client = self._controller.client
+        self._controller.timeline.select(None)
+        for command in wanted.commands(self._controller) if isinstance(wanted, Action) else [wanted]:
+            if isinstance(command, Configure):
+                self._controller.setup.configure(command.settings)
+            elif not (isinstance(command, MoveTo) and command.node == self._controller.timeline.tip):
+                client.send(command)
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            beat = self._lesson.beats[self._beat]
+            raise LessonError(beat.line, failure.message, failure.hint, "action")
+
+    # ---- acting -----------------------------------------------------------------------------
+
+    @property
+    def left(self) -> tuple[Action, ...]:
+        """What is still to be done."""
+        return self._lesson.beats[self._beat].act[self._number :]
+
+    @property
+    def done(self) -> bool:
+        """Whether all of it was."""
+        return not self.left
+
+    def _look(self) -> None:
+        """See which of the actions were done."""
+        while self.left and self.left[0].done(self._controller, self._before):
+            self._number += 1
+            self._before = self._snapshot()
+
+    def act(self) -> None:
+        """Do the rest."""
+        self._failure = None
+        self._queue += self.left
+
+    def reached(self, done: bool) -> None:
+        """Keep the place, and tell the recording."""
+        place = SessionPlace(self._controller.timeline.tip, self._controller.queries.in_force)
+        self._places[self._beat, done] = place
+        if not done:
+            self._before = self._snapshot()
+        self._controller.client.receive(BeatReached(self._lesson.id, self._beat, done))
+
+
+class RecordedStage:
+    """A lesson in its recording.
+
+    Args:
+        lesson: The lesson.
+        player: Has the recording on show; it is told once a frame to go on, by others.
+    """
+
+    recorded: ClassVar[bool] = True
+
+    def __init__(self, lesson: Lesson, player: Player) -> None:
+        self._lesson, self._player = lesson, player
+        self._beat: int | None = None
+        self._wanted: tuple[int, bool] | None = None
+        """The place to go to, once it was read."""
+
+    def close(self) -> None:
+        """Nothing is to be let go of."""
+
+    def _place(self, beat: int, done: bool) -> int | None:
+        """Entries up to where a beat begins, or was done."""
+        wanted = BeatReached(self._lesson.id, beat, done)
+        places = (place for place, entry in enumerate(self._player.entries, 1) if entry.value == wanted)
+        return next(places, None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the recording is read, or gone through."""
+        return self._wanted is not None or not self._player.settled
+
+    def begin(self, beat: int) -> None:
+        """Go there."""
+        self._beat, self._wanted = beat, (beat, False)
+        self.tick()
+
+    def tick(self) -> None:
+        """Go to the place that is wanted, as soon as it was read.
+
+        Raises:
+            LessonError: The recording doesn't have it.
+        """
+        if self._wanted is None:
+            return
+        if (place := self._place(*self._wanted)) is not None:
+            self._wanted = None
+            self._player.playing = False
+            self._player.go(place)
+        elif not self._player.reading:
+            beat, self._wanted = self._lesson.beats[self._wanted[0]], None
+            raise LessonError(beat.line, "The recording is of another version of this lesson.",
+                              "Record it anew: inspector lesson record FILE.", "recording")  # fmt: skip
+
+    @property
+    def left(self) -> tuple[Action, ...]:
+        """All of it, until it was done."""
+        return () if self.done or self._beat is None else self._lesson.beats[self._beat].act
+
+    @property
+    def done(self) -> bool:
+        """Whether the recording is past it."""
+        place = self._place(self._beat, True) if self._beat is not None else None
+        return place is not None and self._player.position >= place
+
+    def act(self) -> None:
+        """Go on to where it was done."""
+        if self._beat is not None:
+            self._wanted = self._beat, True
+            self.tick()
+
+    def reached(self, done: bool) -> None:
+        """The recording tells it itself."""

@@ -1,0 +1,59 @@
+"""What is told beside the panels: a lesson's card. Whoever narrates is asked first about each key of the screens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from textual.content import Content
+from textual.widgets import Static
+
+from inspector.widgets.canvas import looks_same
+from inspector.widgets.key_hints import KeyHint, key_hints
+
+
+@dataclass(frozen=True, slots=True)
+class Narration:
+    """What the card says now."""
+
+    title: str
+    """For its frame; printable."""
+    body: Content
+    hints: tuple[KeyHint, ...]
+    spotlight: str = ""
+    """Panel that matters: its frame is bright and the others are dimmed; empty where none is."""
+    hidden: frozenset[str] = frozenset()
+    """Panels whose content is hidden."""
+    room: int = 0
+    """Columns that the panels have at most, 0 for all: a projector's font may then be large."""
+
+
+class Narrator(Protocol):
+    """Tells something beside the panels."""
+
+    def narration(self) -> Narration | None:
+        """What the card says now; None for no card."""
+
+    def takes(self, key: str) -> bool:
+        """Do what a key means to the narrator; returns whether it means anything: then nobody else gets it."""
+
+
+class NarrationCard(Static):
+    """The card, at the foot of whichever screen is on top."""
+
+    def __init__(self) -> None:
+        super().__init__(classes="narration", markup=False)
+        self._told: Content | None = None
+        self.display = False
+
+    def tell(self, narration: Narration | None) -> None:
+        """Show what is told; None hides the card."""
+        if self.display != (narration is not None):
+            self.display = narration is not None
+        if narration is None:
+            return
+        self.border_title = Content(narration.title)
+        self.border_subtitle = key_hints(max(10, self.app.size.width - 6), narration.hints)
+        if not looks_same(self._told, narration.body):  # each update has all panels laid out again
+            self._told = narration.body
+            self.update(narration.body)

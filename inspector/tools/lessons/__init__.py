@@ -1,0 +1,1 @@
+"""Lessons on the screen: the list, the card, the presenter."""

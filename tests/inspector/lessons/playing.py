@@ -1,0 +1,141 @@
+"""Lessons gone through in the application, by its real keys: live and from their recordings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from textual.pilot import Pilot
+
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.config.preferences import Preferences
+from inspector.lessons.actions import Action
+from inspector.lessons.catalogue import Listed
+from inspector.lessons.play import LessonPhase, LessonPlay
+from inspector.session.playback import Opening
+from inspector.tools.lessons.tool import LessonActions, lessons
+from inspector.tools.registry import TOOLS
+
+PATIENCE = 120.0
+"""Seconds for what should take one: machines are busy."""
+WAITING = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
+
+
+class LearnerKeys:
+    """A learner at the keyboard.
+
+    Args:
+        pilot: Of the application, with a lesson begun.
+    """
+
+    def __init__(self, pilot: Pilot[int]) -> None:
+        self.pilot = pilot
+        app = pilot.app
+        assert isinstance(app, InspectorApp)
+        self.app: InspectorApp = app
+        found = self.app.main.actions["lessons"]
+        assert isinstance(found, LessonActions)
+        self.actions: LessonActions = found
+
+    @property
+    def play(self) -> LessonPlay:
+        """The lesson under way."""
+        assert self.actions.play is not None
+        return self.actions.play
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        end = monotonic() + PATIENCE
+        while not condition():
+            assert monotonic() < end, self.text()
+            await self.pilot.pause(0.01)
+        await self.pilot.pause()
+
+    async def phase(self, *phases: LessonPhase) -> None:
+        """Wait until the lesson is in one of some phases; a problem of it is an error."""
+        await self.until(lambda: self.actions.play is not None)
+        await self.until(lambda: self.play.problem is not None or self.play.phase in phases)
+        assert self.play.problem is None, str(self.play.problem)
+
+    def text(self) -> str:
+        """What the terminal shows."""
+        return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
+
+    async def press(self, *keys: str) -> None:
+        """Press keys, one after another."""
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def do(self, action: Action) -> None:
+        """Do what a beat asks for by the keys that it names; by `h`, where a recording has no engine for them."""
+        keys = KEYS.get(action.name)
+        if self.play.stage.recorded or keys is None:
+            await self.press(*(["h", "h"] if self.play.beat.hint else ["h"]))
+            return
+        await self.press(*keys)
+
+    async def beat(self, guess: int) -> None:
+        """Go through one beat, and to the next one."""
+        await self.phase(*WAITING)
+        number = self.play.beat_number
+        if self.play.phase is LessonPhase.ASKING:
+            await self.press(str(guess % len(self.play.options) + 1))
+            await self.phase(LessonPhase.ACTING, LessonPhase.REVEALED)
+        while self.play.phase is LessonPhase.ACTING:
+            left = self.play.stage.left
+            await self.do(left[0])
+            await self.until(lambda left=left: self._moved_on(left))  # type: ignore[misc]
+        await self.phase(LessonPhase.REVEALED)
+        await self.press("enter")
+        await self.until(lambda: self.actions.play is None or self._left(number))
+
+    def _moved_on(self, left: tuple[Action, ...]) -> bool:
+        """Whether an action was done, or a part of it: then it is looked at again."""
+        busy = self.play.stage.busy
+        return (
+            self.play.problem is not None
+            or self.play.stage.left != left
+            or (not busy and left[0].name in PARTS)
+        )
+
+    def _left(self, number: int) -> bool:
+        return self.play.beat_number != number or self.play.phase is LessonPhase.ENDED
+
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "step": ("space",),
+    "back": ("backspace",),
+    "reroll": ("d",),
+    "run": ("r",),
+}
+"""By the action's name: the keys that do it, or a part of it. What isn't here is had done with `h`."""
+PARTS = ("step", "back", "reroll")
+"""Actions that a press does a part of."""
+
+
+def learn(
+    listed: Listed,
+    test: Callable[[LearnerKeys], Awaitable[None]],
+    size: tuple[int, int] = (120, 40),
+    recorded: bool = False,
+) -> None:
+    """Run something inside the application with a lesson begun."""
+    trace = Opening(listed.trace, play=True) if recorded else None
+    tools = tuple(lessons(listed) if tool.id == "lessons" else tool for tool in TOOLS)
+    app = InspectorApp(
+        LoadSettings(listed.lesson.model),
+        Settings() if recorded else listed.lesson.settings,
+        trace=trace,
+        tools=tools,
+        begins=Preferences(),
+    )
+
+    async def body() -> None:
+        async with app.run_test(size=size) as pilot:
+            learner = LearnerKeys(pilot)
+            await learner.phase(*WAITING)
+            await test(learner)
+
+    asyncio.run(body())

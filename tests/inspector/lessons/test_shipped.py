@@ -1,0 +1,58 @@
+"""Each shipped lesson from start to end: without a screen, by real keys, live and from its recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from engine.settings import LoadSettings
+from inspector.lessons.catalogue import Listed, shipped
+from inspector.lessons.headless import live_play, live_session, recorded_play, recorded_session, settle
+from inspector.lessons.play import Card, LessonPlay
+from inspector.lessons.record import go_through
+from tests.inspector.lessons.playing import LearnerKeys, learn
+
+LESSONS = shipped()
+EACH = pytest.mark.parametrize("listed", LESSONS, ids=lambda listed: listed.lesson.id)
+
+
+def cards(play: LessonPlay, settle: Callable[..., None]) -> list[Card]:
+    """All beats' cards, as they are when they are revealed."""
+    seen: list[Card] = []
+    play.begin()
+    go_through(settle, play, lambda _: seen.append(play.card))
+    return seen
+
+
+@EACH
+def test_the_recording_says_what_the_engine_says(listed: Listed) -> None:
+    """But for what rests on milliseconds."""
+    with live_session(LoadSettings(listed.lesson.model), listed.lesson) as session:
+        play = live_play(session, listed.lesson)
+        live = cards(play, lambda *phases: settle(session, play, *phases))
+    with recorded_session(listed.trace, listed.lesson) as (session, player):
+        again = recorded_play(session, player, listed.lesson)
+        recorded = cards(again, lambda *phases: settle(session, again, *phases))
+    assert len(live) == len(recorded) == len(listed.lesson.beats)
+    for one, other in zip(live, recorded, strict=True):
+        assert one.right == other.right
+        if one.answer is not None and not one.answer.timed:
+            assert other.answer is not None
+            assert one.answer.plain == other.answer.plain
+
+
+@EACH
+@pytest.mark.parametrize("recorded", [False, True], ids=["live", "recorded"])
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+def test_it_is_played_by_its_keys(listed: Listed, recorded: bool, size: tuple[int, int]) -> None:
+    """Every guess the second option, so that wrong ones are among them."""
+
+    async def body(learner: LearnerKeys) -> None:
+        for number in range(len(listed.lesson.beats)):
+            assert learner.play.beat_number == number
+            await learner.beat(guess=1)
+        asked = {number for number, beat in enumerate(listed.lesson.beats) if beat.question is not None}
+        assert learner.play.right.keys() == asked
+
+    learn(listed, body, size, recorded)
