@@ -12,6 +12,8 @@ from inspector.lessons.reading import read
 FOLDER = Path(__file__).with_name("shipped")
 ORDER = ("the-draw",)
 """Ids in the order of the list."""
+END = "end"
+"""In the place of a lesson: end the one under way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import SettingsError
+from engine.errors import PathError, SettingsError
 from engine.files import read_regular
+from engine.paths import told
 from engine.settings import Settings, check
 from inspector.lessons.actions import Action, action
 from inspector.lessons.errors import LessonError
@@ -41,7 +42,10 @@ def read(path: Path) -> Lesson:
         PathError: It can't be read.
         LessonError: It is none.
     """
-    content = read_regular(path, LARGEST)
+    try:
+        content = read_regular(path, LARGEST)
+    except OSError as error:
+        raise PathError(*told(path, error, "read")) from error
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
