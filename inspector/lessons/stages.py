@@ -183,9 +183,10 @@ class LiveStage:
             self._before = self._snapshot()
 
     def act(self) -> None:
-        """Do the rest."""
-        self._failure = None
-        self._queue += self.left
+        """Do the rest, once."""
+        if not self.busy:
+            self._failure = None
+            self._queue += self.left
 
     def reached(self, done: bool) -> None:
         """Keep the place, and tell the recording."""

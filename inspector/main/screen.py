@@ -216,6 +216,8 @@ class MainScreen(Screen[None]):
         """Show what is told, and the panel that matters for it."""
         told = self.narrator.narration() if self.narrator is not None else None
         self.query_one(NarrationCard).tell(told)
+        self.set_class(told is not None and told.room > 0, "-projected")
+        self.set_class(told is not None and told.blank, "-blank")
         spot, hidden = (told.spotlight, told.hidden) if told is not None else ("", frozenset())
         bright = {"text", spot}
         for panel in self.arrangement.panels:

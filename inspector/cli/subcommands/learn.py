@@ -22,6 +22,8 @@ def parser() -> Parser:
         "lesson", metavar="LESSON", nargs="?", help="its number, its name, or a file of your own"
     )
     made.add_argument("--recorded", action="store_true", help="from its recording, without a model")
+    present = "before a class: one panel of 60 columns; inspector notes in a second terminal shows the notes"
+    made.add_argument("--present", action="store_true", help=present)
     add_theme(made)
     return made
 
@@ -47,7 +49,7 @@ def run(args: Namespace) -> int:
     from inspector.tools.lessons.tool import lessons
     from inspector.tools.registry import TOOLS
 
-    tools = tuple(lessons(listed) if tool.id == "lessons" else tool for tool in TOOLS)
+    tools = tuple(lessons(listed, args.present) if tool.id == "lessons" else tool for tool in TOOLS)
     trace = Opening(checked(listed.trace), play=True) if args.recorded else None
     app = InspectorApp(
         LoadSettings(model=listed.lesson.model), listed.lesson.settings if trace is None else Settings(),

@@ -16,6 +16,7 @@ from inspector.main.narration import Narration
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
 from inspector.session.playback import Opening, checked
 from inspector.tools.lessons.card import card
+from inspector.tools.lessons.presenting import Presenting
 
 
 class LessonActions(ToolActions):
@@ -24,9 +25,10 @@ class LessonActions(ToolActions):
     Args:
         host: The main screen.
         first: The lesson to begin with, as soon as its model or its recording is there; None for none.
+        present: Whether to present it.
     """
 
-    def __init__(self, host: Host, first: Listed | None = None) -> None:
+    def __init__(self, host: Host, first: Listed | None = None, present: bool = False) -> None:
         super().__init__(host)
         self._wanted: tuple[Listed, int | None] | None = (first, None) if first is not None else None
         """A lesson that waits for its model or its recording, and the beat to begin with."""
@@ -38,6 +40,8 @@ class LessonActions(ToolActions):
         self._before: tuple[Settings, int] | None = None
         """Settings and tip of the session as the lesson found it."""
         self._progress = Progress()
+        self.presenting = Presenting(host, self._changed)
+        self._present = present
 
     # ---- the lesson under way ---------------------------------------------------------------
 
@@ -88,8 +92,11 @@ class LessonActions(ToolActions):
             self.play.right |= {number: right for number, right in known.right.items() if number < begin}
             self.host.answer(f"The lesson goes on at beat {begin + 1}; j goes back")
         self.exploring, self._shown = False, ""
-        self.host.narrate(self)
+        self._changed()
         self.play.begin(begin)
+        if self._present:
+            self._present = False
+            self.presenting.toggle()
 
     def _stage(self, listed: Listed) -> LessonStage:
         playback = self.host.playback
@@ -104,7 +111,7 @@ class LessonActions(ToolActions):
             return
         self.play.close()
         self.play = None
-        self.host.narrate(None)
+        self._changed()
         self._return()
         self.host.answer("The lesson is left; V lists all of them")
 
@@ -142,7 +149,12 @@ class LessonActions(ToolActions):
         ):
             self._go_to(play.beat.show)
             self._look(play)
-        self.host.narrate(self)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Have the card shown again, and the second terminal told."""
+        self.presenting.tell(self.play)
+        self.host.narrate(self if self.play is not None or self.presenting.on else None)
 
     def _go_to(self, panel: str) -> None:
         if panel and panel != self._shown:
@@ -164,11 +176,17 @@ class LessonActions(ToolActions):
 
     def narration(self) -> Narration | None:
         """What the card says now."""
-        return card(self.play, self._hint, self.exploring) if self.play is not None else None
+        told = card(self.play, self._hint, self.exploring) if self.play is not None else None
+        return self.presenting.presenter.narration(self.play, told) if self.presenting.on else told
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the lesson."""
         play = self.play
+        presents = self.presenting.keys(None if self.exploring else play) if self.presenting.on else {}
+        if (does := presents.get(key)) is not None:
+            does()
+            self._changed()
+            return True
         if play is None or self.exploring:
             return False
         done = self._taken(play).get(key)
@@ -177,7 +195,7 @@ class LessonActions(ToolActions):
             return True
         if done is not None:
             done()
-            self.host.narrate(self)
+            self._changed()
         return done is not None
 
     def _taken(self, play: LessonPlay) -> dict[str, Callable[[], object]]:
@@ -208,7 +226,7 @@ class LessonActions(ToolActions):
             self.list()
             return
         self.exploring = not self.exploring
-        self.host.narrate(self)
+        self._changed()
 
     def list(self) -> None:
         """Show all lessons."""
@@ -223,22 +241,26 @@ class LessonActions(ToolActions):
             self.begin(listed)
 
 
-def lessons(first: Listed | None = None) -> Tool:
+def lessons(first: Listed | None = None, present: bool = False) -> Tool:
     """The tool.
 
     Args:
         first: The lesson to begin with; None for none.
+        present: Whether to present it.
     """
     return Tool(
         "lessons",
         "Lessons",
-        lambda host: LessonActions(host, first),
+        lambda host: LessonActions(host, first, present),
         keys=(
             Key("lessons", "S", "S", "Learn", SCREEN,
                 "Lessons: predict, do it, and see. In a lesson: leave it to explore, and come back.",
                 LessonActions.explore),
             Key("all_lessons", "V", "V", "All lessons", SCREEN, "Show all lessons; begin another one.",
                 LessonActions.list),
+            Key("present", "K", "K", "Present", SCREEN,
+                "Present to a class: one panel of 60 columns, large numbers, votes; notes in a second terminal.",
+                lambda own: own.presenting.toggle()),
         ),
         help=(
             HelpSection(
@@ -250,6 +272,18 @@ def lessons(first: Listed | None = None) -> Tool:
                     ("`j` `J`", "Go a beat back, or on."),
                     ("`Z`", "Begin this beat again."),
                     ("`S`", "Explore freely, and come back."),
+                ),
+            ),
+            HelpSection(
+                "While presenting",
+                (
+                    ("`pgdn` `⏎`", "On: the class has predicted, do it, the next beat."),
+                    ("`pgup`", "Go a beat back."),
+                    ("`v`", "Type how many of the class chose each option."),
+                    ("`h`", "Hide probabilities, the candidates, nothing."),
+                    ("`.`", "Blank the screen, and show it again."),
+                    ("`g`", "Jump to a beat."),
+                    ("`K`", "End it. `inspector notes` in a second terminal shows the notes."),
                 ),
             ),
         ),

@@ -18,7 +18,7 @@ from inspector.session.playback import Opening
 from inspector.tools.lessons.tool import LessonActions, lessons
 from inspector.tools.registry import TOOLS
 
-PATIENCE = 120.0
+PATIENCE = 60.0
 """Seconds for what should take one: machines are busy."""
 WAITING = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 

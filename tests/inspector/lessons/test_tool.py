@@ -79,7 +79,13 @@ def test_a_lesson_that_was_left_goes_on_at_its_beat() -> None:
 
 def test_progress_survives_what_a_file_may_hold(tmp_path: Path) -> None:
     path = tmp_path / "lessons.json"
-    for content in ("", "[]", "{", '{"a": 3, "b": {"beat": -1, "right": {"x": 1, "2": 0}, "done": "yes"}}', "[" * 9999):
+    for content in (
+        "",
+        "[]",
+        "{",
+        '{"a": 3, "b": {"beat": -1, "right": {"x": 1, "2": 0}, "done": "yes"}}',
+        "[" * 9999,
+    ):
         path.write_text(content)
         assert all(isinstance(each, LessonProgress) for each in Progress(path).read().values())
     assert Progress(path).read() == {}
