@@ -280,7 +280,7 @@ class Player:
         if isinstance(value, PromptOpened) and value.new_tree:
             self.rerolls = {}
         following = getattr(value, "next", None)
-        if isinstance(following, Distribution) and following.reroll:
+        if isinstance(following, Distribution):
             self.rerolls[following.node] = following.reroll
         try:
             self._show(value)
