@@ -281,7 +281,9 @@ class Player:
             self.rerolls = {}
         following = getattr(value, "next", None)
         if isinstance(following, Distribution):
-            self.rerolls[following.node] = following.reroll
+            self.rerolls.pop(following.node, None)  # a draw may have been taken back
+            if following.reroll:
+                self.rerolls[following.node] = following.reroll
         try:
             self._show(value)
         except UNFIT as error:

@@ -84,8 +84,16 @@ class Changes(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
+        """Not what a release would go to: going to a deleted token shows it again, and leaves nothing to undo."""
         tree, path = self.timeline.tree, {item.node for item in self.timeline.items}
-        others = [node for node in tree.nodes if node in tree.branches and node not in path]
+        owns = [own for own in self.desk.owns.values() if own in tree.branches]
+        others = [
+            node
+            for node in tree.nodes
+            if node in tree.branches
+            and node not in path
+            and not any(tree.branches.leads(node, own) for own in owns)
+        ]
         if others:
             node = data.draw(st.sampled_from(others))
             self.change("deleted", lambda: self.desk.push([Deleted(node)]))
