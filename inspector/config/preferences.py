@@ -17,7 +17,7 @@ from inspector.config import presets
 from inspector.config.files import alone, set_aside, write
 from inspector.scales import METRICS
 
-SIZES = ("left", "below", "candidates", "lower")
+SIZES = ("left", "below", "last", "candidates", "lower")
 """Names of the sizes: `Preferences.sizes`."""
 
 
@@ -37,7 +37,8 @@ class Preferences:
     """Ids of the panels that are hidden."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Of the dividers that were moved: thousandths of the width for the left column (`left`), and lines for the panels
-    below (`below`), or where they are stacked, for the candidates (`candidates`) and the panel under them (`lower`)."""
+    below (`below`) and the lowest of three (`last`), or where they are stacked, for the candidates (`candidates`) and
+    the panel under them (`lower`)."""
 
 
 _DEFAULTS = asdict(Preferences())

@@ -105,7 +105,7 @@ class MainScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
-        with PanelArea(self._panel_layout, self.changed, id="panels"):
+        with PanelArea(self._panel_layout, self.host.dragged, self.host.let_go, id="panels"):
             yield OpeningPanel(id="opening", classes="panel")
             yield self._text
             yield CandidatesPanel(id="candidates", classes="panel")
