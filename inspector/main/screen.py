@@ -142,6 +142,7 @@ class MainScreen(Screen[None]):
         self._panel_layout.sizes = dict(begins.sizes)
         self.controller.runs.pace = begins.pace if begins.pace in PACES else None
         self._text.set_reactive(TextPanel.metric, begins.metric)
+        self._text.set_reactive(TextPanel.view, begins.view)
 
     def on_unmount(self) -> None:
         """Keep how everything is left."""
@@ -153,7 +154,7 @@ class MainScreen(Screen[None]):
         arrangement = self.arrangement
         hidden, sizes = tuple(sorted(arrangement.hidden)), dict(self._panel_layout.sizes)
         pace = self.controller.runs.pace
-        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes)
+        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes, self._text.view)
 
     # ---- showing ----------------------------------------------------------------------------
 

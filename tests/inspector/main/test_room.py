@@ -380,7 +380,7 @@ async def drag(rig: Rig, start: tuple[int, int], end: tuple[int, int]) -> None:
 def test_the_screen_is_found_as_it_was_left(config: Path) -> None:
     async def leave(rig: Rig) -> None:
         await rig.ready()
-        await rig.press("T", "m", "minus", "4", "H", "shift+left")
+        await rig.press("T", "m", "minus", "4", "H", "shift+left", "e", "e")
 
     async def find(rig: Rig) -> None:
         await rig.ready()
@@ -388,6 +388,7 @@ def test_the_screen_is_found_as_it_was_left(config: Path) -> None:
         assert "entropy from" in rig.screen_text()
         assert "pace 20 a second" in rig.screen_text()
         assert "kv" not in shown(rig)
+        assert str(rig.timeline.items[0].id) in rig.screen_text()
         assert region(rig, "text").width == 58
         await rig.press("0")
 
@@ -399,6 +400,7 @@ def test_the_screen_is_found_as_it_was_left(config: Path) -> None:
         "pace": 20,
         "hidden": ["kv"],
         "sizes": {"left": 484},
+        "view": "ids",
     }
     run(find)
     assert json.loads((config / "screen.json").read_text())["screen"] == {**kept, "alone": True}
