@@ -219,13 +219,16 @@ class SessionState:
         self._set_node(self.node, self.logits)
         return self.next
 
-    def reroll(self) -> Distribution:
-        """Draw again after the current node, with the position's next random number.
+    def reroll(self, count: int | None = None) -> Distribution:
+        """Draw again after the current node, with another of the position's random numbers.
+
+        Args:
+            count: How many draws came before it, 0 for the first; None for the one after the present draw.
 
         Raises:
             StepError: There is no prompt.
         """
-        row = self.logits
-        self.tree[self.node].reroll += 1
+        row, at = self.logits, self.tree[self.node]
+        at.reroll = at.reroll + 1 if count is None else count
         self._set_node(self.node, row)
         return self.next

@@ -108,7 +108,7 @@ class MainScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield HeaderLine(id="header")
-        with PanelArea(self._panel_layout, self.changed, id="panels"):
+        with PanelArea(self._panel_layout, self.host.dragged, self.host.let_go, id="panels"):
             yield OpeningPanel(id="opening", classes="panel")
             yield self._text
             yield CandidatesPanel(id="candidates", classes="panel")
@@ -146,6 +146,7 @@ class MainScreen(Screen[None]):
         self._panel_layout.sizes = dict(begins.sizes)
         self.controller.runs.pace = begins.pace if begins.pace in PACES else None
         self._text.set_reactive(TextPanel.metric, begins.metric)
+        self._text.set_reactive(TextPanel.view, begins.view)
 
     def on_unmount(self) -> None:
         """Keep how everything is left."""
@@ -157,7 +158,7 @@ class MainScreen(Screen[None]):
         arrangement = self.arrangement
         hidden, sizes = tuple(sorted(arrangement.hidden)), dict(self._panel_layout.sizes)
         pace = self.controller.runs.pace
-        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes)
+        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes, self._text.view)
 
     # ---- showing ----------------------------------------------------------------------------
 

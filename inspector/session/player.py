@@ -299,8 +299,10 @@ class Player:
         if isinstance(value, PromptOpened) and value.new_tree:
             self.rerolls = {}
         following = getattr(value, "next", None)
-        if isinstance(following, Distribution) and following.reroll:
-            self.rerolls[following.node] = following.reroll
+        if isinstance(following, Distribution):
+            self.rerolls.pop(following.node, None)  # a draw may have been taken back
+            if following.reroll:
+                self.rerolls[following.node] = following.reroll
         try:
             self._show(value)
         except UNFIT as error:

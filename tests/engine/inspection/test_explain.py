@@ -193,6 +193,16 @@ def test_a_draw_made_again_elsewhere_changes_nothing_of_the_branch_that_was_left
     assert explain(session, fork).next.draw == recorded
 
 
+def test_a_draw_goes_back_to_an_earlier_one(zoo: Zoo) -> None:
+    session = ran(zoo, BASE, 4)
+    first, second = session.next, session.reroll()
+    assert session.reroll().draw not in (first.draw, second.draw)
+    assert session.reroll(0) == first
+    assert session.reroll(1) == second
+    assert session.reroll(0) == first
+    assert session.step().choice == first
+
+
 def test_a_bias_beyond_the_vocabulary_is_refused(zoo: Zoo) -> None:
     session = ran(zoo, BASE, 1)
     with pytest.raises(SettingsError, match="token id 4096 is outside the model's vocabulary of 4096"):
