@@ -50,12 +50,20 @@ def run(args: Namespace) -> int:
     from inspector.tools.registry import TOOLS
 
     tools = tuple(lessons(listed, args.present) if tool.id == "lessons" else tool for tool in TOOLS)
-    trace = Opening(checked(listed.trace), play=True) if args.recorded else None
+    recorded = args.recorded or not _has_mlx()
+    trace = Opening(checked(listed.trace), play=True) if recorded else None
     app = InspectorApp(
         LoadSettings(model=listed.lesson.model), listed.lesson.settings if trace is None else Settings(),
         trace=trace, tools=tools, theme=args.theme or "",
     )  # fmt: skip
     return terminal.run(app)
+
+
+def _has_mlx() -> bool:
+    """Whether there is an engine: without one a lesson is shown from its recording."""
+    from importlib.util import find_spec
+
+    return find_spec("mlx") is not None and find_spec("mlx_lm") is not None
 
 
 SUBCOMMAND = Subcommand(parser, run, "lessons: predict, do it, and see")
