@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from engine.records import StepTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,11 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     """
     index = -(-len(ordered) * share // 1) - 1
     return ordered[max(0, min(len(ordered) - 1, int(index)))]
+
+
+def warm(steps: Iterable[StepTimes]) -> list[float]:
+    """The total milliseconds of the steps that are no cold start: what rates and percentiles are made from."""
+    return [ms.total for ms in steps if not ms.cold]
 
 
 def tpot(ms: Sequence[float]) -> Tpot | None:

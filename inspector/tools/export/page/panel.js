@@ -66,7 +66,7 @@ function numbers(row) {
     ["entropy", tokens.entropy[row] === null ? null : bits(tokens.entropy[row]) + " bits"],
   ];
   const ms = tokens.ms[row], kv = tokens.kv[row];
-  if (ms) list.push([ms[4] ? "time, pipelined" : "time", milliseconds(ms[0])]);
+  if (ms) list.push([(ms[4] ? "time, pipelined" : "time") + (ms[5] ? ", cold start" : ""), milliseconds(ms[0])]);
   if (kv) list.push(["KV cache", size(kv[0])]);
   const known = list.filter(([, value]) => value !== null && value !== "–");
   return make("dl", { class: "numbers" },
