@@ -107,6 +107,8 @@ def rate(tokens_a_second: float) -> str:
     return f"{tokens_a_second:.{digits}f} tok/s"
 
 
+MODEL_ENTROPY, SAMPLER_ENTROPY = "model entropy", "sampler entropy"
+"""Of the model's own distribution, and of what is drawn from, after every stage of the sampler."""
 COLD = "cold start"
 """In the place of a rate, and next to a time, that holds what is done once after loading."""
 
