@@ -59,7 +59,8 @@ class HelpDialog(Dialog[None]):
         self.query_one(TabbedContent).active = "help-keys"
         for keys in self.query(KeysPage):
             keys.tell(self._keys)
-        self.action_topics()
+        for pages in self.query(TopicPages):
+            pages.begin()
         for place in self.query(VerticalScroll):
             place.scroll_home(animate=False)
 

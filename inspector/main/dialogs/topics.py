@@ -38,7 +38,7 @@ class TopicPages(Vertical):
     DEFAULT_CSS = """
     TopicPages { height: 1fr; }
     TopicPages SafeOptionList { height: 1fr; border: none; padding: 0 1; }
-    TopicPages #topic { height: 1fr; }
+    TopicPages #topic-page, TopicPages #topic { height: 1fr; }
     """
 
     def compose(self) -> ComposeResult:
@@ -47,11 +47,23 @@ class TopicPages(Vertical):
             for _, title, about in TOPICS
         ]
         yield SafeOptionList(*options, markup=False, compact=True)
+        with Vertical(id="topic-page"):
+            yield Button(Content("⌫  All pages"), id="topic-list", compact=True)
+            yield VerticalScroll(id="topic")
+
+    def on_mount(self) -> None:
+        """Begin in the list."""
+        self.begin()
+        self.focus_shown()
+
+    def begin(self) -> None:
+        """Show the list, without a change of the focus."""
+        self._show(False)
 
     def focus_shown(self) -> None:
         """Focus what is shown."""
-        shown = self.query("#topic") or self.query(SafeOptionList)
-        shown.first().focus()
+        options, text = self.query_one(SafeOptionList), self.query_one("#topic")
+        (options if options.display else text).focus()
 
     def open(self, name: str) -> None:
         """Show a page in place of the list, or of another page.
@@ -59,22 +71,24 @@ class TopicPages(Vertical):
         Args:
             name: Its file name.
         """
-        self._clear()
-        self.query_one(SafeOptionList).display = False
-        text = VerticalScroll(Markdown(page(f"parts/{name}"), open_links=False), id="topic")
-        self.mount(Button(Content("⌫  All pages"), id="topic-list", compact=True), text)
-        text.focus()
+        place = self.query_one("#topic", VerticalScroll)
+        if shown := place.query(Markdown):
+            shown.first().update(page(f"parts/{name}"))
+        else:
+            place.mount(Markdown(page(f"parts/{name}"), open_links=False))
+        place.scroll_home(animate=False)
+        self._show(True)
+        self.focus_shown()
 
     def close(self) -> None:
         """Show the list again."""
-        options = self.query_one(SafeOptionList)
-        if not options.display:
-            self._clear()
-            options.display = True
-            options.focus()
+        if not self.query_one(SafeOptionList).display:
+            self._show(False)
+            self.focus_shown()
 
-    def _clear(self) -> None:
-        self.query("#topic, #topic-list").remove()
+    def _show(self, a_page: bool) -> None:
+        self.query_one(SafeOptionList).display = not a_page
+        self.query_one("#topic-page").display = a_page
 
     @on(SafeOptionList.OptionSelected)
     def _chosen(self, message: SafeOptionList.OptionSelected) -> None:
