@@ -150,7 +150,8 @@ def _first(summary: Summary, prefilled: records.Prefilled) -> str:
     """Time to first token, and when it could be written where that was later."""
     known = milliseconds(prefilled.ttft_ms)
     written = milliseconds(summary.first_token_ms or prefilled.ttft_ms)
-    later = "" if written == known else f", written after {written}"
+    sooner = (summary.first_token_ms or 0.0) <= prefilled.ttft_ms  # the clock of the reader began late
+    later = "" if sooner or written == known else f", written after {written}"
     return known + later + (f", {COLD}" if prefilled.cold else "")
 
 

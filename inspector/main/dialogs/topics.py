@@ -24,6 +24,7 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("differences", "Where programs and courses differ", "orders, growth, names"),
 )
 """File name in `help/parts` without its ending, title, and what the page tells."""
+BACK = "⌫ All pages"
 _NAMES = [name for name, *_ in TOPICS]
 
 
@@ -48,7 +49,7 @@ class TopicPages(Vertical):
         ]
         yield SafeOptionList(*options, markup=False, compact=True)
         with Vertical(id="topic-page"):
-            yield Button(Content("⌫  All pages"), id="topic-list", compact=True)
+            yield Button(Content(BACK), id="topic-list", compact=True)
             yield VerticalScroll(id="topic")
 
     def on_mount(self) -> None:
@@ -77,6 +78,8 @@ class TopicPages(Vertical):
         else:
             place.mount(Markdown(page(f"parts/{name}"), open_links=False))
         place.scroll_home(animate=False)
+        back = Content.assemble((f"{BACK}  ", ""), (TOPICS[_NAMES.index(name)][1], "bold $text-primary"))
+        self.query_one("#topic-list", Button).label = back
         self._show(True)
         self.focus_shown()
 
