@@ -35,7 +35,6 @@ from inspector.main.panels.lookahead_lines import (
     own_row,
     placement,
 )
-from inspector.scales import MODEL_ENTROPY, SAMPLER_ENTROPY
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase, Timeline
@@ -350,7 +349,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         note = visible(self.ahead.note(timeline.before)) if self.ahead else ""
         if distribution is None:
             entropy = item.entropy_bits if isinstance(item, PromptToken) else None
-            extra = f" · {MODEL_ENTROPY} {scales.bits(entropy)} bits" if entropy is not None else ""
+            extra = f" · {scales.MODEL_ENTROPY} {scales.bits(entropy)} bits" if entropy is not None else ""
             self.title(Content(f"Prompt token {timeline.slot + 1}{extra}"), Content(note) if note else None)
             return
         name = (
@@ -358,7 +357,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             if isinstance(item, Step)
             else "Next token"
         )
-        left = note or f"{SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)} bits"
+        left = note or f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)} bits"
         under = left + self._hidden()
         short = (
             under
@@ -366,7 +365,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             else note or self._hidden().removeprefix(" · ") or left
         )
         self.title(
-            Content(f"{name} · {MODEL_ENTROPY} {scales.bits(distribution.entropy_bits)} bits"), Content(short)
+            Content(f"{name} · {scales.MODEL_ENTROPY} {scales.bits(distribution.entropy_bits)} bits"),
+            Content(short),
         )
 
     def _hidden(self) -> str:
