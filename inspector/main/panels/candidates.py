@@ -364,10 +364,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             if cell_len(under) <= self.size.width
             else note or self._hidden().removeprefix(" · ") or left
         )
-        self.title(
-            Content(f"{name} · {scales.MODEL_ENTROPY} {scales.bits(distribution.entropy_bits)} bits"),
-            Content(short),
-        )
+        expected = scales.bits(distribution.entropy_bits)
+        self.title(Content(f"{name} · {scales.MODEL_ENTROPY} {expected} bits"), Content(short))
 
     def _hidden(self) -> str:
         more = len(self._rows) - len(set(self._places))
