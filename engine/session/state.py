@@ -36,7 +36,7 @@ class SessionState:
         self.facts = loaded.facts
         self.settings = settings
         self._load = loaded.settings
-        self.runner = Runner(loaded.model, loaded.settings)
+        self.runner = Runner(loaded.model, loaded.settings, loaded.first_uses)
         self.forget()
 
     def forget(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import resources
 from typing import ClassVar
 
 from textual import on
@@ -13,16 +12,13 @@ from textual.widget import Widget
 from textual.widgets import Markdown, TabbedContent, TabPane
 
 from inspector.main.dialogs.keys_page import KeysPage
+from inspector.main.dialogs.topics import TopicPages, page
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.key_hints import KeyHint
 
 PAGES: tuple[tuple[str, str], ...] = (("keys", "Keys"), ("concepts", "What is shown"))
 """File name without its ending, and title."""
-
-
-def page(name: str) -> str:
-    """The Markdown of one page of the help."""
-    return (resources.files("inspector") / "help" / f"{name}.md").read_text(encoding="utf-8")
+TOPIC_TAB = "parts"
 
 
 class HelpDialog(Dialog[None]):
@@ -35,10 +31,14 @@ class HelpDialog(Dialog[None]):
     KEPT: ClassVar[tuple[str, ...]] = ("_keys",)
     HEADING: ClassVar[str] = "Help"
     LEAVE: ClassVar[str] = "Close"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("←→", "other page", 6), ("↑↓", "scroll", 5))
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("←→", "other page", 6), ("↑↓", "scroll", 5), ("⏎", "open", 4))
     AUTO_FOCUS = "#help-keys VerticalScroll"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,right,tab", "other_page", "Other page", tooltip="Show the other page.", priority=True),
+        Binding("right,tab", "other_page", "Next page", tooltip="Show the next page.", priority=True),
+        Binding(
+            "left,shift+tab", "other_page(-1)", "Page before", tooltip="Show the page before.", priority=True
+        ),
+        Binding("backspace", "topics", "All pages", tooltip="Show the list of pages again.", show=False),
         Binding("question_mark,q", "leave", "Close", show=False),
     ]
 
@@ -51,13 +51,16 @@ class HelpDialog(Dialog[None]):
             for name, title in PAGES:
                 with TabPane(title, id=f"help-{name}"):
                     yield VerticalScroll(id=f"page-{name}")
+            yield TabPane("Explained", id=f"help-{TOPIC_TAB}")
 
     def begin(self) -> None:
         """Begin at the top of the keys, which another screen may have opened with its own."""
         super().begin()
         self.query_one(TabbedContent).active = "help-keys"
-        for page in self.query(KeysPage):
-            page.tell(self._keys)
+        for keys in self.query(KeysPage):
+            keys.tell(self._keys)
+        for pages in self.query(TopicPages):
+            pages.begin()
         for place in self.query(VerticalScroll):
             place.scroll_home(animate=False)
 
@@ -65,13 +68,31 @@ class HelpDialog(Dialog[None]):
     def _fill(self, message: TabbedContent.TabActivated) -> None:
         """Lay a page out when it is first shown: one in Markdown takes a good part of a second."""
         name = (message.pane.id or "").removeprefix("help-")
+        if name == TOPIC_TAB:
+            if not message.pane.children:
+                message.pane.mount(TopicPages())
+            return
         place = self.query_one(f"#page-{name}", VerticalScroll)
         if not place.children:
             place.mount(KeysPage(self._keys) if name == "keys" else Markdown(page(name), open_links=False))
 
-    def action_other_page(self) -> None:
-        """Show the other page, ready to be scrolled."""
+    def action_other_page(self, by: int = 1) -> None:
+        """Show another page, ready to be scrolled."""
         tabs = self.query_one(TabbedContent)
-        names = [f"help-{name}" for name, _ in PAGES]
-        tabs.active = names[(names.index(tabs.active) + 1) % len(names)]
-        self.query_one(f"#{tabs.active} VerticalScroll").focus()
+        names = [f"help-{name}" for name in (*(name for name, _ in PAGES), TOPIC_TAB)]
+        tabs.active = names[(names.index(tabs.active) + by) % len(names)]
+        self.call_after_refresh(self._focus_page)
+
+    def _focus_page(self) -> None:
+        """Focus what the tab shows, once it is there."""
+        for pages in self.query(TopicPages):
+            if pages.region:
+                pages.focus_shown()
+                return
+        for place in self.query(f"#{self.query_one(TabbedContent).active} VerticalScroll"):
+            place.focus()
+
+    def action_topics(self) -> None:
+        """Show the list of pages, where one of them is open."""
+        for pages in self.query(TopicPages):
+            pages.close()

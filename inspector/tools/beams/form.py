@@ -30,7 +30,7 @@ LABELS = {
 HELPS = {
     "width": f"Beams that are followed at once, 1 to {WIDEST}; 1 is greedy decoding.",
     "max_tokens": "Tokens of a hypothesis at most.",
-    "length_penalty": "Score = logprob / tokens ** penalty. Above 0 favours long texts, below 0 short ones.",
+    "length_penalty": "Score = logprob / tokens ** penalty. 0: the sum, 1: the mean, above 1 length helps.",
     "early_stopping": "On: over once as many finished as the width. Off: not while a live beam may be better.",
 }
 READERS: dict[str, tuple[Callable[[str], Any], str]] = {

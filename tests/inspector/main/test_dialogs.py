@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
-from textual.widgets import Button
+from textual.widgets import Button, Markdown
 
 from engine import commands
 from engine.settings import FIELDS, LoadSettings, Settings
@@ -17,10 +17,12 @@ from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.dialogs.keys_page import KeysPage
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import PromptDialog
+from inspector.main.dialogs.topics import TOPICS, TopicPages, page
 from inspector.main.screen import key_table
 from inspector.tools.registry import TOOLS
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.widgets.one_line import escaped, unescaped
+from inspector.widgets.option_list import SafeOptionList
 from inspector.widgets.safety import SafeInput, SafeTextArea, editable
 from tests.inspector.fakes import facts
 from tests.inspector.main.test_prompt_dialog import previewed
@@ -323,6 +325,46 @@ def test_the_help_shows_both_pages():
         assert "The way of one token" in rig.screen_text()
         await rig.press("escape")
         assert rig.app.screen is rig.app.main
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_the_pages_on_one_thing_each_are_laid_out_when_they_are_chosen(size: tuple[int, int]):
+    async def test(rig: Rig) -> None:
+        await rig.press("question_mark")
+        help = rig.app.screen
+        assert not help.query(TopicPages)
+        await rig.press("left")
+        assert "Query, key and value" in rig.screen_text()
+        assert not help.query(Markdown)
+        for place in range(len(TOPICS)):
+            await rig.press("home", *["down"] * place, "enter")
+            (shown,) = help.query_one("#topic").query(Markdown)
+            assert shown.source == page(f"parts/{TOPICS[place][0]}")
+            assert f"⌫ All pages  {TOPICS[place][1]}"[:30] in rig.screen_text()
+            assert help.query_one("#topic").has_focus
+            await rig.press("backspace")
+            assert help.query_one(SafeOptionList).has_focus
+
+    run(test, size=size)
+
+
+def test_a_page_leads_to_another_and_the_help_opens_at_the_keys_again():
+    async def test(rig: Rig) -> None:
+        await rig.press("question_mark", "left", "down", "down", "enter")
+        help = rig.app.screen
+        markdown = help.query_one("#topic").query_one(Markdown)
+        markdown.post_message(Markdown.LinkClicked(markdown, "mlp.md"))
+        await rig.pilot.pause()
+        assert help.query_one("#topic").query_one(Markdown).source == page("parts/mlp")
+        await rig.press("escape")
+        await rig.press("question_mark")
+        await rig.pilot.pause()
+        assert "Step and run" in rig.screen_text()
+        await rig.press("left")
+        assert help.query_one(SafeOptionList).has_focus
+        assert TOPICS[0][1] in rig.screen_text()
 
     run(test)
 

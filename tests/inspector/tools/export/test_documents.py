@@ -23,11 +23,12 @@ from inspector.demo import DEMONSTRATION
 from inspector.display import GUARDED, guarded
 from inspector.scales import METRIC
 from inspector.state.timeline import Timeline
-from inspector.tools.export import FORMATS, Recording, line
+from inspector.tools.export import FORMATS, Recording, figures, line
 from inspector.tools.export.html import embedded
 from inspector.tools.export.markdown import escaped
 from inspector.tools.export.paths import paths
 from inspector.tools.export.recording import read, snapshot
+from tests.inspector.cold import cold_start
 from tests.inspector.fakes import HOSTILE, Session, session
 
 BLOCKED = """
@@ -290,6 +291,24 @@ def test_a_table_of_infinities_has_them_as_words() -> None:
 
 
 # ---- Markdown and text ------------------------------------------------------------------------
+
+
+def test_a_cold_start_is_marked_in_every_format_and_in_no_rate() -> None:
+    made = session(9)
+    made.records = cold_start(made.records)
+    recording = told(made)
+    steps = [item for item in recording.items if isinstance(item, Step)]
+    mean = sum(step.ms.total for step in steps[1:]) / 8
+    totals = dict(figures.totals(recording.timeline, recording.items))
+    assert totals["prompt"] == "5 tokens, cold start"
+    assert totals["first token"] == "45.5 ms, cold start"
+    assert totals["each token"].startswith(f"{mean:.1f} ms (p50 ")
+    assert totals["each token"].endswith(f"{1000 / mean:.0f} tok/s; without the first, 900 ms, cold start")
+    assert "without the first, 900 ms, cold start" in FORMATS["md"].make(recording)
+    assert [row["cold"] for row in table(recording)[-9:]] == ["1", *["0"] * 8]
+    found = page_data(recording)["tokens"]
+    assert isinstance(found, dict)
+    assert [times[5:] for times in found["ms"][-9:]] == [[1], *[[]] * 8]
 
 
 def test_the_report_tells_text_figures_captions_and_steps() -> None:
