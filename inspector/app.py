@@ -44,6 +44,7 @@ from inspector.tools.registry import TOOLS
 from inspector.version import version
 from inspector.widgets.readable import readable
 from inspector.widgets.safety import ControlFilter
+from inspector.widgets.style_sheet import RememberingStylesheet
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
@@ -124,6 +125,7 @@ class InspectorApp(App[int]):
         notes: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        self.stylesheet = RememberingStylesheet(variables=self.get_css_variables())
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
         self.ended_by: int | None = None
