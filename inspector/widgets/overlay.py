@@ -11,8 +11,9 @@ was made with. Its `begin` fills the widgets, the first time and each time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
+from rich.console import RenderableType
 from textual import events
 from textual.app import App
 from textual.await_complete import AwaitComplete
@@ -20,7 +21,10 @@ from textual.css.query import NoMatches
 from textual.geometry import Size
 from textual.message import Message
 from textual.messages import Prune
+from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
+
+from inspector.widgets.below import Below
 
 Result = TypeVar("Result")
 
@@ -59,6 +63,8 @@ class Overlay(Screen[Result]):
     """The theme that its widgets were styled in."""
     _held: tuple[Result | None] | None = None
     """The result of a dismissal that waits until what lies over this one has gone."""
+    _below: Below | None = None
+    """The screen below, where it is seen."""
 
     def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name, id, classes)
@@ -92,7 +98,7 @@ class Overlay(Screen[Result]):
         for name in self.KEPT:
             setattr(self, name, getattr(made, name))
         self._dismissed, self._held, self._since = False, None, Message().time
-        self._settled = False
+        self._settled, self._below = False, None
         if self._compositor.size != self.app.size:
             self.update_classes(self._size_classes(), animate=False)
         if self.is_mounted:
@@ -132,6 +138,21 @@ class Overlay(Screen[Result]):
         """The widgets know their sizes: paint."""
         self._settled = True
         self.refresh()
+
+    def render(self) -> RenderableType:
+        """The ground of the screen: its colour, or the screen below."""
+        ground = super().render()
+        if not isinstance(ground, BackgroundScreen):
+            return ground
+        if self._below is None or (self._below.screen, self._below.colour) != (ground.screen, ground.color):
+            self._below = Below(ground.screen, ground.color)
+        return cast(RenderableType, self._below)  # a visual is as good, but for its type
+
+    def _render_content(self) -> None:
+        """Draw the ground, as far as it was asked to be drawn anew."""
+        if self._below is not None:
+            self._below.forget(self._dirty_regions)
+        super()._render_content()
 
     def _compositor_refresh(self) -> None:
         """Paint, once there is something whole to paint. Where all is to be painted after a layout, that is enough."""
