@@ -25,6 +25,7 @@ from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
 
 from inspector.widgets.below import Below
+from inspector.widgets.laid_out import LaidOutOnce
 
 Result = TypeVar("Result")
 
@@ -49,7 +50,7 @@ def shown(app: App[Any], screen: Screen[Result]) -> Screen[Result]:
     return kept
 
 
-class Overlay(Screen[Result]):
+class Overlay(LaidOutOnce[Result]):
     """A screen or a dialog over the main screen."""
 
     KEPT: ClassVar[tuple[str, ...]] = ()
