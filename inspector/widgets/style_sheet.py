@@ -7,7 +7,7 @@ It does so too for a form that it built a moment ago. Here rules are found once 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -25,8 +25,6 @@ class RememberingStylesheet(Stylesheet):
 
     _EXCLUDE_PSEUDO_CLASSES_FROM_CACHE: ClassVar[set[str]] = set()  # type: ignore[misc]
     """None: all that the rules ask for are part of a path."""
-    _given: ClassVar[WeakKeyDictionary[DOMNode, tuple[RulesMap, int]]] = WeakKeyDictionary()
-    """The values that a widget got last, and the count of changes to its style that it had then."""
 
     def __init__(self, *, variables: dict[str, str] | None = None) -> None:
         super().__init__(variables=variables)
@@ -38,6 +36,10 @@ class RememberingStylesheet(Stylesheet):
         """Rules that may hold, and the pseudo classes they ask for, by the names that selectors know a widget by."""
         self._found: dict[Hashable, RulesMap] = {}
         """The values, by path."""
+        self._given: WeakKeyDictionary[DOMNode, tuple[RulesMap, int]] = WeakKeyDictionary()
+        """The values that a widget got last, and the count of changes to its style that it had then."""
+        self._changed: set[DOMNode] | None = None
+        """Those of the widgets that are styled together that changed, or are in one that did."""
         self._next: list[RuleSet] | None = None
         """The rules for whoever asks next."""
 
@@ -69,6 +71,7 @@ class RememberingStylesheet(Stylesheet):
             each.name for rule in self._every for each in _selectors(rule) if each.type is SelectorType.ID
         )
         self._candidates, self._found = {}, {}
+        self._given.clear()
 
     def _candidates_for(self, names: frozenset[str]) -> tuple[list[RuleSet], tuple[str, ...]]:
         if names not in self._candidates:
@@ -93,16 +96,29 @@ class RememberingStylesheet(Stylesheet):
             for each in node.css_path_nodes
         )
 
-    @classmethod
-    def replace_rules(cls, node: DOMNode, rules: RulesMap, animate: bool = False) -> None:
-        """Give a widget its values, unless it has them already."""
-        style, last = node.styles.base, cls._given.get(node)
-        if last is not None and last[0] is rules and last[1] == style._updates:
+    def update_nodes(self, nodes: Iterable[DOMNode], animate: bool = False) -> None:
+        """Style some widgets, each after the one that it is in."""
+        self._changed = set()
+        try:
+            super().update_nodes(nodes, animate=animate)
+        finally:
+            self._changed = None
+
+    def replace_rules(  # type: ignore[override]
+        self, node: DOMNode, rules: RulesMap, animate: bool = False
+    ) -> None:
+        """Give a widget its values, unless it has them already, and tell it where these or those around it changed:
+        panels draw anew what they are told of."""
+        style, last, changed = node.styles.base, self._given.get(node), self._changed
+        same = last is not None and last[1] == style._updates and (last[0] is rules or last[0] == rules)
+        if not same:
+            super().replace_rules(node, rules, animate=animate)
+        elif changed is None or node._parent in changed:
             node.notify_style_update()
-            return
-        super().replace_rules(node, rules, animate=animate)
-        if not animate:  # else they come bit by bit
-            cls._given[node] = rules, style._updates
+        if changed is not None and (not same or node._parent in changed):
+            changed.add(node)
+        if same or not animate:  # animated values come bit by bit
+            self._given[node] = rules, style._updates
 
 
 class _Slot(dict[Any, RulesMap]):

@@ -29,9 +29,7 @@ def same(overlay: Overlay[object]) -> bool:
 
 @pytest.mark.parametrize("key", ["a", "b", "s", "ctrl+p"])
 @pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
-def test_it_is_the_toolkits_also_after_changes(
-    key: str, theme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_the_toolkits_also_after_changes(key: str, theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     dim = Below._dim
     monkeypatch.setattr(Below, "_dim", lambda below, line: drawn.append(1) or dim(below, line))

@@ -38,7 +38,9 @@ async def styled_by_the_toolkit(rig: Rig) -> list[tuple[str, RulesMap, dict[str,
     return styles(rig)
 
 
-@pytest.mark.parametrize("keys", [["t"], ["w", "f"], ["s"], ["a", "x"], ["b", "tab"], ["B"], ["question_mark"]])
+@pytest.mark.parametrize(
+    "keys", [["t"], ["w", "f"], ["s"], ["a", "x"], ["b", "tab"], ["B"], ["question_mark"]]
+)
 def test_all_have_the_values_that_the_toolkit_gives(keys: list[str]) -> None:
     async def test(rig: Rig) -> None:
         await rig.ready()
