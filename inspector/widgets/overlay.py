@@ -46,6 +46,11 @@ def shown(app: App[Any], screen: Screen[Result]) -> Screen[Result]:
     kept = app.get_screen(name)
     if kept in app.screen_stack or not isinstance(kept, Overlay):
         return screen
+    if not kept.serves(screen):
+        app.uninstall_screen(name)
+        kept.remove()
+        app.install_screen(screen, name)
+        return screen
     kept.again(screen)
     return kept
 
@@ -89,6 +94,14 @@ class Overlay(LaidOutOnce[Result]):
 
     def begin(self) -> None:
         """Fill the widgets with what an opening set: called once they are there, and whenever this is shown again."""
+
+    def serves(self, made: Overlay[Result]) -> bool:
+        """Whether this one's widgets are those that a new one of the same class would build.
+
+        Args:
+            made: The new one.
+        """
+        return True
 
     def again(self, made: Overlay[Result]) -> None:
         """Get ready to be shown again.

@@ -32,6 +32,7 @@ ECHOES: tuple[tuple[str, bool | None], ...] = (
     ("always", True),
     ("never", False),
 )
+CUTTING = "It is being cut into tokens."
 SHORT, SOON, LATER = 5_000, 0.05, 0.3
 """Characters of a short text, and seconds without a key after which a short and a longer one are cut anew: 200,000
 characters take the engine some 0.2 s."""
@@ -58,6 +59,7 @@ class PromptDialog(Dialog[Draft]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+o", "read_file", "From a file", tooltip="Take the text of a file.", priority=True),
     ]
+    KEPT: ClassVar[tuple[str, ...]] = ("prompt", "facts", "lookup", "history", "_whole", "_file")
     HEADING: ClassVar[str] = "Prompt"
     APPLY: ClassVar[str] = "Prefill"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (
@@ -91,9 +93,9 @@ class PromptDialog(Dialog[Draft]):
 
     def body(self) -> Iterable[Widget]:
         yield PromptEditor(id="prompt-text", soft_wrap=True, tab_behavior="focus")
-        yield Remark("It is being cut into tokens.", id="prompt-remark")
+        yield Remark(CUTTING, id="prompt-remark")
         yield PieceList(both_ends=True, id="prompt-pieces")
-        yield Choice(MODES if self.templated else MODES[:1], id="prompt-mode")
+        yield Choice(self._modes, id="prompt-mode")
         yield Label("system prompt", classes="field-label", id="system-label", markup=False)
         yield SafeTextArea(id="prompt-system", soft_wrap=True, tab_behavior="focus", placeholder="none")
         yield Label(
@@ -105,13 +107,21 @@ class PromptDialog(Dialog[Draft]):
         yield Button("From a file  ctrl+o", id="prompt-read", compact=True)
 
     @property
+    def _modes(self) -> tuple[str, ...]:
+        return MODES if self.templated else MODES[:1]
+
+    @property
     def _echo(self) -> int:
         return [echo for _, echo in ECHOES].index(self.prompt.echo)
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin in the text, at its end."""
+        super().begin()
         self.lookup.tell = self._answered
-        self.query_one("#prompt-text", PromptEditor).focus()
+        self.set_focus(self.query_one("#prompt-text", PromptEditor))
+        self.query_one("#prompt-mode", Choice).labels = self._modes
+        self.query_one("#prompt-echo", Choice).chosen = self._echo
+        self._show(CUTTING)
         self._put(self.prompt)
 
     def let_go(self) -> None:
