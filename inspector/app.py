@@ -42,9 +42,9 @@ from inspector.session.prefill import Prompt
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import version
+from inspector.widgets.painting.style_sheet import RememberingStylesheet
 from inspector.widgets.readable import readable
 from inspector.widgets.safety import ControlFilter
-from inspector.widgets.style_sheet import RememberingStylesheet
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""

@@ -43,7 +43,7 @@ from inspector.main.tool import KeyTable, Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.runs import PACES
-from inspector.widgets.laid_out import LaidOutOnce
+from inspector.widgets.painting.laid_out import LaidOutOnce
 
 Panel = TypeVar("Panel", bound=Widget)
 

@@ -24,8 +24,8 @@ from textual.messages import Prune
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
 
-from inspector.widgets.below import Below
-from inspector.widgets.laid_out import LaidOutOnce
+from inspector.widgets.painting.below import Below
+from inspector.widgets.painting.laid_out import LaidOutOnce
 
 Result = TypeVar("Result")
 

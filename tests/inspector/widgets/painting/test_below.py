@@ -7,8 +7,8 @@ from textual.renderables.background_screen import BackgroundScreen
 from textual.strip import Strip
 from textual.visual import RenderOptions, RichVisual, Visual
 
-from inspector.widgets.below import Below
 from inspector.widgets.overlay import Overlay
+from inspector.widgets.painting.below import Below
 from tests.inspector.rig import Rig, run
 
 

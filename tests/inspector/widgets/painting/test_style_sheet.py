@@ -8,7 +8,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.widget import Widget
 
-from inspector.widgets.style_sheet import RememberingStylesheet
+from inspector.widgets.painting.style_sheet import RememberingStylesheet
 from tests.inspector.rig import Rig, run
 
 
