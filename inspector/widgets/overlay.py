@@ -162,12 +162,6 @@ class Overlay(LaidOutOnce[Result]):
             self._below = Below(ground.screen, ground.color)
         return cast(RenderableType, self._below)  # a visual is as good, but for its type
 
-    def _render_content(self) -> None:
-        """Draw the ground, as far as it was asked to be drawn anew."""
-        if self._below is not None:
-            self._below.forget(self._dirty_regions)
-        super()._render_content()
-
     def _compositor_refresh(self) -> None:
         """Paint, once there is something whole to paint. Where all is to be painted after a layout, that is enough."""
         if self._settled and not self._repaint_required:

@@ -1,15 +1,12 @@
-"""The screen below a dialog, dimmed: what is drawn of it is kept line by line."""
+"""The screen below a dialog, dimmed: each of its styles once."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from rich.color import Color as RichColor
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
 from textual.css.styles import RulesMap
-from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.style import Style as VisualStyle
@@ -17,7 +14,7 @@ from textual.visual import RenderOptions, Visual
 
 
 class Below(Visual):
-    """Draws what the toolkit's `BackgroundScreen` draws. That one draws the whole screen whenever a line of it changes.
+    """Draws what the toolkit's `BackgroundScreen` draws. That one dims the style of each piece anew.
 
     Args:
         screen: The screen below.
@@ -26,16 +23,8 @@ class Below(Visual):
 
     def __init__(self, screen: Screen[object], colour: Color) -> None:
         self.screen, self.colour = screen, colour
-        self._lines: list[Strip | None] = []
         self._drawn_with = (0, Style.null())
         self._dimmed: dict[Style, Style] = {}
-
-    def forget(self, regions: Iterable[Region]) -> None:
-        """Draw the lines of some regions anew, next time."""
-        for region in regions:
-            for y in region.line_range:
-                if 0 <= y < len(self._lines):
-                    self._lines[y] = None
 
     def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
         """The screen's."""
@@ -48,18 +37,11 @@ class Below(Visual):
     def render_strips(
         self, width: int, height: int | None, style: VisualStyle, options: RenderOptions
     ) -> list[Strip]:
-        """Draw the lines that were forgotten, and return all."""
-        height = self.screen.size.height if height is None else height
-        if self._drawn_with != (width, style.rich_style) or len(self._lines) != height:
-            self._drawn_with, self._lines, self._dimmed = (width, style.rich_style), [None] * height, {}
-        wanted = [y for y, line in enumerate(self._lines) if line is None]
-        if wanted:
-            crop = Region(0, wanted[0], width, wanted[-1] + 1 - wanted[0])
-            drawn = self.screen._compositor._render_chops(crop, set(wanted).__contains__)
-            for y in wanted:
-                parts = drawn[y].values() if y < len(drawn) else ()
-                self._lines[y] = self._dim(Strip.join(parts).crop(0, width))
-        return [line for line in self._lines if line is not None]
+        """Draw all lines: the regions that the toolkit calls changed are too few to keep the others."""
+        if self._drawn_with != (width, style.rich_style):
+            self._drawn_with, self._dimmed = (width, style.rich_style), {}
+        lines = self.screen._compositor.render_strips()[:height]
+        return [self._dim(line.crop(0, width)) for line in lines]
 
     def _dim(self, line: Strip) -> Strip:
         return Strip([Segment(text, self._style(style)) for text, style, _ in line], line.cell_length)
