@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingsMap
 from textual.command import Provider
 from textual.content import Content
-from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -45,6 +44,7 @@ from inspector.main.tool import KeyTable, Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.runs import PACES
+from inspector.widgets.painting.laid_out import LaidOutOnce
 
 Panel = TypeVar("Panel", bound=Widget)
 
@@ -69,7 +69,7 @@ def panels_with(tools: Sequence[Tool]) -> tuple[PanelPlace, ...]:
     return (*PANELS, *(PanelPlace(id, each.name, each.place, each.label, each.called) for id, each in specs))
 
 
-class MainScreen(Screen[None]):
+class MainScreen(LaidOutOnce[None]):
     """The panels around one timeline.
 
     Args:

@@ -40,7 +40,7 @@ class ToolScreen(Overlay[Result]):
         self.host = host
         self._stale = False
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Take in what the engine says from now on."""
         self.host.controller.client.listeners.append(self.receive)
         self.mount(NarrationCard())

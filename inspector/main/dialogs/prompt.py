@@ -34,6 +34,7 @@ ECHOES: tuple[tuple[str, bool | None], ...] = (
     ("always", True),
     ("never", False),
 )
+CUTTING = "It is being cut into tokens."
 SHORT, SOON, LATER = 5_000, 0.05, 0.3
 """Characters of a short text, and seconds without a key after which a short and a longer one are cut anew: 200,000
 characters take the engine some 0.2 s."""
@@ -60,6 +61,7 @@ class PromptDialog(Dialog[Draft]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+o", "read_file", "From a file", tooltip="Take the text of a file.", priority=True),
     ]
+    KEPT: ClassVar[tuple[str, ...]] = ("prompt", "facts", "lookup", "history", "_whole", "_file")
     HEADING: ClassVar[str] = "Prompt"
     APPLY: ClassVar[str] = "Prefill"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (
@@ -98,7 +100,7 @@ class PromptDialog(Dialog[Draft]):
     def body(self) -> Iterable[Widget]:
         yield SafeTextArea(id="prompt-conversation", soft_wrap=True, tab_behavior="focus", read_only=True)
         yield PromptEditor(id="prompt-text", soft_wrap=True, tab_behavior="focus")
-        yield Remark("It is being cut into tokens.", id="prompt-remark")
+        yield Remark(CUTTING, id="prompt-remark")
         yield PieceList(both_ends=True, id="prompt-pieces")
         yield Choice(self._modes, id="prompt-mode")
         yield Label("system prompt", classes="field-label", id="system-label", markup=False)
@@ -112,17 +114,20 @@ class PromptDialog(Dialog[Draft]):
         yield Button("From a file  ctrl+o", id="prompt-read", compact=True)
 
     @property
-    def _modes(self) -> Sequence[str]:
+    def _modes(self) -> tuple[str, ...]:
         return MODES[: 1 + self.templated + (self.templated and bool(self._conversation))]
 
     @property
     def _echo(self) -> int:
         return [echo for _, echo in ECHOES].index(self.prompt.echo)
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin in the text, at its end."""
+        super().begin()
         self.lookup.tell = self._answered
-        self.query_one("#prompt-text", PromptEditor).focus()
+        self.set_focus(self.query_one("#prompt-text", PromptEditor))
+        self.query_one("#prompt-echo", Choice).chosen = self._echo
+        self._show(CUTTING)
         self._put(self.prompt)
 
     def let_go(self) -> None:
@@ -138,7 +143,7 @@ class PromptDialog(Dialog[Draft]):
         self._conversation = prompt.messages if is_conversation(prompt.messages) else ()
         self._options = prompt.options
         mode = self.query_one("#prompt-mode", Choice)
-        mode.labels = tuple(self._modes)
+        mode.labels = self._modes
         mode.chosen = min(WHOLE if self._conversation else int(prompt.chat), len(mode.labels) - 1)
         mode.refresh(layout=True)
         self.query_one("#prompt-system", SafeTextArea).load_text(prompt.system or system_of(prompt.messages))

@@ -114,6 +114,21 @@ class BeamForm(Container):
             yield Label(LABELS[name], classes="field-label", markup=False)
             yield field
 
+    def put(self, settings: BeamSettings) -> None:
+        """Ask for a search with other settings.
+
+        Args:
+            settings: The values of the fields.
+        """
+        self.settings, self._wrong = settings, {}
+        with self.prevent(Input.Changed, Choice.Changed):
+            for name in READERS:
+                field = self.query_one(f"#beam-{name}", SafeInput)
+                field.value = f"{getattr(settings, name):g}"
+                field.set_class(False, "-wrong")
+            self.query_one("#beam-early_stopping", Switch).chosen = int(settings.early_stopping)
+        self.query_one("#beam-remark", Remark).say(HELPS["width"])
+
     def begin(self) -> None:
         """Put the cursor into the first field."""
         self.query_one("#beam-width", SafeInput).focus()

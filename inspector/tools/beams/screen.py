@@ -44,6 +44,9 @@ class BeamScreen(ToolScreen[int]):
         control: Knows the engine and the settings last requested.
     """
 
+    KEPT: ClassVar[tuple[str, ...]] = (
+        "host", "control", "at", "node", "listed", "answer", "_place", "_view", "_rows", "_setting",
+    )  # fmt: skip
     TOOL: ClassVar[str] = "beams"
     KEYS: ClassVar[str] = "#beam-keys"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -95,8 +98,10 @@ class BeamScreen(ToolScreen[int]):
         yield Static(id="beam-status")
         yield Static(id="beam-keys")
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin with the settings, where there is no search."""
+        super().begin()
+        self.form.put(self.control.settings)
         self.host.controller.timeline.beams.refused = None  # it was reported then
         if self.setting:
             self.call_after_refresh(self.form.begin)
