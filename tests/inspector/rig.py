@@ -16,6 +16,7 @@ from engine.records import Ended, Failure, Record
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from tests.inspector.fakes import Session
+from tests.inspector.painting import paint
 from tests.inspector.quick_clock import run_quickly
 
 
@@ -83,7 +84,7 @@ class Rig:
 
     async def press(self, *keys: str) -> None:
         """Press keys and let what follows happen."""
-        await self.pilot.press(*keys)
+        await self.app._press_keys(keys)  # the pilot waits for each widget twice, here and in its pause
         await self.pilot.pause()
 
     async def until(self, holds: Callable[[], object], seconds: float = 120) -> None:
@@ -106,15 +107,24 @@ class Rig:
         await self.press("enter")
 
     async def push(self, records: Iterable[Record]) -> None:
-        """Hand out records as the engine would, and have them shown."""
+        """Hand out records as the engine would, and have them shown in one frame."""
+        shown: list[Record] = []
         for record in records:
-            if isinstance(record, Ended | Failure) and self.app.inbox.waiting:
-                self.app.inbox.drain()  # what was sent in answer to the records before it may be what it ends
+            if isinstance(record, Ended | Failure):
+                shown += self._taken_in()  # what was sent in answer to the records before may be what it ends
             self.app.inbox.emit(
                 addressed(record, [*self.app.controller.client.outstanding, *self.engine.asked])
             )
-        self.app.inbox.drain()
+        self.app.inbox._show(shown + self._taken_in())
         await self.pilot.pause()
+
+    def _taken_in(self) -> list[Record]:
+        """Have the application take in what was handed out; nothing of it is shown yet."""
+        taken = [*self.app.inbox.waiting]
+        self.app.inbox.waiting.clear()
+        for record in taken:
+            self.app.inbox._receive(record)
+        return taken
 
     async def end(self, command: str, cancelled: bool = False) -> None:
         """End a command."""
@@ -126,13 +136,13 @@ class Rig:
 
     async def ready(self, steps: int = 6) -> None:
         """Load, prefill and step, as far as the screen is concerned."""
-        await self.push([*self.session.load(), Ended("Configure"), *self.session.open()])
-        await self.push(self.session.steps(steps))
+        began = [*self.session.load(), Ended("Configure"), *self.session.open()]
+        await self.push([*began, *self.session.steps(steps)])
         self.engine.sent.clear()
 
     def screen_text(self) -> str:
         """What the terminal shows."""
-        return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
+        return "\n".join(strip.text.rstrip() for strip in paint(self.app))
 
 
 def run(
@@ -154,6 +164,8 @@ def run(
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             await test(Rig(pilot, engine, session or Session()))
+            if app.is_running:
+                paint(app)
 
     run_quickly(body())
     return app
