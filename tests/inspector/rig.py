@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from textual.command import Command as PaletteEntry
 from textual.command import CommandList
@@ -18,6 +19,8 @@ from inspector.app import InspectorApp
 from tests.inspector.fakes import Session
 from tests.inspector.painting import paint
 from tests.inspector.quick_clock import run_quickly
+
+Case = TypeVar("Case")
 
 
 class FakeEngine:
@@ -129,6 +132,26 @@ class Rig:
     async def end(self, command: str, cancelled: bool = False) -> None:
         """End a command."""
         await self.push([Ended(command, cancelled)])
+
+    async def through(self, cases: Iterable[Case], test: Callable[[Case], Awaitable[None]]) -> None:
+        """Go through cases within this application; what fails names its case.
+
+        After each nothing lies over the main screen and nothing is outstanding, as where an application begins.
+        """
+        for case in cases:
+            try:
+                await test(case)
+                while len(self.app.screen_stack) > 1:
+                    self.app.pop_screen()
+                for command in [*self.app.controller.client.outstanding]:
+                    await self.end(command.kind, cancelled=True)
+                await self.pilot.pause()
+            except BaseException as error:
+                error.add_note(f"in the case of {case!r}")
+                raise
+            if self.app._exception is not None:
+                self.app._exception.add_note(f"in the case of {case!r}")
+                return
 
     async def fail_to_load(self, message: str, hint: str) -> None:
         """Have the model not loaded."""
