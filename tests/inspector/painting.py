@@ -18,6 +18,7 @@ from textual.app import App
 from textual.strip import Strip
 
 _toolkits_update, _toolkits_strips = Compositor.render_update, Compositor.render_strips
+_toolkits_shutdown = App._shutdown
 
 
 def _no_update(compositor: Compositor, full: bool = False, **how: Any) -> Any:
@@ -33,8 +34,15 @@ def _strips(compositor: Compositor, size: Any = None) -> list[Strip]:
     return _toolkits_strips(compositor, size)
 
 
+async def _shutdown(app: App[Any]) -> None:
+    if app.is_running and app._exception is None and app._screen_stacks[app._current_mode]:
+        app.screen._compositor.render_strips()
+    await _toolkits_shutdown(app)
+
+
 def paint_when_looked_at() -> None:
-    """Have no application of this process painted but where somebody reads its screen."""
+    """Have no application of this process painted but where somebody reads its screen, and as it is left."""
+    App._shutdown = _shutdown  # type: ignore[method-assign]
     Compositor.render_update = _no_update  # type: ignore[method-assign]
     Compositor.render_strips = _strips  # type: ignore[method-assign]
 
@@ -47,8 +55,3 @@ def painting() -> Iterator[None]:
         yield
     finally:
         Compositor.render_update = _no_update  # type: ignore[method-assign]
-
-
-def paint(app: App[Any]) -> list[Strip]:
-    """Paint an application: what cannot be painted fails here."""
-    return app.screen._compositor.render_strips()

@@ -17,7 +17,6 @@ from engine.records import Ended, Failure, Record
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from tests.inspector.fakes import Session
-from tests.inspector.painting import paint
 from tests.inspector.quick_clock import run_quickly
 
 Case = TypeVar("Case")
@@ -165,7 +164,7 @@ class Rig:
 
     def screen_text(self) -> str:
         """What the terminal shows."""
-        return "\n".join(strip.text.rstrip() for strip in paint(self.app))
+        return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
 
 
 def run(
@@ -187,8 +186,6 @@ def run(
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             await test(Rig(pilot, engine, session or Session()))
-            if app.is_running:
-                paint(app)
 
     run_quickly(body())
     return app

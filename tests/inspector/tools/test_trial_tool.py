@@ -27,7 +27,6 @@ from inspector.tools.registry import TOOLS
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.inks import panel_css
 from tests.inspector.fakes import Session
-from tests.inspector.painting import paint
 from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig
 from tests.inspector.tools.recordings.test_replay_screen import trace
@@ -86,8 +85,6 @@ def run(
             while opening is not None and (app.playback.player is None or not app.playback.player.settled):
                 await pilot.pause(0.02)
             await test(Rig(pilot, engine, Session()))
-            if app.is_running:
-                paint(app)
 
     run_quickly(body())
 

@@ -37,7 +37,6 @@ from inspector.session.playback import Opening
 from inspector.session.replay_backend import REFUSED
 from inspector.tools.beams.screen import BeamScreen
 from tests.inspector.fakes import PROMPT, Session
-from tests.inspector.painting import paint
 from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig, run
 
@@ -86,8 +85,6 @@ def replayed(
                 await pilot.pause(0.02)
             await pilot.pause()
             await test(Rig(pilot, engine, Session()))
-            if app.is_running:
-                paint(app)
 
     run_quickly(body())
     return app
