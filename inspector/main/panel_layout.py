@@ -71,7 +71,7 @@ class PanelLayout:
         self._focus_current()
 
     def begin(self) -> None:
-        """Give the screen the classes that it begins with, before it has widgets whose styles would be computed anew."""
+        """Give the screen its first classes, before it has widgets whose styles would be computed anew."""
         self._screen.update_classes(self._classes(self.now, self.shown, False), update=False)
 
     def _classes(self, layout: Layout, shown: frozenset[str], trying: bool) -> dict[str, bool]:

@@ -50,8 +50,8 @@ def paint_when_looked_at() -> None:
 @contextmanager
 def painting() -> Iterator[None]:
     """Paint as in a terminal."""
-    Compositor.render_update = _toolkits_update  # type: ignore[method-assign]
+    before, Compositor.render_update = Compositor.render_update, _toolkits_update  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Compositor.render_update = _no_update  # type: ignore[method-assign]
+        Compositor.render_update = before  # type: ignore[method-assign]
