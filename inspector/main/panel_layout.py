@@ -80,15 +80,23 @@ class PanelLayout:
             self._place(self.now, self.shown, trying)
         self._focus_current()
 
+    def begin(self) -> None:
+        """Give the screen its first classes, before it has widgets whose styles would be computed anew."""
+        self._screen.update_classes(self._classes(self.now, self.shown, False), update=False)
+
+    def _classes(self, layout: Layout, shown: frozenset[str], trying: bool) -> dict[str, bool]:
+        return {
+            **{f"-{kind.value}": kind is layout for kind in Layout},
+            "-waiting": self.waiting,
+            "-trying": trying,
+            "-wide-below": self._across(shown),
+            "-alone": layout is Layout.STACK and len(shown) == 2,
+        }
+
     def _place(self, layout: Layout, shown: frozenset[str], trying: bool) -> None:
         screen, arrangement, waiting = self._screen, self.arrangement, self.waiting
-        classes = {f"-{kind.value}": kind is layout for kind in Layout}
-        below = self._across(shown)
-        alone = layout is Layout.STACK and len(shown) == 2
         # together: each change by itself has the styles of all widgets computed again
-        screen.update_classes(
-            {**classes, "-waiting": waiting, "-trying": trying, "-wide-below": below, "-alone": alone}
-        )
+        screen.update_classes(self._classes(layout, shown, trying))
         for panel in arrangement.panels:
             replaced = waiting and panel.id == arrangement.text
             screen.query_one(f"#{panel.id}").display = panel.id in shown and not replaced

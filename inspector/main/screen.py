@@ -107,6 +107,7 @@ class MainScreen(LaidOutOnce[None]):
         """Whoever tells something beside the panels."""
 
     def compose(self) -> ComposeResult:
+        self._begin_classes()
         yield HeaderLine(id="header")
         with PanelArea(self._panel_layout, self.host.dragged, self.host.let_go, id="panels"):
             yield OpeningPanel(id="opening", classes="panel")
@@ -129,8 +130,16 @@ class MainScreen(LaidOutOnce[None]):
             if tool.panel is not None and tool.panel.place is place:
                 widget = tool.panel.make()
                 widget.id = tool.id
-                widget.add_class("panel", f"-{place.value}")
+                widget.add_class("panel", f"-{place.value}", update=False)
                 yield widget
+
+    def _begin_classes(self) -> None:
+        """Set the classes that the first layout would bring, each of which has the styles of all widgets computed."""
+        size, app = self.app.size, self.app
+        across = self._get_breakpoint_classes(size.width, app.HORIZONTAL_BREAKPOINTS or [])
+        down = self._get_breakpoint_classes(size.height, app.VERTICAL_BREAKPOINTS or [])
+        self.add_class(*across, *down, update=False)
+        self._panel_layout.begin()
 
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes after it costs another one."""

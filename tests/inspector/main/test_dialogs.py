@@ -394,34 +394,42 @@ def test_an_editor_shows_control_characters_one_for_one():
     assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in shown)
 
 
-@pytest.mark.parametrize("key", ["p", "s", "g", "i", "o", "question_mark", "ctrl+p"])
+DIALOGS = ["p", "s", "g", "i", "o", "question_mark"]
+
+
 @pytest.mark.parametrize("size", [(100, 30), (40, 12)])
-def test_hostile_text_reaches_no_terminal_from_any_dialog(key, size):
+def test_hostile_text_reaches_no_terminal_from_any_dialog(size):
     session_facts = facts(name=HOSTILE, path=HOSTILE, family=HOSTILE, notes=(HOSTILE,), quantization=HOSTILE)
     names = ("name", "path", "family", "notes", "quantization")
 
     async def test(rig: Rig) -> None:
+        async def opened(key: str) -> None:
+            await rig.press(key)
+            for line in rig.app.screen.query("Line, Input"):
+                line.value = HOSTILE
+            await rig.pilot.pause()
+            text = rig.screen_text()
+            assert rig.app.screen is not rig.app.main
+            assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\ud83d")
+
         rig.session.load(**{name: getattr(session_facts, name) for name in names})
         await rig.push(rig.session.records)
         await rig.push([*rig.session.open(), *rig.session.steps(3)])
-        await rig.press(key)
-        for line in rig.app.screen.query("Line, Input"):
-            line.value = HOSTILE
-        await rig.pilot.pause()
-        text = rig.screen_text()
-        assert rig.app.screen is not rig.app.main
-        assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\ud83d")
+        await rig.through([*DIALOGS, "ctrl+p"], opened)
 
     run(test, size, prompt=HOSTILE, settings=replace(Settings(temp=0.8), stop=(HOSTILE,)),
         load=LoadSettings(model=HOSTILE))  # fmt: skip
 
 
-@pytest.mark.parametrize("key", ["p", "s", "g", "i", "o", "question_mark"])
-def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen(key):
+def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen():
     async def test(rig: Rig) -> None:
+        async def opened(key: str) -> None:
+            await rig.press(key)
+            assert rig.app.screen is not rig.app.main
+            assert "esc" in rig.screen_text()
+
         await rig.ready()
-        await rig.press(key)
-        assert "esc" in rig.screen_text()
+        await rig.through(DIALOGS, opened)
 
     run(test, (40, 12))
 
