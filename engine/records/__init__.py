@@ -58,6 +58,7 @@ from engine.records.interventions import (
     SweptUnit,
 )
 from engine.records.kv import KVGroup, KVReading, Memory
+from engine.records.logits import LogitsRow, ModelVocabulary, Packed, RowType
 from engine.records.marks import Deleted, Marked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
 from engine.records.modules import (
@@ -153,6 +154,7 @@ __all__ = [
     "LensRead",
     "LensToken",
     "Loading",
+    "LogitsRow",
     "LookedAhead",
     "Machine",
     "Marked",
@@ -162,10 +164,12 @@ __all__ = [
     "MlpFacts",
     "ModelFacts",
     "ModelModules",
+    "ModelVocabulary",
     "ModulePart",
     "Moved",
     "NormFacts",
     "Origin",
+    "Packed",
     "PatchColumn",
     "PatchKind",
     "Piece",
@@ -192,6 +196,7 @@ __all__ = [
     "RooflineMeasured",
     "RopeFacts",
     "Rotation",
+    "RowType",
     "Scope",
     "SpecialToken",
     "StageColumn",
@@ -233,6 +238,8 @@ Record = (
     | Explained
     | WhatIfAnswered
     | Recalled
+    | LogitsRow
+    | ModelVocabulary
     | Moved
     | Verified
     | BeamOpened

@@ -12,6 +12,7 @@ from engine.settings import LoadSettings, Settings
 from engine.token_query import TokenQuery, read
 from engine.trace import Kept
 from inspector.session.controller import Controller
+from inspector.session.recorded_answers import RecordedAnswers
 from inspector.state.timeline import Timeline
 
 REFUSED = "Recorded: no model is loaded. G goes on live from here"
@@ -39,12 +40,14 @@ class ReplayBackend:
     ) -> None:
         self._controller, self._emit, self._answer = controller, emit, answer
         self._explained: dict[int, Explained] = {}
+        self._answers = RecordedAnswers(emit)
 
     # ---- entries ----------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Clear the screen, before the first entry is shown."""
         self._explained = {}
+        self._answers.begin()
         client = self._controller.client
         before, client.timeline = client.timeline, Timeline(recorded=True)
         client.timeline.generation = before.generation + 1  # or a view might take one for the other
@@ -68,6 +71,7 @@ class ReplayBackend:
                 if isinstance(value, records.PromptOpened) and value.new_tree:
                     self._explained = {}
                 self._controller.client.receive(value)
+        self._answers.take(value)
 
     # ---- commands ---------------------------------------------------------------------------
 
@@ -75,12 +79,15 @@ class ReplayBackend:
         """Nothing is to be started."""
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Nothing is to be ended."""
+        """Give up the answers that are under way."""
+        self._answers.close()
         return True
 
     def send(self, command: Command) -> None:
-        """Take a command; what it asks for is done at once, so that there is nothing to cancel."""
-        if not isinstance(command, commands.Cancel):
+        """Take a command; what it asks for is done at once, but for what is computed from recorded rows of logits."""
+        if isinstance(command, commands.Cancel):
+            self._answers.cancel(command.target)
+        elif not self._answers.ask(command):
             done = self._do(command)
             self._emit(Ended(command.kind, cancelled=not done, id=command.id))
 
