@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from engine.records import LogitsRow, ModelFacts, ModelVocabulary, Packed, Prefilled, PromptOpened, Step
 from engine.trace import Entry, placed
 from tests.inspector import fakes
@@ -42,7 +44,7 @@ def test_each_row_follows_what_tells_its_node_and_the_vocabulary_its_model() -> 
         entry.value for entry in found if not isinstance(entry.value, LogitsRow | ModelVocabulary)
     ] == told
     assert sum(isinstance(entry.value, ModelVocabulary) for entry in found) == 1
-    for before, entry in zip(found, found[1:], strict=False):
+    for before, entry in pairwise(found):
         match entry.value:
             case ModelVocabulary():
                 assert isinstance(before.value, ModelFacts)
