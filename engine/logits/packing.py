@@ -19,7 +19,7 @@ from engine.logits.token_texts import TokenTexts
 from engine.records import LogitsRow, ModelVocabulary, Packed, RowType
 from engine.sampling.ranking import Row
 
-MOST_TOKENS = 2**20
+MOST_TOKENS = 2**19
 """Tokens of a vocabulary that is read: the largest in use have 262,144."""
 MOST_TEXT = 16 * 2**20
 """Bytes of all its tokens together; those have 2 MiB."""
