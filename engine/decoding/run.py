@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from threading import Event
 
 from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
+from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import PipelinedForward, Stopped
 from engine.records import KVReading, Memory, Origin, Step, StepTimes
-from engine.session.node_logits import NodeLogits, memory
+from engine.session.node_logits import memory
 from engine.session.session import Session
 from engine.session.stops import stop_reached
 from engine.stalls import StallTimes, stall_times

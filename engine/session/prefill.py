@@ -15,12 +15,12 @@ import numpy as np
 
 from engine.cache.moves import MoveCost
 from engine.errors import Cancelled
+from engine.logits.readings import RowReader
 from engine.model.first_uses import Work
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped
 from engine.model.tokens import Tokens
 from engine.records import PrefillChunk, PromptToken
 from engine.sampling.ranking import Row
-from engine.session.readings import RowReader
 
 ECHO_TOKENS = 2048
 """Prompt length up to which prompt logprobs are computed by default."""

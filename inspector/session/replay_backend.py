@@ -12,6 +12,7 @@ from engine.settings import LoadSettings, Settings
 from engine.token_query import TokenQuery, read
 from engine.trace import Kept
 from inspector.session.controller import Controller
+from inspector.session.recorded_answers import RecordedAnswers
 from inspector.state.timeline import Timeline
 
 REFUSED = "Recorded: no model is loaded. G goes on live from here"
@@ -41,12 +42,14 @@ class ReplayBackend:
         self._explained: dict[int, Explained] = {}
         self.answered: Mapping[str, Sequence[Record]] = {}
         """Recorded answers to questions of a lesson, by the question as a trace has it."""
+        self._answers = RecordedAnswers(emit)
 
     # ---- entries ----------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Clear the screen, before the first entry is shown."""
         self._explained = {}
+        self._answers.begin()
         client = self._controller.client
         before, client.timeline = client.timeline, Timeline(recorded=True)
         client.timeline.generation = before.generation + 1  # or a view might take one for the other
@@ -70,6 +73,7 @@ class ReplayBackend:
                 if isinstance(value, records.PromptOpened) and value.new_tree:
                     self._explained = {}
                 self._controller.client.receive(value)
+        self._answers.take(value)
 
     # ---- commands ---------------------------------------------------------------------------
 
@@ -77,21 +81,27 @@ class ReplayBackend:
         """Nothing is to be started."""
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Nothing is to be ended."""
+        """Give up the answers that are under way."""
+        self._answers.close()
         return True
 
     def send(self, command: Command) -> None:
-        """Take a command; what it asks for is done at once, so that there is nothing to cancel."""
+        """Take a command; what it asks for is done at once, but for what is computed from recorded rows of logits."""
         if isinstance(command, commands.Cancel):
-            return
-        recorded = self.answered and self.answered.get(wire.encode(replace(command, id=0)).decode())
-        if recorded:
+            self._answers.cancel(command.target)
+        elif recorded := self._recorded(command):
             for record in recorded:
                 self._emit(record)
             self._emit(Ended(command.kind, id=command.id))
-        else:
+        elif not self._answers.ask(command):
             done = self._do(command)
             self._emit(Ended(command.kind, cancelled=not done, id=command.id))
+
+    def _recorded(self, command: Command) -> Sequence[Record]:
+        """The answer to the same question that the recording has; none for most."""
+        if not self.answered:
+            return ()
+        return self.answered.get(wire.encode(replace(command, id=0)).decode(), ())
 
     def _do(self, command: Command) -> bool:
         """Do what can be done with the record alone; returns whether it was."""

@@ -59,6 +59,8 @@ class Timeline:
     """How the sampler came to what is shown, or was a moment ago."""
     trial: Trial | None = None
     """Settings that are tried, None while there are none."""
+    rows: set[int] = field(default_factory=set)
+    """Nodes whose row of logits was recorded: what is asked of the sampler there needs no engine."""
     trials: int = 0
     """Grows whenever another step is marked as one that would differ, so that a view knows what to redraw."""
 
@@ -250,6 +252,8 @@ class Timeline:
                 self.looks.apply(record)
             case records.InterventionsHeld(interventions=(_, *_)):
                 self.tree.interventions[record.node] = record.interventions
+            case records.LogitsRow():
+                self.rows.add(record.node)
             case records.Finished():
                 self.finished[record.node] = record
             case records.Failure(command="Load"):
@@ -262,7 +266,7 @@ class Timeline:
     def _open(self, record: records.PromptOpened) -> None:
         if record.new_tree:
             self.tree, self.looks = SessionTree(), Looks()
-            self.items, self.prompts, self.finished = [], Prompts(), {}
+            self.items, self.prompts, self.finished, self.rows = [], Prompts(), {}, set()
         self.next = self.moved = None
         end = record.parent
         for item in record.tokens:
