@@ -194,7 +194,7 @@ def _value(found: Subject | Value) -> Value:
 def _close(left: float, right: float) -> str:
     """Why a comparison of two measured numbers is not safe; empty where it is."""
     apart = abs(left - right)
-    if apart >= 0.02 * max(abs(left), abs(right)):
+    if apart == 0 or apart >= 0.02 * max(abs(left), abs(right)):
         return ""
     return f"{left:.4g} and {right:.4g} are too near to each other to be compared"
 

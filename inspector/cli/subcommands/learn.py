@@ -46,10 +46,9 @@ def run(args: Namespace) -> int:
     terminal.check()
     from inspector.app import InspectorApp
     from inspector.session.playback import Opening, checked
-    from inspector.tools.lessons.tool import lessons
-    from inspector.tools.registry import TOOLS
+    from inspector.tools.registry import with_lesson
 
-    tools = tuple(lessons(listed, args.present) if tool.id == "lessons" else tool for tool in TOOLS)
+    tools = with_lesson(listed, args.present)
     recorded = args.recorded or not _has_mlx()
     trace = Opening(checked(listed.trace), play=True) if recorded else None
     app = InspectorApp(

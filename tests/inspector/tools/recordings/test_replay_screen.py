@@ -627,10 +627,10 @@ class Block:
 sys.meta_path.insert(0, Block())
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.demo import DEMONSTRATION
+from tests.inspector.story import STORY
 from inspector.session.playback import Opening
 async def main():
-    app = InspectorApp(LoadSettings(), Settings(), trace=Opening(DEMONSTRATION, play=True, speed=float("inf")))
+    app = InspectorApp(LoadSettings(), Settings(), trace=Opening(STORY, play=True, speed=float("inf")))
     async with app.run_test(size=(120, 40)) as pilot:
         for _ in range(200):
             await pilot.pause(0.05)
@@ -650,7 +650,7 @@ asyncio.run(main())
 """
 
 
-def test_the_demonstration_is_replayed_where_there_is_no_mlx():
+def test_a_recording_is_replayed_where_there_is_no_mlx():
     done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
