@@ -8,26 +8,36 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_right
-from collections.abc import Callable
+from bisect import bisect_right, insort
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine.errors import TraceError
 from engine.records import (
     BeamEnded,
+    BeamOpened,
     BeamStep,
     Distribution,
+    KVCompared,
     Marked,
     ModelFacts,
     Moved,
     PrefillChunk,
     Prefilled,
+    Profiled,
     PromptOpened,
+    RaceEnded,
+    RaceOpened,
+    RaceStep,
     Resampled,
+    RooflineMeasured,
     Step,
+    Swept,
 )
 from engine.trace import Entry, Kept, TraceReader, Unknown
 from engine.trace.file import uncollected
+from inspector.session.captions import LATE_CAPTION, Caption, Captions
+from inspector.session.transport import Telling
 from inspector.state.unfit import UNFIT, unfit
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
@@ -36,11 +46,12 @@ READ_SECONDS, SHOW_SECONDS = 0.012, 0.012
 """Of a frame, while a recording is read, and while entries are caught up with."""
 LONGEST_PAUSE = 15.0
 """Seconds: a person who was away is not waited for any longer."""
-LATE_CAPTION = 3.0
-"""A caption that was written so many seconds after its step is read by nobody in the recorded time."""
-WORDS_A_SECOND = 3.0
-_STOPS = (PrefillChunk, Prefilled, Step, Moved, Resampled, BeamStep, BeamEnded)
-"""Entries that change the picture: where a step forward or back ends."""
+_PICTURES = (PrefillChunk, Prefilled, Step, Moved, Resampled)
+"""Entries that change the main screen: a step forward or back ends there."""
+_FOUND = (BeamEnded, RaceEnded, Profiled, RooflineMeasured)
+"""Those that change another screen: a step ends there, too."""
+_GROWING = (BeamStep, RaceStep, KVCompared, Swept)
+"""Of those that come in a row a step ends at the first, and at the one that says it is the last."""
 
 
 class Player:
@@ -86,11 +97,20 @@ class Player:
         )
         self._read_whole = False
         self._stops: list[int] = []
-        """Places after the entries that change the picture."""
+        """Places after the entries that change the picture, or where a caption speaks."""
+        self._pictures: list[int] = []
+        """Those that change the main screen."""
+        self._row: type[object] | None = None
+        """The kind of those that come in a row now."""
         self._opened: list[int] = []
         """Places after the prompts that begin a tree."""
-        self._captions: dict[tuple[int, int], tuple[str, float]] = {}
-        """By number of the tree and node: what was written there last, and when."""
+        self._captions = Captions()
+        self._tells = False
+        """Whether the captions of the place are told: where it was stepped or played to."""
+        self._nth = 0
+        """Which of them is told: two may speak at one place."""
+        self._seen: tuple[object, ...] = ()
+        """What there was at the end of the frame before."""
         self._target: int | None = 0 if from_start else None
         """The place to show; None for all that there is."""
         self._then = 0.0
@@ -128,14 +148,35 @@ class Player:
         """Bytes of an incomplete last line that were left out."""
         return self._reader.torn
 
+    @property
+    def pictures(self) -> int:
+        """How many changes of the main screen are on show."""
+        return bisect_right(self._pictures, self.position)
+
+    @property
+    def last(self) -> Kept | Unknown | None:
+        """What the last entry on show tells."""
+        return self.entries[self.position - 1].value if self.position else None
+
     def caption(self, node: int) -> str:
-        """What the author wrote on a node of the tree on show; empty for most."""
-        return self._captions.get((self._tree(self.position), node), ("", 0.0))[0]
+        """What the author told of a node of the tree on show up to here; empty for most."""
+        return self._captions.of(self._tree(self.position), node, self.position)
+
+    @property
+    def telling(self) -> Caption | None:
+        """The caption that speaks at the place on show; None where none does, or nobody stepped or played there."""
+        told = self._told if self._tells and self.position == self._wanted else ()
+        return told[self._nth] if self._nth < len(told) else None
+
+    @property
+    def _told(self) -> Sequence[Caption]:
+        """The captions that speak at the place on show."""
+        return self._captions.at.get(self.position, ())
 
     @property
     def has_captions(self) -> bool:
         """Whether any was read, on any node."""
-        return any(text for text, _ in self._captions.values())
+        return self._captions.any
 
     def _tree(self, place: int) -> int:
         return bisect_right(self._opened, place)
@@ -150,7 +191,7 @@ class Player:
         """Play on from here; from the end, play all from the start."""
         if self.at_end:
             self.start()
-        self.playing, self._then = True, self._clock()
+        self.playing, self._then, self._tells = True, self._clock(), True
 
     def pause(self) -> None:
         """Stand still."""
@@ -164,23 +205,53 @@ class Player:
 
     def end(self) -> None:
         """Go to the end."""
-        self.playing, self._target = False, None
+        self.playing, self._target, self._tells = False, None, False
 
-    def step(self) -> None:
-        """Show the next change of the picture."""
-        self.playing = False
-        place = bisect_right(self._stops, self._wanted)
-        self._target = self._stops[place] if place < len(self._stops) else len(self.entries)
+    def step(self, telling: Telling = ()) -> None:
+        """Show the next change of the picture, or the next caption.
 
-    def back(self) -> None:
-        """Show what was there a change of the picture before."""
+        Args:
+            telling: Records that change the picture, too.
+        """
         self.playing = False
-        place = bisect_right(self._stops, self._wanted) - 2  # what is on show now is that of the one after it
-        self.go(self._stops[place] if place >= 0 else 0)
+        here = self._captions.at.get(self._wanted, ())
+        if here and self._nth + self._tells < len(here):
+            self._nth, self._tells = self._nth + self._tells, True
+            return
+        self._nth, self._tells = 0, True
+        self._target = self._after(self._wanted, telling)
+
+    def back(self, telling: Telling = ()) -> None:
+        """Show what was there a change of the picture, or a caption, before.
+
+        Args:
+            telling: Records that change the picture, too.
+        """
+        self.playing = False
+        if self._tells and self._nth:
+            self._nth -= 1
+            return
+        now = self._upto(self._wanted, telling)  # what is on show now is that of this place
+        self.go(self._upto(now - 1, telling))
+        self._tells, self._nth = True, max(0, len(self._captions.at.get(self._wanted, ())) - 1)
+
+    def _after(self, place: int, telling: Telling) -> int:
+        """The next place where a step ends."""
+        stop = bisect_right(self._stops, place)
+        end = self._stops[stop] if stop < len(self._stops) else len(self.entries)
+        told = (n + 1 for n in range(place, end) if isinstance(self.entries[n].value, telling))
+        return next(told, end)
+
+    def _upto(self, place: int, telling: Telling) -> int:
+        """The last place where a step ends, that one included; 0 for the beginning."""
+        stop = bisect_right(self._stops, place) - 1
+        begin = self._stops[stop] if stop >= 0 else 0
+        told = (n for n in range(place, begin, -1) if isinstance(self.entries[n - 1].value, telling))
+        return next(told, begin)
 
     def go(self, place: int) -> None:
         """Show all entries up to a place, and no more."""
-        self._target = place
+        self._target, self._nth = place, 0
         if place < self.position:
             self.position, self.rerolls = 0, {}
             self._begin()
@@ -205,12 +276,12 @@ class Player:
         Returns:
             Whether anything on show changed.
         """
-        before = (self.position, self.playing, self.reading)
         self._read()
         self._catch_up()
         if self.playing and self.position >= self._wanted:
             self._play()
-        return before != (self.position, self.playing, self.reading)
+        before, self._seen = self._seen, (self.position, self.playing, self.reading, self.telling)
+        return before != self._seen
 
     def _read(self) -> None:
         if self._read_whole:
@@ -230,13 +301,31 @@ class Player:
     def _note(self, entry: Entry) -> None:
         """Take in what has to be known before an entry is shown."""
         place = len(self.entries)
-        match entry.value:
-            case PromptOpened(new_tree=True):
-                self._opened.append(place)
-            case Marked(node=node, caption=caption):
-                self._captions[len(self._opened), node] = (caption, entry.at)
-        if isinstance(entry.value, _STOPS):
+        value = entry.value
+        if isinstance(value, PromptOpened) and value.new_tree:
+            self._opened.append(place)
+        if isinstance(value, _PICTURES):
+            self._pictures.append(place)
+        if self._ends_step(value):
             self._stops.append(place)
+        if (speaks := self._captions.note(place, entry)) is not None:
+            self._stop_at(speaks)
+
+    def _ends_step(self, value: Kept | Unknown) -> bool:
+        """Whether a step ends with an entry."""
+        if isinstance(value, _GROWING):
+            first, self._row = self._row is not type(value), type(value)
+            return first or getattr(value, "last", False)
+        if isinstance(value, (*_PICTURES, *_FOUND, RaceOpened, BeamOpened)):
+            self._row = None
+        return isinstance(value, (*_PICTURES, *_FOUND))
+
+    def _stop_at(self, place: int) -> None:
+        """Have a step end where a caption speaks, rather than just before it."""
+        if self._stops and self._captions.alone(place, self._stops[-1]):
+            self._stops[-1] = place
+        elif self._upto(place, ()) != place:
+            insort(self._stops, place)
 
     def _catch_up(self) -> None:
         end = self._clock() + SHOW_SECONDS
@@ -245,36 +334,40 @@ class Player:
 
     def _play(self) -> None:
         end = self._clock() + SHOW_SECONDS
-        while self.position < len(self.entries) and (now := self._clock()) < end:
+        while not self._played and (now := self._clock()) < end:
             due = self._then + self._pause() / self.speed
             if now < due:
                 break
             self._then = max(due, now - READ_SECONDS)
-            self._next()
+            if self._nth + 1 < len(self._told):
+                self._nth += 1
+            else:
+                self._next()
         self._target = self.position
-        if self.at_end:
+        if self.at_end and self._played:
             self.playing, self._target = False, None
 
+    @property
+    def _played(self) -> bool:
+        """Whether all that was read is on show, the last caption too."""
+        return self.position == len(self.entries) and self._nth + 1 >= len(self._told)
+
     def _pause(self) -> float:
-        """Seconds between the last entry on show and the next one."""
-        if self.position == 0:
-            return 0.0
+        """Seconds between what is on show and what comes next."""
+        reading = self._told[self._nth].seconds if self._nth < len(self._told) else 0.0
+        if self.position == 0 or self._nth + 1 < len(self._told):
+            return reading
         last, following = self.entries[self.position - 1], self.entries[self.position]
         recorded = min(max(0.0, following.at - last.at), LONGEST_PAUSE)
         if isinstance(last.value, ModelFacts | PromptOpened):
-            return 0.0
-        return max(recorded, self._reading_time(last))
-
-    def _reading_time(self, entry: Entry) -> float:
-        """What a caption needs that was written afterwards, where nobody waited for it to be read."""
-        if not isinstance(entry.value, Step):
-            return 0.0
-        text, at = self._captions.get((self._tree(self.position), entry.value.node), ("", 0.0))
-        return len(text.split()) / WORDS_A_SECOND if at - entry.at > LATE_CAPTION else 0.0
+            recorded = 0.0
+        if self.position + 1 in self._captions.at and isinstance(following.value, Marked):
+            recorded = min(recorded, LATE_CAPTION)  # nobody need see it being written
+        return max(recorded, reading)
 
     def _next(self) -> None:
         value = self.entries[self.position].value
-        self.position += 1
+        self.position, self._nth = self.position + 1, 0
         if isinstance(value, Unknown):
             return
         if isinstance(value, PromptOpened) and value.new_tree:
@@ -293,7 +386,8 @@ class Player:
         del self.entries[self.position - 1 :]
         self._stops = [place for place in self._stops if place <= len(self.entries)]
         self.failure = unfit(self.position, value, error)
-        self.position, self.rerolls = 0, {}
+        self._pictures = [place for place in self._pictures if place <= len(self.entries)]
+        self.position, self.rerolls, self._nth = 0, {}, 0
         self._begin()
 
     def close(self) -> None:

@@ -18,9 +18,7 @@ REFUSED = "Recorded: no model is loaded. G goes on live from here"
 _SEARCHES = (commands.SearchBeams.kind, commands.GoOnBeams.kind)
 _ANSWERS = (
     records.WhatIfAnswered, records.TokensFound, records.Tokenized, records.PromptPreview, records.Recalled,
-    records.Measuring, records.RaceOpened, records.RaceStep, records.RaceEnded, records.Profiled,
-    records.RooflineMeasured, records.KVCompared, records.Swept, records.Loading, records.Restoring,
-    records.TurnDiffers,
+    records.Measuring, records.Loading, records.Restoring, records.TurnDiffers,
 )  # fmt: skip
 """Records that answered a question of the person who recorded: nobody waits for them here."""
 
@@ -60,6 +58,7 @@ class ReplayBackend:
             case Explained():
                 if _whole(value):
                     self._explained[value.node] = value
+                    self._controller.queries.recorded(value)
             case Ended(command=kind) | Failure(command=kind) if kind not in _SEARCHES:
                 pass  # of a command that nobody waits for here
             case _ if not isinstance(value, _ANSWERS):
