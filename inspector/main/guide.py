@@ -8,6 +8,8 @@ from inspector.main.refusals import refusal
 from inspector.main.tool import Key, Tool
 from inspector.main.tool_screen import ToolScreen
 from inspector.session.captions import Caption
+from inspector.session.player import Player
+from inspector.session.stops import ELSEWHERE
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -41,14 +43,21 @@ class CaptionGuide:
             self._go(told.tool)
 
     def _is_over(self, opened: ToolScreen[object]) -> bool:
-        elsewhere = self._due and self._told is not None and self._told.tool != opened.TOOL
-        return opened.left or elsewhere or self._pictures != self._shown
+        player, told = self._player, self._told
+        last = player.last if player is not None else None
+        elsewhere = self._due and told is not None and told.tool != opened.TOOL
+        other = isinstance(last, ELSEWHERE) and not isinstance(last, opened.TELLING)
+        return opened.left or elsewhere or other or self._pictures != self._shown
 
     @property
     def _shown(self) -> int:
         """How many changes of the main screen are on show."""
+        return self._player.pictures if self._player is not None else 0
+
+    @property
+    def _player(self) -> Player | None:
         playback = self._screen.host.playback
-        return playback.player.pictures if playback is not None and playback.player is not None else 0
+        return playback.player if playback is not None else None
 
     def _leave(self, opened: ToolScreen[object]) -> None:
         self._opened = None

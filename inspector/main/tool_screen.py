@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, TypeVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import Binding, BindingsMap, BindingType
 from textual.widgets import Static
 
 from engine.records import Record
@@ -16,6 +16,14 @@ from inspector.widgets.key_hints import KeyHint, key_hints
 from inspector.widgets.overlay import Overlay
 
 Result = TypeVar("Result")
+REPLAY = (
+    Binding("space", "replay('step')", "Next", tooltip="In a replay: show what came next, or pause."),
+    Binding("r", "replay('run')", "Play", tooltip="In a replay: play on, or pause."),
+    Binding("backspace", "replay('back')", "Back", tooltip="In a replay: show what was there before."),
+    Binding("plus,equals_sign", "replay('faster')", "Faster", tooltip="In a replay: play faster."),
+    Binding("minus", "replay('slower')", "Slower", tooltip="In a replay: play slower."),
+)
+"""Before a screen's own meaning of these keys, where what it shows was recorded."""
 
 
 class ToolScreen(Overlay[Result]):
@@ -26,11 +34,6 @@ class ToolScreen(Overlay[Result]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "replay('step')", "Next", tooltip="In a replay: show what came next, or pause."),
-        Binding("r", "replay('run')", "Play", tooltip="In a replay: play on, or pause."),
-        Binding("backspace", "replay('back')", "Back", tooltip="In a replay: show what was there before."),
-        Binding("plus,equals_sign", "replay('faster')", "Faster", tooltip="In a replay: play faster."),
-        Binding("minus", "replay('slower')", "Slower", tooltip="In a replay: play slower."),
         Binding("T", "theme", "Dark or light", tooltip="Switch between the dark and the light theme."),
         Binding("question_mark", "help", "Help", tooltip="Show the keys and what is shown."),
     ]
@@ -50,6 +53,9 @@ class ToolScreen(Overlay[Result]):
         self.said = ""
         """To the last key, in the place of the situation; printable."""
         self._stale = False
+        keys = self._bindings.key_to_bindings
+        for binding in BindingsMap(REPLAY if self.MEASURES else ()).key_to_bindings.values():
+            keys[binding[0].key] = [*binding, *keys.get(binding[0].key, ())]
 
     def on_mount(self) -> None:
         """Take in what the engine says from now on."""
@@ -154,7 +160,7 @@ class ToolScreen(Overlay[Result]):
             if running
             else (("space", "next", 10), ("r", "play", 9))
         )
-        return (*doing, ("⌫", "back", 5))
+        return (*doing, ("⌫", "before", 5))
 
     # ---- keys -------------------------------------------------------------------------------
 

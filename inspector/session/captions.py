@@ -6,6 +6,7 @@ token further up, speaks where that token came: an audience that watches it come
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from engine.records import (
     Failure,
     Finished,
     Marked,
+    Measuring,
     Moved,
     Prefilled,
     PromptOpened,
@@ -28,7 +30,7 @@ from engine.trace import Entry
 LATE_CAPTION = 3.0
 """A caption that was written so many seconds after its step is read by nobody in the recorded time."""
 WORDS_A_SECOND = 3.0
-_QUIET = (Marked, Ended, Failure, Finished, Verified, Undone)
+_QUIET = (Marked, Ended, Measuring, Failure, Finished, Verified, Undone)
 """After these there is the same to be seen as before."""
 
 
@@ -52,6 +54,8 @@ class Captions:
     def __init__(self) -> None:
         self.at: dict[int, list[Caption]] = {}
         """By place: a number of entries."""
+        self._places: list[int] = []
+        """Those places, in ascending order."""
         self._of: dict[tuple[int, int], list[tuple[int, Caption]]] = {}
         """By the number of the tree and node: those in force, with their places in ascending order."""
         self._tree = 0
@@ -68,6 +72,11 @@ class Captions:
         """What was told of a node up to a place; empty for most."""
         told = [caption.text for at, caption in self._of.get((tree, node), ()) if at <= place]
         return told[-1] if told else ""
+
+    def before(self, place: int) -> int:
+        """The last place up to one where a caption speaks, that one included; 0 for none."""
+        found = bisect_right(self._places, place)
+        return self._places[found - 1] if found else 0
 
     @property
     def any(self) -> bool:
@@ -149,7 +158,10 @@ class Captions:
         seconds = len(mark.caption.split()) / WORDS_A_SECOND if late or mark.tool else 0.0
         caption = Caption(mark.node, mark.caption, mark.tool, seconds)
         written.append((place, caption))
-        self.at.setdefault(place, []).append(caption)
+        if place not in self.at:
+            self.at[place] = []
+            insort(self._places, place)
+        self.at[place].append(caption)
         return place
 
     def _forget(self, written: list[tuple[int, Caption]], kept: int) -> None:
@@ -159,6 +171,7 @@ class Captions:
             self.at[place] = told
             if not told:
                 del self.at[place]
+                self._places.remove(place)
         del written[max(0, kept) :]
 
 

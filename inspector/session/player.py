@@ -8,35 +8,21 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine.errors import TraceError
 from engine.records import (
-    BeamEnded,
-    BeamOpened,
-    BeamStep,
     Distribution,
-    KVCompared,
     Marked,
     ModelFacts,
-    Moved,
-    PrefillChunk,
-    Prefilled,
-    Profiled,
     PromptOpened,
-    RaceEnded,
-    RaceOpened,
-    RaceStep,
-    Resampled,
-    RooflineMeasured,
-    Step,
-    Swept,
 )
 from engine.trace import Entry, Kept, TraceReader, Unknown
 from engine.trace.file import uncollected
 from inspector.session.captions import LATE_CAPTION, Caption, Captions
+from inspector.session.stops import Stops
 from inspector.session.transport import Telling
 from inspector.state.unfit import UNFIT, unfit
 
@@ -46,12 +32,6 @@ READ_SECONDS, SHOW_SECONDS = 0.012, 0.012
 """Of a frame, while a recording is read, and while entries are caught up with."""
 LONGEST_PAUSE = 15.0
 """Seconds: a person who was away is not waited for any longer."""
-_PICTURES = (PrefillChunk, Prefilled, Step, Moved, Resampled)
-"""Entries that change the main screen: a step forward or back ends there."""
-_FOUND = (BeamEnded, RaceEnded, Profiled, RooflineMeasured)
-"""Those that change another screen: a step ends there, too."""
-_GROWING = (BeamStep, RaceStep, KVCompared, Swept)
-"""Of those that come in a row a step ends at the first, and at the one that says it is the last."""
 
 
 class Player:
@@ -96,12 +76,7 @@ class Player:
             clock,
         )
         self._read_whole = False
-        self._stops: list[int] = []
-        """Places after the entries that change the picture, or where a caption speaks."""
-        self._pictures: list[int] = []
-        """Those that change the main screen."""
-        self._row: type[object] | None = None
-        """The kind of those that come in a row now."""
+        self._stops = Stops(self.entries)
         self._opened: list[int] = []
         """Places after the prompts that begin a tree."""
         self._captions = Captions()
@@ -141,7 +116,7 @@ class Player:
     @property
     def stop(self) -> tuple[int, int]:
         """How many changes of the picture are on show, and how many there are."""
-        return bisect_right(self._stops, self.position), len(self._stops)
+        return self._stops.number(self.position), len(self._stops)
 
     @property
     def torn(self) -> int:
@@ -151,7 +126,7 @@ class Player:
     @property
     def pictures(self) -> int:
         """How many changes of the main screen are on show."""
-        return bisect_right(self._pictures, self.position)
+        return self._stops.pictures(self.position)
 
     @property
     def last(self) -> Kept | Unknown | None:
@@ -164,9 +139,14 @@ class Player:
 
     @property
     def telling(self) -> Caption | None:
-        """The caption that speaks at the place on show; None where none does, or nobody stepped or played there."""
-        told = self._told if self._tells and self.position == self._wanted else ()
-        return told[self._nth] if self._nth < len(told) else None
+        """The caption that speaks: until the main screen changes, or another does; None where nobody stepped there."""
+        place = self._captions.before(self.position)
+        if not (self._tells and place and self.position == self._wanted):
+            return None
+        if self._stops.pictures(place) != self.pictures:
+            return None
+        told = self._captions.at[place]
+        return told[self._nth if place == self.position else -1]
 
     @property
     def _told(self) -> Sequence[Caption]:
@@ -219,7 +199,7 @@ class Player:
             self._nth, self._tells = self._nth + self._tells, True
             return
         self._nth, self._tells = 0, True
-        self._target = self._after(self._wanted, telling)
+        self._target = self._stops.after(self._wanted, telling)
 
     def back(self, telling: Telling = ()) -> None:
         """Show what was there a change of the picture, or a caption, before.
@@ -231,23 +211,9 @@ class Player:
         if self._tells and self._nth:
             self._nth -= 1
             return
-        now = self._upto(self._wanted, telling)  # what is on show now is that of this place
-        self.go(self._upto(now - 1, telling))
+        now = self._stops.upto(self._wanted, telling)  # what is on show now is that of this place
+        self.go(self._stops.upto(now - 1, telling))
         self._tells, self._nth = True, max(0, len(self._captions.at.get(self._wanted, ())) - 1)
-
-    def _after(self, place: int, telling: Telling) -> int:
-        """The next place where a step ends."""
-        stop = bisect_right(self._stops, place)
-        end = self._stops[stop] if stop < len(self._stops) else len(self.entries)
-        told = (n + 1 for n in range(place, end) if isinstance(self.entries[n].value, telling))
-        return next(told, end)
-
-    def _upto(self, place: int, telling: Telling) -> int:
-        """The last place where a step ends, that one included; 0 for the beginning."""
-        stop = bisect_right(self._stops, place) - 1
-        begin = self._stops[stop] if stop >= 0 else 0
-        told = (n for n in range(place, begin, -1) if isinstance(self.entries[n - 1].value, telling))
-        return next(told, begin)
 
     def go(self, place: int) -> None:
         """Show all entries up to a place, and no more."""
@@ -304,28 +270,9 @@ class Player:
         value = entry.value
         if isinstance(value, PromptOpened) and value.new_tree:
             self._opened.append(place)
-        if isinstance(value, _PICTURES):
-            self._pictures.append(place)
-        if self._ends_step(value):
-            self._stops.append(place)
+        self._stops.note(value)
         if (speaks := self._captions.note(place, entry)) is not None:
-            self._stop_at(speaks)
-
-    def _ends_step(self, value: Kept | Unknown) -> bool:
-        """Whether a step ends with an entry."""
-        if isinstance(value, _GROWING):
-            first, self._row = self._row is not type(value), type(value)
-            return first or getattr(value, "last", False)
-        if isinstance(value, (*_PICTURES, *_FOUND, RaceOpened, BeamOpened)):
-            self._row = None
-        return isinstance(value, (*_PICTURES, *_FOUND))
-
-    def _stop_at(self, place: int) -> None:
-        """Have a step end where a caption speaks, rather than just before it."""
-        if self._stops and self._captions.alone(place, self._stops[-1]):
-            self._stops[-1] = place
-        elif self._upto(place, ()) != place:
-            insort(self._stops, place)
+            self._stops.speak(speaks, self._captions)
 
     def _catch_up(self) -> None:
         end = self._clock() + SHOW_SECONDS
@@ -384,9 +331,8 @@ class Player:
         """An entry that tells of what no entry before it told: the recording ends before it, and is shown anew."""
         self.playing, self._read_whole, self._target = False, True, None
         del self.entries[self.position - 1 :]
-        self._stops = [place for place in self._stops if place <= len(self.entries)]
+        self._stops.cut()
         self.failure = unfit(self.position, value, error)
-        self._pictures = [place for place in self._pictures if place <= len(self.entries)]
         self.position, self.rerolls, self._nth = 0, {}, 0
         self._begin()
 
