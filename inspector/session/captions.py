@@ -122,7 +122,7 @@ class Captions:
 
     def alone(self, place: int, stop: int) -> bool:
         """Whether at a place there is nothing else to be seen than at a stop before it, but for the caption there."""
-        return self._changed <= stop and stop not in self.at and place in self.at
+        return self._changed <= stop < place and stop not in self.at
 
     def _opened(self, place: int, opened: PromptOpened, at: float) -> None:
         if opened.new_tree:

@@ -289,6 +289,7 @@ class Player:
             if self._nth + 1 < len(self._told):
                 self._nth += 1
             else:
+                self._nth = 0
                 self._next()
         self._target = self.position
         if self.at_end and self._played:
@@ -314,7 +315,7 @@ class Player:
 
     def _next(self) -> None:
         value = self.entries[self.position].value
-        self.position, self._nth = self.position + 1, 0
+        self.position += 1
         if isinstance(value, Unknown):
             return
         if isinstance(value, PromptOpened) and value.new_tree:
