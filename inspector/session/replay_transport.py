@@ -11,7 +11,6 @@ from engine.records import (
     BeamStep,
     KVCompared,
     Profiled,
-    RaceEnded,
     RaceStep,
     RooflineMeasured,
     Swept,
@@ -26,10 +25,9 @@ from inspector.session.transport import Telling
 
 LIVE = "G goes on live"
 _ELSEWHERE: dict[type, str] = {
-    BeamStep: "A beam search begins here: B shows it",
-    BeamEnded: "A beam search was over here: B shows it",
-    RaceStep: "A race begins here: z shows it",
-    RaceEnded: "A race was over here: z shows it",
+    BeamStep: "A beam search is here: B shows it",
+    BeamEnded: "A beam search is over here: B shows it",
+    RaceStep: "A race is here: z shows it",
     Profiled: "A step was taken apart here: P shows it",
     RooflineMeasured: "The roofline was measured here: P shows it",
     KVCompared: "Quantized KV was compared here: Q shows it",

@@ -14,7 +14,6 @@ from engine.records import (
     PrefillChunk,
     Prefilled,
     Profiled,
-    RaceEnded,
     RaceOpened,
     RaceStep,
     Resampled,
@@ -28,7 +27,7 @@ from inspector.session.transport import Telling
 
 _PICTURES = (PrefillChunk, Prefilled, Step, Moved, Resampled)
 """Entries that change the main screen."""
-_FOUND = (BeamEnded, RaceEnded, Profiled, RooflineMeasured)
+_FOUND = (BeamEnded, Profiled, RooflineMeasured)
 _GROWING = (BeamStep, RaceStep, KVCompared, Swept)
 """Of those that come in a row a step ends at the first, and where a whole one is told anew each time, at the last."""
 ELSEWHERE = (*_FOUND, *_GROWING)

@@ -33,7 +33,7 @@ class RaceScreen(ToolScreen[None]):
     TOOL: ClassVar[str] = "race"
     KEYS: ClassVar[str] = "#race-keys"
     MEASURES: ClassVar[str] = "A race"
-    TELLING: ClassVar[tuple[type[records.Record], ...]] = (records.RaceStep, records.RaceEnded)
+    TELLING: ClassVar[tuple[type[records.Record], ...]] = (records.RaceStep,)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,r,enter", "go", "Start", tooltip="Start, pause or go on."),
         Binding("left,minus", "lengthen(-1)", "Shorter", tooltip="Race to fewer tokens."),
