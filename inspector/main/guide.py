@@ -52,7 +52,8 @@ class CaptionGuide:
     @property
     def _shown(self) -> int:
         """How many changes of the main screen are on show."""
-        return self._player.pictures if self._player is not None else 0
+        player = self._player
+        return player.stops.pictures(player.position) if player is not None else 0
 
     @property
     def _player(self) -> Player | None:

@@ -7,7 +7,7 @@ token further up, speaks where that token came: an audience that watches it come
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from engine.records import (
@@ -72,6 +72,10 @@ class Captions:
         """What was told of a node up to a place; empty for most."""
         told = [caption.text for at, caption in self._of.get((tree, node), ()) if at <= place]
         return told[-1] if told else ""
+
+    def told(self, place: int) -> Sequence[Caption]:
+        """The captions that speak at a place."""
+        return self.at.get(place, ())
 
     def before(self, place: int) -> int:
         """The last place up to one where a caption speaks, that one included; 0 for none."""

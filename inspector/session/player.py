@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.errors import TraceError
@@ -76,7 +76,8 @@ class Player:
             clock,
         )
         self._read_whole = False
-        self._stops = Stops(self.entries)
+        self.stops = Stops(self.entries)
+        """Where steps through it end."""
         self._opened: list[int] = []
         """Places after the prompts that begin a tree."""
         self._captions = Captions()
@@ -116,17 +117,12 @@ class Player:
     @property
     def stop(self) -> tuple[int, int]:
         """How many changes of the picture are on show, and how many there are."""
-        return self._stops.number(self.position), len(self._stops)
+        return self.stops.number(self.position), len(self.stops)
 
     @property
     def torn(self) -> int:
         """Bytes of an incomplete last line that were left out."""
         return self._reader.torn
-
-    @property
-    def pictures(self) -> int:
-        """How many changes of the main screen are on show."""
-        return self._stops.pictures(self.position)
 
     @property
     def last(self) -> Kept | Unknown | None:
@@ -135,7 +131,7 @@ class Player:
 
     def caption(self, node: int) -> str:
         """What the author told of a node of the tree on show up to here; empty for most."""
-        return self._captions.of(self._tree(self.position), node, self.position)
+        return self._captions.of(bisect_right(self._opened, self.position), node, self.position)
 
     @property
     def telling(self) -> Caption | None:
@@ -143,23 +139,15 @@ class Player:
         place = self._captions.before(self.position)
         if not (self._tells and place and self.position == self._wanted):
             return None
-        if self._stops.pictures(place) != self.pictures:
+        if self.stops.pictures(place) != self.stops.pictures(self.position):
             return None
-        told = self._captions.at[place]
+        told = self._captions.told(place)
         return told[self._nth if place == self.position else -1]
-
-    @property
-    def _told(self) -> Sequence[Caption]:
-        """The captions that speak at the place on show."""
-        return self._captions.at.get(self.position, ())
 
     @property
     def has_captions(self) -> bool:
         """Whether any was read, on any node."""
         return self._captions.any
-
-    def _tree(self, place: int) -> int:
-        return bisect_right(self._opened, place)
 
     @property
     def _wanted(self) -> int:
@@ -194,12 +182,12 @@ class Player:
             telling: Records that change the picture, too.
         """
         self.playing = False
-        here = self._captions.at.get(self._wanted, ())
+        here = self._captions.told(self._wanted)
         if here and self._nth + self._tells < len(here):
             self._nth, self._tells = self._nth + self._tells, True
             return
         self._nth, self._tells = 0, True
-        self._target = self._stops.after(self._wanted, telling)
+        self._target = self.stops.after(self._wanted, telling)
 
     def back(self, telling: Telling = ()) -> None:
         """Show what was there a change of the picture, or a caption, before.
@@ -211,9 +199,9 @@ class Player:
         if self._tells and self._nth:
             self._nth -= 1
             return
-        now = self._stops.upto(self._wanted, telling)  # what is on show now is that of this place
-        self.go(self._stops.upto(now - 1, telling))
-        self._tells, self._nth = True, max(0, len(self._captions.at.get(self._wanted, ())) - 1)
+        now = self.stops.upto(self._wanted, telling)  # what is on show now is that of this place
+        self.go(self.stops.upto(now - 1, telling))
+        self._tells, self._nth = True, max(0, len(self._captions.told(self._wanted)) - 1)
 
     def go(self, place: int) -> None:
         """Show all entries up to a place, and no more."""
@@ -270,9 +258,9 @@ class Player:
         value = entry.value
         if isinstance(value, PromptOpened) and value.new_tree:
             self._opened.append(place)
-        self._stops.note(value)
+        self.stops.note(value)
         if (speaks := self._captions.note(place, entry)) is not None:
-            self._stops.speak(speaks, self._captions)
+            self.stops.speak(speaks, self._captions)
 
     def _catch_up(self) -> None:
         end = self._clock() + SHOW_SECONDS
@@ -286,7 +274,7 @@ class Player:
             if now < due:
                 break
             self._then = max(due, now - READ_SECONDS)
-            if self._nth + 1 < len(self._told):
+            if self._nth + 1 < len(self._captions.told(self.position)):
                 self._nth += 1
             else:
                 self._nth = 0
@@ -298,12 +286,14 @@ class Player:
     @property
     def _played(self) -> bool:
         """Whether all that was read is on show, the last caption too."""
-        return self.position == len(self.entries) and self._nth + 1 >= len(self._told)
+        told = self._captions.told(self.position)
+        return self.position == len(self.entries) and self._nth + 1 >= len(told)
 
     def _pause(self) -> float:
         """Seconds between what is on show and what comes next."""
-        reading = self._told[self._nth].seconds if self._nth < len(self._told) else 0.0
-        if self.position == 0 or self._nth + 1 < len(self._told):
+        told = self._captions.told(self.position)
+        reading = told[self._nth].seconds if self._nth < len(told) else 0.0
+        if self.position == 0 or self._nth + 1 < len(told):
             return reading
         last, following = self.entries[self.position - 1], self.entries[self.position]
         recorded = min(max(0.0, following.at - last.at), LONGEST_PAUSE)
@@ -332,7 +322,7 @@ class Player:
         """An entry that tells of what no entry before it told: the recording ends before it, and is shown anew."""
         self.playing, self._read_whole, self._target = False, True, None
         del self.entries[self.position - 1 :]
-        self._stops.cut()
+        self.stops.cut()
         self.failure = unfit(self.position, value, error)
         self.position, self.rerolls, self._nth = 0, {}, 0
         self._begin()

@@ -48,7 +48,7 @@ class NamingDialog(Dialog[Marked]):
         for name, label in FIELDS:
             yield Label(label, classes="field-label", markup=False)
             yield SafeInput(getattr(self.mark, name), "none", id=f"naming-{name}")
-        yield Label("the caption speaks of what is seen in", classes="field-label", markup=False)
+        yield Label("panel: that the caption is about", classes="field-label", markup=False)
         yield Choice(self._titles, self.stages.index(self._here), id="naming-tool")
 
     def on_mount(self) -> None:
