@@ -12,6 +12,7 @@ from engine.settings import LoadSettings, Settings
 from engine.token_query import TokenQuery, read
 from engine.trace import Kept
 from inspector.session.controller import Controller
+from inspector.state.measured import MEASUREMENTS, sound
 from inspector.state.timeline import Timeline
 
 REFUSED = "Recorded: no model is loaded. G goes on live from here"
@@ -61,6 +62,8 @@ class ReplayBackend:
                     self._controller.queries.recorded(value)
             case Ended(command=kind) | Failure(command=kind) if kind not in _SEARCHES:
                 pass  # of a command that nobody waits for here
+            case _ if isinstance(value, MEASUREMENTS) and not sound(value):
+                pass  # no engine told it: it could not be drawn
             case _ if not isinstance(value, _ANSWERS):
                 if isinstance(value, records.ModelFacts) and self._controller.timeline.facts is not None:
                     self.begin()  # another model was opened

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 from engine.records import (
     KVCompared,
@@ -17,6 +17,8 @@ from engine.records import (
 
 MEASUREMENTS = (RaceOpened, RaceStep, RaceEnded, Profiled, RooflineMeasured, KVCompared, Swept)
 """What is taken in."""
+MOST = 1e15
+"""No engine measured so much of anything."""
 
 
 @dataclass(slots=True)
@@ -80,3 +82,34 @@ class Measured:
                 self.swept = record
             case _:
                 pass
+
+
+def sound(record: Record) -> bool:
+    """Whether a measurement of a file can be drawn, as one that an engine made can.
+
+    Its numbers are finite and not below zero, and those that others are divided by are above it.
+    """
+    above: tuple[float, ...] = ()
+    match record:
+        case KVCompared(costs=costs):  # how far logits change may be no number
+            return all(_sound((each.bits, each.used_bytes, each.allocated_bytes)) for each in costs)
+        case RaceStep():
+            above = record.cached_ms, record.uncached_ms, record.cached_total_ms, record.uncached_total_ms
+        case Profiled():
+            above = record.fenced_ms, record.unfenced_ms
+        case RooflineMeasured(decode=decode, prefill=prefill):
+            works = [work for work in (decode, prefill) if work is not None]
+            above = record.bandwidth_gbs, record.matmul_gflops, *(min(work.ms, work.flops) for work in works)
+        case Swept(points=points):
+            above = tuple(min((len(each.values) for each in point.figures), default=0) for point in points)
+        case _:
+            pass
+    return _sound(record) and all(each > 0 for each in above)
+
+
+def _sound(value: object) -> bool:
+    if isinstance(value, int | float):
+        return 0 <= value <= MOST
+    if isinstance(value, tuple):
+        return all(map(_sound, value))
+    return not is_dataclass(value) or all(_sound(getattr(value, each.name)) for each in fields(value))
