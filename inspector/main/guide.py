@@ -29,8 +29,8 @@ class CaptionGuide:
         """Whether what the caption points at has not been gone to: a race may begin after it."""
         self._opened: ToolScreen[object] | None = None
         """The screen that was opened for a caption."""
-        self._pictures = 0
-        """How many changes of the main screen were on show then."""
+        self._pictures, self._at = 0, 0
+        """How many changes of the main screen, and how many entries, were on show then."""
 
     def follow(self) -> None:
         """Go where the caption that speaks now points; leave what was opened for the one before."""
@@ -44,9 +44,10 @@ class CaptionGuide:
 
     def _is_over(self, opened: ToolScreen[object]) -> bool:
         player, told = self._player, self._told
-        last = player.last if player is not None else None
+        since = player.entries[self._at : player.position] if player is not None else ()
         elsewhere = self._due and told is not None and told.tool != opened.TOOL
-        other = isinstance(last, ELSEWHERE) and not isinstance(last, opened.TELLING)
+        kinds = [type(each.value) for each in since]
+        other = any(issubclass(kind, ELSEWHERE) and not issubclass(kind, opened.TELLING) for kind in kinds)
         return opened.left or elsewhere or other or self._pictures != self._shown
 
     @property
@@ -92,6 +93,7 @@ class CaptionGuide:
         top = screen.app.screen
         if isinstance(top, ToolScreen):
             self._opened, self._pictures = top, self._shown
+            self._at = self._player.position if self._player is not None else 0
 
 
 def recorded_key(tool: Tool, screen: MainScreen) -> Key | None:
