@@ -291,7 +291,7 @@ class InspectorApp(App[int]):
 
     def redraw(self) -> None:
         """Show what changed, now."""
-        self.main.show()
+        self.main.replayed()
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
         """Tell the person something that is no answer to a key; printable."""

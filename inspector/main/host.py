@@ -9,8 +9,10 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from engine.records import Candidate
+from inspector.display import visible
 from inspector.main.arrangement import Arrangement, Layout
 from inspector.main.clipboard import Clipboard
+from inspector.main.guide import recorded_key
 from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.narration import Narrator
 from inspector.main.panel_layout import PanelLayout
@@ -63,6 +65,26 @@ class ScreenHost:
         """Answer the last key, or take the answer back, and have everything shown again."""
         self._screen.status.say(answer, self.controller.timeline.phase)
         self.changed()
+
+    @property
+    def caption(self) -> str:
+        """What is told to an audience now, of the token that is selected; printable, empty for nothing."""
+        transport, timeline = self.controller.transport, self.controller.timeline
+        told, selected = transport.telling, timeline.selected
+        if told is not None and (selected is None or selected.node == told.node):
+            return visible(told.text) if told.node in timeline.tree.branches else ""
+        return visible(transport.caption(selected.node)) if selected is not None else ""
+
+    @property
+    def stages(self) -> Sequence[tuple[str, str]]:
+        """Where a caption can be shown now: ids and titles of the panels, and of tools whose screen has something."""
+        panels = [(panel.id, panel.name) for panel in self.arrangement.panels]
+        tools = [
+            (tool.id, tool.title)
+            for tool in self._table.tools
+            if tool.screen and recorded_key(tool, self._screen) is not None
+        ]
+        return [*panels, *tools]
 
     @property
     def candidate(self) -> Candidate | None:

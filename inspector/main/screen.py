@@ -23,6 +23,7 @@ from inspector.main.actions.setup import SETTING_UP
 from inspector.main.actions.transport import TRANSPORT
 from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place
 from inspector.main.caption import CaptionLine
+from inspector.main.guide import CaptionGuide
 from inspector.main.host import ScreenHost
 from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
@@ -41,6 +42,7 @@ from inspector.main.refusals import available, refusal
 from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
 from inspector.main.tool import KeyTable, Tool, ToolActions
+from inspector.main.tool_screen import ToolScreen
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.runs import PACES
@@ -98,6 +100,7 @@ class MainScreen(LaidOutOnce[None]):
         self._panel_layout = PanelLayout(self, self.arrangement, self.actions)
         self.host = ScreenHost(self, self.table, playback, self._panel_layout)
         self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
+        self._guide = CaptionGuide(self)
         self._text = TextPanel(id="text", classes="panel")
         self._remembered = remembered or Remembered(Preferences())
         self._begin(self._remembered.values)
@@ -205,7 +208,7 @@ class MainScreen(LaidOutOnce[None]):
         self.panel(TimingPanel).show(timeline)
         for actions in self.actions.values():
             actions.show()
-        self.query_one(CaptionLine).show(self.controller.transport, timeline)
+        self.query_one(CaptionLine).put(self.host.caption, self.controller.transport.captioned)
         self._narrate()
         said = self._tool.situation if self._tool else ""
         self.status.show(self.controller, self._whereabouts(), said, self.panel(CandidatesPanel).candidate)
@@ -213,6 +216,14 @@ class MainScreen(LaidOutOnce[None]):
         self._panel_layout.apply()
         for actions in self.actions.values():
             actions.shown()
+
+    def replayed(self) -> None:
+        """Show what a recording showed, and go where its caption points."""
+        self._guide.follow()
+        self.show()
+        top = self.app.screen
+        if isinstance(top, ToolScreen):
+            top.changed()
 
     def show_changes(self, records: Sequence[Record]) -> None:
         """Show what records changed, at once: nothing may be painted from a path that was shortened under it.

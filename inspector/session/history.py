@@ -307,7 +307,8 @@ def _mark_words(change: MarkChange) -> str:
     if before.bookmarked != after.bookmarked:
         return "the bookmark" if after.bookmarked else "taking the bookmark off"
     fields = ("name", "note", "caption")
-    return "the " + " and ".join(name for name in fields if getattr(before, name) != getattr(after, name))
+    changed = [name for name in fields if getattr(before, name) != getattr(after, name)]
+    return "the " + (" and ".join(changed) or "panel of the caption")
 
 
 def _settings_words(change: SettingsChange, again: bool) -> str:

@@ -16,6 +16,7 @@ from engine.records import PromptToken, Step
 from inspector.state.beams import BeamHistory
 from inspector.state.branch import ROOT, token
 from inspector.state.looks import Looks
+from inspector.state.measured import MEASUREMENTS, Measured
 from inspector.state.prompts import Prompts
 from inspector.state.session_tree import Item, SessionTree
 from inspector.state.trial import StageExplanation, Trial
@@ -83,6 +84,9 @@ class Timeline:
 
     looks: Looks = field(default_factory=Looks)
     """What was looked at inside the model."""
+
+    measured: Measured = field(default_factory=Measured)
+    """What was measured of the model."""
 
     tree: SessionTree = field(default_factory=SessionTree)
     """All tokens, of which the path is one way through."""
@@ -250,6 +254,8 @@ class Timeline:
                 self.tree.marks.apply(record, self.tree)
             case records.AttentionRead() | records.LensRead():
                 self.looks.apply(record)
+            case _ if isinstance(record, MEASUREMENTS):
+                self.measured.apply(record)
             case records.InterventionsHeld(interventions=(_, *_)):
                 self.tree.interventions[record.node] = record.interventions
             case records.LogitsRow():
@@ -267,6 +273,7 @@ class Timeline:
         if record.new_tree:
             self.tree, self.looks = SessionTree(), Looks()
             self.items, self.prompts, self.finished, self.rows = [], Prompts(), {}, set()
+            self.measured = Measured(swept=self.measured.swept)  # the others name nodes of the old tree
         self.next = self.moved = None
         end = record.parent
         for item in record.tokens:

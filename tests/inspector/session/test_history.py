@@ -153,6 +153,14 @@ def test_marks_are_undone_one_after_another_and_done_again():
     assert desk.redo() == NOTHING_AGAIN, "something else was changed"
 
 
+def test_another_panel_for_a_caption_is_undone_by_its_name():
+    desk = Desk()
+    node = desk.timeline.tip
+    desk.push([Marked(node, caption="see"), Marked(node, caption="see", tool="kv")])
+    assert desk.undo() == "Undone: the panel of the caption at “␣little”. U does it again"
+    assert desk.timeline.tree.marks.at(node).tool == ""
+
+
 def test_a_bookmark_that_was_taken_off_comes_back():
     desk = Desk()
     node = desk.timeline.tip
