@@ -240,9 +240,9 @@ class MainScreen(LaidOutOnce[None]):
         self.set_class(told is not None and told.room > 0, "-projected")
         self.set_class(told is not None and told.blank, "-blank")
         spot, hidden = (told.spotlight, told.hidden) if told is not None else ("", frozenset())
-        bright = {"text", spot}
+        bright, places = {"text", spot}, {panel.id for panel in self.arrangement.panels}
         for panel in self.arrangement.panels:
-            dim = spot != "" and panel.id not in bright
+            dim = spot in places and panel.id not in bright
             wanted = {"-spot": panel.id == spot, "-dim": dim, "-veiled": panel.id in hidden}
             widget = self.query_one(f"#{panel.id}")
             if any(widget.has_class(name) is not on for name, on in wanted.items()):

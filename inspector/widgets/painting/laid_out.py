@@ -26,11 +26,29 @@ class LaidOutOnce(Screen[Result]):
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
         """Lay out, and paint."""
         bars = self._bars()
+        scrolled = scroll and not self._layout_widgets  # what moved is placed, and nothing else is laid out
+        if not scrolled:
+            self._take_in()
         super()._refresh_layout(size, scroll)
+        if scrolled or not (self.outer_size if size is None else size):
+            return
         self._laid_out = Message().time
         if self._bars() == bars:
             for each in self.walk_children(Widget, with_self=True):
                 each._layout_required = False
+
+    def _take_in(self) -> None:
+        """Have the coming layout be that of all that was asked for: the toolkit forgets old arrangements later only."""
+        for each in self.walk_children(Widget):
+            if not each._layout_required:
+                continue
+            for ancestor in each.ancestors:
+                if not isinstance(ancestor, Widget):
+                    break
+                ancestor._clear_arrangement_cache()
+                ancestor._layout_updates += 1
+                if not ancestor.styles.auto_dimensions:
+                    break
 
     def _bars(self) -> list[tuple[Widget, bool, bool]]:
         """The scroll bars that are shown."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from textual.app import App, ComposeResult
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Static
 
+from inspector.widgets.painting.laid_out import LaidOutOnce
 from tests.inspector.main.test_overlays import OVERLAYS
 from tests.inspector.rig import Rig, run
 
@@ -55,3 +59,32 @@ def test_another_layout_changes_nothing(size: tuple[int, int]) -> None:
             assert places(rig.app.main) == laid_out_again(rig.app.main), key
 
     run(test, size)
+
+
+def test_what_is_asked_for_just_before_a_layout_is_in_it() -> None:
+    """The toolkit forgets the arrangement around a widget later than the widget asks: a layout between the two had the
+    old one, and the demand was dropped with it."""
+
+    class Lines(LaidOutOnce[None]):
+        def compose(self) -> ComposeResult:
+            yield Static("", id="above")
+            yield Static("\n".join("abcdef"), id="below")
+
+    class Application(App[None]):
+        CSS = "#above { height: 1fr; } #below { height: auto; }"
+
+        def get_default_screen(self) -> Screen[None]:
+            return Lines()
+
+    async def body() -> None:
+        app = Application()
+        async with app.run_test(size=(40, 20)) as pilot:
+            below = app.screen.query_one("#below", Static)
+            assert below.size.height == 6
+            below.update("one")
+            app.screen._refresh_layout()
+            await pilot.pause()
+            await pilot.pause()
+            assert below.size.height == 1
+
+    asyncio.run(body())
