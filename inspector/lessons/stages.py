@@ -99,8 +99,13 @@ class LiveStage:
     @property
     def busy(self) -> bool:
         """Whether the engine works, or has more to do for the lesson."""
+        return bool(self._queue) or self._under_way
+
+    @property
+    def _under_way(self) -> bool:
+        """Whether the engine works; a look-ahead gives way by itself."""
         outstanding = self._controller.client.outstanding
-        return bool(self._queue) or any(not isinstance(each, LookAhead) for each in outstanding)
+        return any(not isinstance(each, LookAhead) for each in outstanding)
 
     def begin(self, beat: int) -> None:
         """Go there: back to a place that is known, or through all beats before it."""
@@ -138,15 +143,10 @@ class LiveStage:
 
     def tick(self) -> None:
         """Send what is next, once nothing is under way; see what the learner did."""
-        outstanding = [
-            each for each in self._controller.client.outstanding if not isinstance(each, LookAhead)
-        ]
-        if outstanding:
-            return
-        if self._queue:
+        while self._queue and not self._under_way:  # some of it needs no command
             self._raise_failure()
             self._send(self._queue.popleft())
-        else:
+        if not self._under_way:
             self._look()
 
     def _send(self, wanted: Action | Prefill | MoveTo | Configure) -> None:
