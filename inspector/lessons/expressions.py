@@ -313,12 +313,18 @@ def template(text: str, line: int) -> Template:
     parts: list[str | tuple[Expression, str]] = []
     end = 0
     for match in _BRACES.finditer(text):
-        parts += [text[end : match.start()], _part(match[1], line)]
+        at = line + text.count("\n", 0, match.start())
+        parts += [_spaced(text[end : match.start()]), _part(" ".join(match[1].split()), at)]
         end = match.end()
-    rest = text[end:]
+    rest = _spaced(text[end:])
     if "{" in rest or "}" in "".join(part for part in (*parts, rest) if isinstance(part, str)):
         raise LessonError(line, "A brace is open.", "A value of the run is written {next.entropy}.")
     return Template(tuple(part for part in (*parts, rest) if part != ""), line)
+
+
+def _spaced(text: str) -> str:
+    """On one line, with single spaces."""
+    return re.sub(r"\s+", " ", text)
 
 
 def _part(inside: str, line: int) -> tuple[Expression, str]:
@@ -326,6 +332,6 @@ def _part(inside: str, line: int) -> tuple[Expression, str]:
     if not colon or form not in FORMS:
         if colon and not form.endswith(("'", '"', ")")):
             names = ", ".join(FORMS)
-            raise LessonError(line, f"There is no form {form} for a number.", f"There are {names}.")
+            raise LessonError(line, f"There is no form {form} for a number.", f"There are {names}.", "form")
         source, form = inside, ""
     return expression(source, line), form
