@@ -125,7 +125,7 @@ def _head(source: str, id: str, faults: Faults) -> Lesson:
     table = TomlTable(source, 1, HEAD, faults)
     title = table.get("title", str, "")
     if not title.strip():
-        faults.add(2, "The lesson has no title.", 'Write title = "...".', "field")
+        faults.add(2, "The lesson has no title.", 'Write title = "...".', "entry")
     settings = table.get("settings", dict, {})
     return Lesson(
         id=id,
@@ -311,7 +311,8 @@ def _question(
     if len(asked) > 1:
         raise LessonError(asked[1][1], "A beat asks one question.", "Make two beats of it.", "question")
     text = faults.of(lambda: template(words, line), Template((), line))
-    options = faults.of(lambda: _options(part.items, line), ())
+    none: tuple[Option, ...] = ()
+    options = faults.of(lambda: _options(part.items, line), none)
     if not answer:
         raise LessonError(
             line, "The question has no answer.", 'Write answer = "next.picked" in the block.', "question"

@@ -38,7 +38,7 @@ class TomlTable:
             raise LessonError(self._error_line(error), message, _TOML, "toml") from error
         for unknown in sorted(self._values.keys() - set(names), key=self.line):
             hint = f"There are {', '.join(names)}."
-            faults.add(self.line(unknown), f"There is no {unknown}.", hint, "field")
+            faults.add(self.line(unknown), f"There is no {unknown}.", hint, "entry")
 
     def _error_line(self, error: Exception) -> int:
         """The line that an error of tomllib names in its words."""
@@ -61,7 +61,7 @@ class TomlTable:
             return value
         words = {str: "a text in quotes", dict: "a table", bool: "true or false"}
         kind = words.get(kinds, "a number") if isinstance(kinds, type) else "a number"
-        self._faults.add(self.line(name), f"{name} must be {kind}.", "", "field")
+        self._faults.add(self.line(name), f"{name} must be {kind}.", "", "entry")
         return default
 
     def minutes(self, default: float) -> float:
@@ -69,7 +69,7 @@ class TomlTable:
         value = self.get("minutes", (int, float), default)
         if not 0 <= value <= MOST_MINUTES:  # also nan
             line = self.line("minutes")
-            self._faults.add(line, f"minutes must be from 0 to {MOST_MINUTES:.0f}.", "", "field")
+            self._faults.add(line, f"minutes must be from 0 to {MOST_MINUTES:.0f}.", "", "entry")
             return default
         return float(value)
 
@@ -78,7 +78,7 @@ class TomlTable:
         value = self._values.get(name, [])
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-            self._faults.add(self.line(name), f"{name} must be a list of texts in quotes.", "", "field")
+            self._faults.add(self.line(name), f"{name} must be a list of texts in quotes.", "", "entry")
             return ()
         return tuple(found)
 
