@@ -97,6 +97,11 @@ def _number(kind: Callable[[str], Number], text: str) -> Number:
         raise ValueError(f"{text or 'Nothing'} is not {what}") from None
 
 
+def _some(given: str) -> None:
+    if not given.strip():
+        raise ValueError("It names nothing")
+
+
 def _times(given: str) -> int:
     number = _number(int, given or "1")
     if not 1 <= number <= MOST_STEPS:
@@ -219,7 +224,7 @@ def _raced(given: str, controller: Controller, before: Before) -> bool:
     return any(isinstance(each, RaceEnded) for each in before.since)
 
 
-VERBS: Mapping[str, Verb] = {
+VERBS: dict[str, Verb] = {
     "step": Verb(
         "step 3", "Take steps; one without a number.",
         lambda given, on: [commands.TakeStep() for _ in range(_times(given))],
@@ -244,13 +249,13 @@ VERBS: Mapping[str, Verb] = {
     ),
     "choose": Verb(
         "choose girl", "Take a candidate by its text.", _choose, _last_is,
-        lambda given: f"↓ until {given} is highlighted, then ⏎",
+        lambda given: f"↓ until {given} is highlighted, then ⏎", _some,
     ),
     "type": Verb(
         "type and then", "Put a text of one's own into the completion.",
         lambda given, on: [commands.Insert(on.timeline.tip, f" {given}")],
         lambda given, on, before: any(isinstance(each, Step) and each.origin == "inserted" for each in before.since),
-        lambda given: f"y, type “{given}” after a space, then ctrl+s",
+        lambda given: f"y, type “{given}” after a space, then ctrl+s", _some,
     ),
     "reroll": Verb(
         "reroll 12", "Draw again; once without a number.",
@@ -263,7 +268,7 @@ VERBS: Mapping[str, Verb] = {
         "prompt Tom was sad.", "Read another prompt, raw.",
         lambda given, on: [commands.Prefill(given, chat=False)],
         lambda given, on, before: _read(before),
-        lambda given: f"p, give “{given}” as raw text, then ctrl+s",
+        lambda given: f"p, give “{given}” as raw text, then ctrl+s", _some,
     ),
     "race": Verb(
         "race 128", "Race with the KV cache against without, to so many tokens.",

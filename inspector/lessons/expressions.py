@@ -321,7 +321,7 @@ def template(text: str, line: int) -> Template:
         parts += [_spaced(text[end : match.start()]), _part(" ".join(match[1].split()), at)]
         end = match.end()
     rest = _spaced(text[end:])
-    if "{" in rest or "}" in "".join(part for part in (*parts, rest) if isinstance(part, str)):
+    if any(brace in part for part in (*parts, rest) if isinstance(part, str) for brace in "{}"):
         raise LessonError(line, "A brace is open.", "A value of the run is written {next.entropy}.")
     return Template(tuple(part for part in (*parts, rest) if part != ""), line)
 
