@@ -143,8 +143,7 @@ RUN = (
     Fault("fragile", "temp = 1.0, seed = 1", "temp = 1.5, seed = 3", "answer = "),
     Fault("fragile", "1.5}\n- more {1.5..}", "RATIO}\n- more {RATIO..}", "- fewer"),
     Fault("hidden", "The draw is", "It is {next.picked}. The draw is"),
-    Fault("caption", "The draw is", "A few: {prompt.first}{prompt.last}{prompt.first}{kv.bytes}{prompt.first}"
-          "{prompt.last} {kv.tokens} {kv.bytes} {prompt.last}{prompt.first}{prompt.last} in all. The draw is"),
+    Fault("caption", "The draw is", 30 * "{prompt.first}" + " The draw is"),
     Fault("look", 'look = "last"', 'look = "step 2"', "> It is"),
     Fault("fingerprint", "minutes = 7", 'fingerprint = "0"', "+++"),
     Fault("action", 'begin = "back"', 'begin = "back 9"'),
