@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LONGEST, DEEPEST = 200, 12
 """Characters of an expression, and levels of its tree: a parser of deep ones ends the process."""
+MOST_VALUES = 40
+"""In one text."""
 Argument = str | float | bool
 
 
@@ -316,7 +318,9 @@ def template(text: str, line: int) -> Template:
     """
     parts: list[str | tuple[Expression, str]] = []
     end = 0
-    for match in _BRACES.finditer(text):
+    for number, match in enumerate(_BRACES.finditer(text)):
+        if number == MOST_VALUES:
+            raise LessonError(line, "A text has too many values.", f"{MOST_VALUES} are allowed.")
         at = line + text.count("\n", 0, match.start())
         parts += [_spaced(text[end : match.start()]), _part(" ".join(match[1].split()), at)]
         end = match.end()

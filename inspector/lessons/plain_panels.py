@@ -45,10 +45,9 @@ def _candidates(timeline: Timeline, slot: int | None, since: Sequence[Record], t
         return
     yield f"{about} (entropy {bits(distribution.entropy_bits)}):"
     for place, each in enumerate(distribution.candidates[:CANDIDATES], 1):
-        sampled = (
-            "" if each.prob == each.sampler_prob else f", {percent(each.sampler_prob)} after the sampler"
-        )
-        yield f"  {place}. {token_label(each.text, each.raw)}, {percent(each.prob)}{sampled}"
+        own, sampled = percent(each.prob), percent(each.sampler_prob)
+        after = "" if own == sampled else f", {sampled} after the sampler"
+        yield f"  {place}. {token_label(each.text, each.raw)}, {own}{after}"
     if told:
         yield from _picked(distribution)
 
@@ -65,7 +64,8 @@ def _picked(distribution: Distribution) -> Iterator[str]:
 
 def _steps(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
     for step in timeline.steps[-STEPS:]:
-        yield f"  {step.index + 1}. {token_label(step.text, step.raw)}, {percent(step.prob)}, entropy {bits(step.choice.entropy_bits)}"
+        name, entropy = token_label(step.text, step.raw), bits(step.choice.entropy_bits)
+        yield f"  {step.index + 1}. {name}, {percent(step.prob)}, entropy {entropy}"
 
 
 def _text(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
