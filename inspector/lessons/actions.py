@@ -255,7 +255,7 @@ VERBS: dict[str, Verb] = {
         "type and then", "Put a text of one's own into the completion.",
         lambda given, on: [commands.Insert(on.timeline.tip, f" {given}")],
         lambda given, on, before: any(isinstance(each, Step) and each.origin == "inserted" for each in before.since),
-        lambda given: f"y, type “{given}” after a space, then ctrl+s", _some,
+        lambda given: f"a, type “{given}” after a space, then ctrl+s", _some,
     ),
     "reroll": Verb(
         "reroll 12", "Draw again; once without a number.",

@@ -11,10 +11,11 @@ from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression
 from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle
 from inspector.lessons.lesson import Beat, Lesson
+from inspector.lessons.margins import near_draw
 from inspector.lessons.options import Option
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.reading import draft
-from inspector.lessons.rules import before, static, too_long
+from inspector.lessons.rules import before, static, tokens, too_long
 from inspector.lessons.values import Value
 
 OWN_DTYPES = ("file", "float32")
@@ -213,8 +214,8 @@ class _Walk:
         if value.unit == "ms":
             hint = "Ask for a ratio with wide borders, or for a count."
             faults.add(line, "The answer is in milliseconds: each machine has others.", hint, "timed")
-        elif value.fragile:
-            faults.add(line, f"The answer is fragile: {value.fragile}.", SEED_HINT, "fragile")
+        elif why := value.fragile or self._near(beat.question.answer):
+            faults.add(line, f"The answer is fragile: {why}.", SEED_HINT, "fragile")
         elif holding[0].near(value):
             hint = "Move the border away from it."
             faults.add(
@@ -224,6 +225,18 @@ class _Walk:
                 "fragile",
             )
         return holding[0]
+
+    def _near(self, answer: Expression) -> str:
+        """Why the token that an answer rests on may be another one elsewhere; empty where it is safe."""
+        steps = self._session.controller.timeline.steps
+        for about in tokens(answer):
+            what, _, number = about.partition(" ")
+            place = int(number) if number.isdecimal() else len(steps)
+            if what in ("last", "step") and 1 <= place <= len(steps):
+                step = steps[place - 1]
+                if step.origin in ("greedy", "sampled") and (why := near_draw(step.choice)):
+                    return why
+        return ""
 
     def _finding(self, beat: Beat, right: Option | None) -> Finding:
         value = self._play.card.answer

@@ -35,6 +35,8 @@ HEAD = ("title", "about", "minutes", "prompt", "chat", "settings", "model", "fin
 """Names in the front matter."""
 BEAT = ("show", "look", "hide", "begin", "act", "keep", "answer", "number", "hint", "minutes")
 """Names in a beat's block."""
+_BEGINS = re.compile(r"\n(?=\?|[Nn]ote:)")
+"""Where a question or a note begins: no blank line is needed before it."""
 LOOK = re.compile(r"next|last|(step|prompt) [1-9]\d{0,5}")
 
 
@@ -223,7 +225,9 @@ def _inline(part: _Part, within: Sequence[str], content: str, line: int) -> None
     place = (
         part.items if "list_item" in within else part.quotes if "blockquote" in within else part.paragraphs
     )
-    place.append((content.strip(), line))
+    for text in _BEGINS.split(content) if place is part.paragraphs else [content]:
+        place.append((text.strip(), line))
+        line += text.count("\n") + 1
 
 
 def _beat(part: _Part, faults: Faults) -> Beat:

@@ -232,7 +232,7 @@ def _quantities(expression: Expression) -> set[str]:
 
 def _check_look(beat: Beat, faults: Faults) -> None:
     """See that the token that the reveal speaks of is selected when it does."""
-    spoken = [(each, about) for text in beat.why for each in text.expressions for about in _tokens(each)]
+    spoken = [(each, about) for text in beat.why for each in text.expressions for about in tokens(each)]
     accepted = {"last": ("last", "step "), "next": ("next",)}
     if any(beat.look.startswith(accepted.get(about, (about,))) for _, about in spoken) or not spoken:
         return
@@ -241,7 +241,7 @@ def _check_look(beat: Beat, faults: Faults) -> None:
                f'Write look = "{about}".', "look")  # fmt: skip
 
 
-def _tokens(expression: Expression) -> Iterator[str]:
+def tokens(expression: Expression) -> Iterator[str]:
     """The tokens that it reads, as `look` names them."""
     for node in ast.walk(expression.tree):
         if isinstance(node, ast.Name) and node.id in ("next", "candidate"):

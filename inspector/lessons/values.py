@@ -65,7 +65,7 @@ class Value:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 _WRITTEN: Mapping[str, Callable[[float], str]] = {

@@ -16,7 +16,11 @@ from inspector.main.dialogs.keys_page import KeysPage
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.key_hints import KeyHint
 
-PAGES: tuple[tuple[str, str], ...] = (("keys", "Keys"), ("concepts", "What is shown"))
+PAGES: tuple[tuple[str, str], ...] = (
+    ("keys", "Keys"),
+    ("concepts", "What is shown"),
+    ("lessons", "Writing lessons"),
+)
 """File name without its ending, and title."""
 
 
@@ -38,7 +42,12 @@ class HelpDialog(Dialog[None]):
     HINTS: ClassVar[tuple[KeyHint, ...]] = (("←→", "other page", 6), ("↑↓", "scroll", 5))
     AUTO_FOCUS = "#help-keys VerticalScroll"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,right,tab", "other_page", "Other page", tooltip="Show the other page.", priority=True),
+        Binding(
+            "right,tab", "other_page(1)", "Next page", tooltip="Show the page after this one.", priority=True
+        ),
+        Binding(
+            "left", "other_page(-1)", "Page before", tooltip="Show the page before this one.", priority=True
+        ),
         Binding("question_mark,q", "leave", "Close", show=False),
     ]
 
@@ -69,9 +78,9 @@ class HelpDialog(Dialog[None]):
         if not place.children:
             place.mount(KeysPage(self._keys) if name == "keys" else Markdown(page(name), open_links=False))
 
-    def action_other_page(self) -> None:
-        """Show the other page, ready to be scrolled."""
+    def action_other_page(self, by: int) -> None:
+        """Show another page, ready to be scrolled; after the last one the first."""
         tabs = self.query_one(TabbedContent)
         names = [f"help-{name}" for name, _ in PAGES]
-        tabs.active = names[(names.index(tabs.active) + 1) % len(names)]
+        tabs.active = names[(names.index(tabs.active) + by) % len(names)]
         self.query_one(f"#{tabs.active} VerticalScroll").focus()

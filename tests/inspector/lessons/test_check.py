@@ -222,6 +222,16 @@ def test_an_action_of_which_nothing_comes(session: HeadlessSession, monkeypatch:
     assert [(each.rule, each.line) for each in found] == [("ends", line)], [each.at("") for each in found]
 
 
+def test_an_answer_that_rests_on_a_fragile_token_is_fragile(session: HeadlessSession) -> None:
+    """The rank of a token that a draw near a border took."""
+    text = GOOD.replace("temp = 1.0, seed = 1", "temp = 1.5, seed = 3").replace('"last.text"', '"last.rank"')
+    text = text.replace("- girl\n- boy\n- house", "- low {2..}\n- the first {1..2}")
+    found = faults_of(session, text)
+    assert [(each.rule, each.line) for each in found][:1] == [("fragile", 15)], [
+        each.at("") for each in found
+    ]
+
+
 def test_what_a_new_lesson_is_written_as_has_no_fault(session: HeadlessSession) -> None:
     assert [each.at("FILE") for each in faults_of(session, new_lesson('A "quoted" title'))] == []
 

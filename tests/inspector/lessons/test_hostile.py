@@ -117,7 +117,8 @@ def test_a_file_of_windows_is_read(tmp_path: Path) -> None:
 PIECES = st.sampled_from(
     [
         "+++\n", "\n", "\n\n", "## b\n\n", "```toml\n", "```\n", "? ", "- ", "> ", "Note: ", "{", "}", ":.3}", "..",
-        "[", "]", 'title = "t"\n', "minutes = ", 'act = "', '"\n', "keep = {", "settings = {", "temp = ", "seed = ", "look = ",
+        "[", "]",
+        'title = "t"\n', "minutes = ", 'act = "', '"\n', "keep = {", "settings = {", "temp = ", "seed = ", "look = ",
         "answer = ", "step(3)", "next.draw", "candidate('girl')", "whatif(temp=", ")", ".", "-", "1e999", "nan", "0",
         "set temp=", "race 128", "beams width=", "prompt ", "choose ", "\x00", "\r", "\u2028", "é", "\ud83d", "    ",
         "\t",
