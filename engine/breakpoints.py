@@ -188,7 +188,7 @@ def _check_regex(condition: Condition, pattern: str) -> None:
 
 
 CONDITIONS: tuple[Condition, ...] = (
-    Condition("entropy_above", "bits", "entropy above", "bits before the sampler: a wide choice", "entropy > {}"),
+    Condition("entropy_above", "bits", "entropy above", "bits before the sampler: model entropy", "entropy > {}"),
     Condition("prob_below", "share", "probability below", "of the picked token: 0.05 or 5 %", "p < {}"),
     Condition("rank_above", "count", "rank above", "of the picked token: 1 is the first", "rank > {}"),
     Condition("margin_below", "share", "margin below", "first less second: a fork point", "margin < {}"),

@@ -12,6 +12,8 @@ from engine.errors import Cancelled, StepError
 from engine.gc_policy import GCPolicy
 from engine.model.load import Loaded
 from engine.records import Record
+from engine.sampling.ranking import Row
+from engine.session.logits_recorder import AT_A_NODE, LogitsRecorder
 from engine.session.restore import Change
 from engine.session.session import Session
 from engine.session.stops import stop_reached
@@ -62,7 +64,7 @@ class Desk:
     """
 
     def __init__(self, emit: Callable[[Record], None], answer_asides: Callable[[], None]) -> None:
-        self.emit = emit
+        self._emit = emit
         self.answer_asides = answer_asides
         self.loaded: Loaded | None = None
         self.opened: Session | None = None
@@ -71,6 +73,7 @@ class Desk:
         """Makes what computes in a model's place under interventions, for a session that is restored."""
         self.capabilities: Sequence[Capability] = ()
         self._gc_policy = GCPolicy()
+        self._rows = LogitsRecorder()
 
     @property
     def session(self) -> Session:
@@ -98,6 +101,20 @@ class Desk:
         """Make every capability drop the state of the tree, with `model` that of the model too."""
         for capability in self.capabilities:
             capability.forget(model)
+
+    # ---- records ----------------------------------------------------------------------------
+
+    def emit(self, record: Record) -> None:
+        """Emit a record, and the row of logits after the node that became the current one with it, where asked for."""
+        self._emit(record)
+        if isinstance(record, AT_A_NODE) and self.opened is not None and self.opened.record_logits:
+            for row in self._rows.new(self.opened, record.next.node):
+                self._emit(row)
+
+    def emit_row(self, node: int, row: Row) -> None:
+        """Emit a row of logits after a node of the session, with the model's vocabulary if that was not emitted."""
+        for record in self._rows.row(self.session, node, row):
+            self._emit(record)
 
     # ---- steps and moves of several handlers --------------------------------------------------
 

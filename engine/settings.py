@@ -99,6 +99,8 @@ class LoadSettings:
     """Memory for rows of logits, so that going back and what-if need no forward."""
     kept_kv_mib: int = 256
     """Memory for the KV of branches that the session left, so that going back to them needs no forward."""
+    record_logits: bool = False
+    """Whether every step is followed by a record of its whole row of logits, for replays with no model."""
 
 
 FIELDS: tuple[Field, ...] = (

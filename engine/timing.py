@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,23 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     """
     index = -(-len(ordered) * share // 1) - 1
     return ordered[max(0, min(len(ordered) - 1, int(index)))]
+
+
+class Timed(Protocol):
+    """The milliseconds of a step, as `StepTimes` has them."""
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+
+    @property
+    def cold(self) -> bool:
+        """Whether it is the model's first since it was loaded."""
+
+
+def warm(steps: Iterable[Timed]) -> list[float]:
+    """The total milliseconds of the steps that are no cold start: what rates and percentiles are made from."""
+    return [ms.total for ms in steps if not ms.cold]
 
 
 def tpot(ms: Sequence[float]) -> Tpot | None:

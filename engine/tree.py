@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Protocol
 
 from engine.chunks import Chunks
 from engine.records import Origin
@@ -46,20 +47,87 @@ class Node:
     """Whether it has a `Step` record: a beam search adds nodes that the session has not stepped yet."""
 
 
-class TokenTree:
+def root() -> Node:
+    """The node before the first token, of a new tree."""
+    return Node(token=-1, parent=-1, depth=0, origin="prompt", start=0)
+
+
+class NodesByNumber(Protocol):
+    """Where nodes are looked up: a list, or a dict where a record lacks some."""
+
+    def __getitem__(self, node: int, /) -> Node:
+        """The node of a number."""
+
+
+class TokenPaths:
+    """Paths through nodes that are there.
+
+    Args:
+        nodes: By number, the root among them; whoever made it may add to it.
+    """
+
+    def __init__(self, nodes: NodesByNumber) -> None:
+        self._nodes = nodes
+
+    def __getitem__(self, node: int) -> Node:
+        return self._nodes[node]
+
+    def __contains__(self, node: int) -> bool:
+        try:
+            return self._nodes[node] is not None
+        except LookupError:
+            return False
+
+    def ancestors(self, node: int) -> Iterator[int]:
+        """The nodes from `node` to the first token, without the root."""
+        while node != ROOT:
+            yield node
+            node = self._nodes[node].parent
+
+    def nodes(self, node: int) -> list[int]:
+        """The path's nodes from the first token to `node`."""
+        return list(self.ancestors(node))[::-1]
+
+    def tokens(self, node: int) -> list[int]:
+        """The path's token ids from the first token to `node`."""
+        return [self._nodes[ancestor].token for ancestor in self.ancestors(node)][::-1]
+
+    def tail(self, node: int, count: int) -> list[int]:
+        """The last `count` token ids of the path, fewer where it is shorter; costs `count`, not the path."""
+        tail: list[int] = []
+        for ancestor in self.ancestors(node):
+            if len(tail) == count:
+                break
+            tail.append(self._nodes[ancestor].token)
+        return tail[::-1]
+
+    def common_ancestor(self, one: int, other: int) -> int:
+        """The last node that two paths share."""
+        while one != other:
+            if self._nodes[one].depth >= self._nodes[other].depth:
+                one = self._nodes[one].parent
+            else:
+                other = self._nodes[other].parent
+        return one
+
+    def visit(self, node: int) -> None:
+        """Make the path to a node the one that `Session.forward` follows."""
+        for ancestor in self.ancestors(node):
+            self._nodes[self._nodes[ancestor].parent].latest = ancestor
+
+
+class TokenTree(TokenPaths):
     """Nodes by number, the root first. Nodes are never removed, so a number stays valid."""
 
     def __init__(self) -> None:
-        self._nodes = [Node(token=-1, parent=-1, depth=0, origin="prompt", start=0)]
+        self._nodes: list[Node] = [root()]
+        super().__init__(self._nodes)
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def __contains__(self, node: int) -> bool:
         return 0 <= node < len(self._nodes)
-
-    def __getitem__(self, node: int) -> Node:
-        return self._nodes[node]
 
     def add(self, parent: int, token: int, origin: Origin, held: int | None = None) -> int:
         """Return the child of `parent` with `token`, which is added if there is none.
@@ -116,7 +184,7 @@ class TokenTree:
 
     def add_gap(self) -> None:
         """Leave the next number without a token: in a rebuilt session, a node that the record doesn't have."""
-        self._nodes.append(Node(token=-1, parent=-1, depth=0, origin="prompt", start=0))
+        self._nodes.append(root())
 
     def chunks(self, node: int) -> Chunks:
         """Which tokens of a path run in chunks: its prompts but for their last tokens."""
@@ -129,38 +197,6 @@ class TokenTree:
                     chunks.append((end, at.start - 1))
         return tuple(reversed(chunks))
 
-    def ancestors(self, node: int) -> Iterator[int]:
-        """The nodes from `node` to the first token, without the root."""
-        while node != ROOT:
-            yield node
-            node = self._nodes[node].parent
-
-    def nodes(self, node: int) -> list[int]:
-        """The path's nodes from the first token to `node`."""
-        return list(self.ancestors(node))[::-1]
-
-    def tokens(self, node: int) -> list[int]:
-        """The path's token ids from the first token to `node`."""
-        return [self._nodes[ancestor].token for ancestor in self.ancestors(node)][::-1]
-
-    def tail(self, node: int, count: int) -> list[int]:
-        """The last `count` token ids of the path, fewer where it is shorter; costs `count`, not the path."""
-        tail: list[int] = []
-        for ancestor in self.ancestors(node):
-            if len(tail) == count:
-                break
-            tail.append(self._nodes[ancestor].token)
-        return tail[::-1]
-
-    def common_ancestor(self, one: int, other: int) -> int:
-        """The last node that two paths share."""
-        while one != other:
-            if self._nodes[one].depth >= self._nodes[other].depth:
-                one = self._nodes[one].parent
-            else:
-                other = self._nodes[other].parent
-        return one
-
     def without_step(self, node: int) -> list[int]:
         """The path's last nodes without a `Step` record, in its order; none of them is a prompt's."""
         unstepped: list[int] = []
@@ -169,11 +205,6 @@ class TokenTree:
                 break
             unstepped.append(ancestor)
         return unstepped[::-1]
-
-    def visit(self, node: int) -> None:
-        """Make the path to a node the one that `Session.forward` follows."""
-        for ancestor in self.ancestors(node):
-            self._nodes[self._nodes[ancestor].parent].latest = ancestor
 
 
 def common_prefix(one: Iterable[object], other: Iterable[object]) -> int:

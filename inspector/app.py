@@ -43,6 +43,7 @@ from inspector.session.prefill import Prompt
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import version
+from inspector.widgets.painting.style_sheet import RememberingStylesheet
 from inspector.widgets.readable import readable
 from inspector.widgets.safety import ControlFilter
 
@@ -125,6 +126,7 @@ class InspectorApp(App[int]):
         notes: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        self.stylesheet = RememberingStylesheet(variables=self.get_css_variables())
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
         self.ended_by: int | None = None
@@ -289,7 +291,7 @@ class InspectorApp(App[int]):
 
     def redraw(self) -> None:
         """Show what changed, now."""
-        self.main.show()
+        self.main.replayed()
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
         """Tell the person something that is no answer to a key; printable."""

@@ -107,6 +107,17 @@ def rate(tokens_a_second: float) -> str:
     return f"{tokens_a_second:.{digits}f} tok/s"
 
 
+MODEL_ENTROPY, SAMPLER_ENTROPY = "model entropy", "sampler entropy"
+"""Of the model's own distribution, and of what is drawn from, after every stage of the sampler."""
+COLD = "cold start"
+"""In the place of a rate, and next to a time, that holds what is done once after loading."""
+
+
+def prompt_rate(tokens_a_second: float) -> str:
+    """Throughput of a prefill; 0 is one of cold starts alone."""
+    return rate(tokens_a_second) if tokens_a_second else COLD
+
+
 def _short(value: float) -> str:
     """About three digits, no trailing zeros after a point."""
     digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2

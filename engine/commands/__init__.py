@@ -20,7 +20,15 @@ from engine.commands.inside import (
     ReadModules,
     TryPosition,
 )
-from engine.commands.inspection import CutText, Explain, FindTokens, PreviewPrompt, Tokenize, WhatIf
+from engine.commands.inspection import (
+    CutText,
+    Explain,
+    FindTokens,
+    PreviewPrompt,
+    ReadLogits,
+    Tokenize,
+    WhatIf,
+)
 from engine.commands.interventions import HoldInterventions, Intervene, PatchActivations, SweepHeads
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
@@ -74,6 +82,7 @@ __all__ = [
     "ReadAttention",
     "ReadExperts",
     "ReadLens",
+    "ReadLogits",
     "ReadModules",
     "ReadTriangle",
     "Recall",

@@ -77,6 +77,17 @@ class Explain(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLogits(Command):
+    """Hand out kept rows of logits, for a recording: a `LogitsRow` for each node, the first after a `ModelVocabulary`.
+
+    A row that was dropped, or never kept as those inside a prompt, has to be computed again with `Recall` before.
+    """
+
+    nodes: tuple[int, ...] = ()
+    """In the order in which they are answered; none for all that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
 class WhatIf(Command):
     """Which steps up to a node would have picked other tokens under other settings; answered by `WhatIfAnswered`.
 

@@ -162,6 +162,8 @@ class Reroll(Command):
     """Draw again after the current node; answered by `Resampled`."""
 
     stoppable: ClassVar[bool] = True
+    count: int | None = None
+    """The re-roll count to draw with, 0 for the first draw; None for one more than the present one."""
 
 
 @dataclass(frozen=True, slots=True)

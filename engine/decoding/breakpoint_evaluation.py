@@ -15,10 +15,10 @@ import regex
 
 from engine.breakpoints import REACH, Breakpoints, check_breakpoints, percent
 from engine.errors import SettingsError
-from engine.model.tokens import decode
+from engine.logits.node_sampler import NodeLogits
+from engine.logits.readings import entropy_bits
+from engine.logits.token_texts import decode
 from engine.sampling.ranking import Row, rank_of
-from engine.session.node_logits import NodeLogits
-from engine.session.readings import entropy_bits
 from engine.session.session import Session
 
 PATIENCE_MS = 50

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from threading import Event
 
 from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
+from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import PipelinedForward, Stopped
 from engine.records import KVReading, Memory, Origin, Step, StepTimes
-from engine.session.node_logits import NodeLogits, memory
+from engine.session.node_logits import memory
 from engine.session.session import Session
 from engine.session.stops import stop_reached
 from engine.stalls import StallTimes, stall_times
@@ -113,7 +114,8 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
             position = reader.position(node_logits, session.settings.candidates)
             session.set_position(position)
             inspect_ms = (time.perf_counter() - begun) * 1000
-            ms = StepTimes(total_ms, forward_ms, node_logits.sample_ms, inspect_ms, True, *stalls)
+            cold = session.runner.first_uses.take("step")
+            ms = StepTimes(total_ms, forward_ms, node_logits.sample_ms, inspect_ms, True, *stalls, cold)
             yield reader.step_record(before, position, step.origin, step.kv, ms, step.memory)
             before, step = position, following
     finally:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from engine import commands
 from engine.commands import Command
 from engine.desk import Call, Desk, Handler
-from engine.inspection.explain import explain, what_if
+from engine.errors import Cancelled
 from engine.inspection.typed_text import check_room, cut, pieces, preview, tokenize
-from engine.inspection.vocabulary import Vocabulary, find
+from engine.logits.explain import explain, what_if
+from engine.logits.source import kept_row
+from engine.logits.vocabulary import Vocabulary, find
 from engine.model.load import load_tokenizer
 from engine.records import Tokenized, conversation
 
@@ -32,6 +34,7 @@ class InspectionCommands:
             commands.Explain: self._explain,
             commands.WhatIf: self._what_if,
             commands.FindTokens: self._find,
+            commands.ReadLogits: self._read_logits,
             commands.Tokenize: self._tokenize,
             commands.PreviewPrompt: self._preview,
             commands.CutText: self._cut_text,
@@ -56,6 +59,13 @@ class InspectionCommands:
         self._desk.emit(
             find(session, self._vocabulary, command.node, command.query, command.limit, call.stopped)
         )
+
+    def _read_logits(self, command: commands.ReadLogits, call: Call) -> None:
+        session = self._desk.session
+        for node in command.nodes or session.kept_logits.nodes:
+            if call.stopped():
+                raise Cancelled
+            self._desk.emit_row(node, kept_row(session, node))
 
     def _tokenize(self, command: commands.Tokenize, call: Call) -> None:
         self._desk.emit(tokenize(self._desk.session.tokens, command.text))

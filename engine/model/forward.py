@@ -15,6 +15,7 @@ from engine.cache.kinds import Snapshot
 from engine.cache.live import KV
 from engine.chunks import Chunks, cut, end_at, of_prompt
 from engine.errors import Cancelled
+from engine.model.first_uses import FirstUses
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
 
@@ -63,9 +64,11 @@ class Runner:
     Args:
         model: As mlx_lm loads it, in this thread.
         settings: Those of its cache.
+        first_uses: Work that the model did already; None for a model that did nothing.
     """
 
-    def __init__(self, model: Any, settings: LoadSettings) -> None:
+    def __init__(self, model: Any, settings: LoadSettings, first_uses: FirstUses | None = None) -> None:
+        self.first_uses = first_uses or FirstUses()
         self.model = model
         """As mlx_lm loads it; it keeps no state of a session."""
         self.compute: Compute = model
@@ -82,7 +85,9 @@ class Runner:
             step_size: Tokens a chunk; None for what the settings say.
         """
         settings = self._settings
-        return Runner(self.model, replace(settings, prefill_step_size=step_size) if step_size else settings)
+        if step_size:
+            settings = replace(settings, prefill_step_size=step_size)
+        return Runner(self.model, settings, self.first_uses)
 
     def forward_chunk(self, ids: Sequence[int]) -> mx.array:
         """Run a chunk of tokens, as mlx_lm's prefill does: the caches are evaluated, the logits stay lazy.

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any, cast
@@ -22,6 +22,7 @@ from engine.errors import Cancelled, LoadError
 from engine.model import blas, directory, source
 from engine.model.dtype import dtype_of, quantization_of, set_dtype, weights_in
 from engine.model.fingerprint import fingerprint
+from engine.model.first_uses import FirstUses
 from engine.model.light_import import fill_in
 from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.probe import CacheProbe, probe_cache
@@ -46,6 +47,8 @@ class Loaded:
     facts: ModelFacts
     settings: LoadSettings
     """Those requested, without what this model can't do (listed in the facts' notes)."""
+    first_uses: FirstUses = field(default_factory=FirstUses)
+    """Work that it did since it was loaded, in whatever session."""
 
 
 def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | None = None) -> Loaded:

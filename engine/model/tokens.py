@@ -6,7 +6,6 @@ module knows every token's own bytes; the bytes of a path, joined, are its text.
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from engine.errors import LoadError, PromptError
+from engine.logits.token_texts import decode
 from engine.model import chat_template
 from engine.model.chat_values import Filling, filling, left_open
 from engine.model.plain_tokenizer import PlainTokenizer
@@ -22,24 +22,6 @@ from engine.records import ChatOptions, Message
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 """How sentencepiece spells a byte that no piece covers; some tokenizers list these as added tokens."""
-
-
-def decode(pending: bytes, raw: bytes) -> tuple[str, bytes]:
-    """Decode the next token's bytes.
-
-    Args:
-        pending: Bytes of an unfinished character from the tokens before.
-        raw: Bytes of this token.
-
-    Returns:
-        The characters that are now complete, and the bytes that wait for the next token. Bytes that can't become
-        a character give U+FFFD.
-    """
-    if not pending and raw.isascii():
-        return raw.decode("ascii"), b""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(pending + raw)
-    return text, decoder.getstate()[0]
 
 
 def alphabet() -> dict[str, int]:

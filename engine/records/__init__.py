@@ -58,6 +58,7 @@ from engine.records.interventions import (
     SweptUnit,
 )
 from engine.records.kv import KVGroup, KVReading, Memory
+from engine.records.logits import LogitsRow, ModelVocabulary, Packed, RowType
 from engine.records.marks import BeatReached, Deleted, Marked, QuestionAsked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
 from engine.records.modules import (
@@ -154,6 +155,7 @@ __all__ = [
     "LensRead",
     "LensToken",
     "Loading",
+    "LogitsRow",
     "LookedAhead",
     "Machine",
     "Marked",
@@ -163,10 +165,12 @@ __all__ = [
     "MlpFacts",
     "ModelFacts",
     "ModelModules",
+    "ModelVocabulary",
     "ModulePart",
     "Moved",
     "NormFacts",
     "Origin",
+    "Packed",
     "PatchColumn",
     "PatchKind",
     "Piece",
@@ -194,6 +198,7 @@ __all__ = [
     "RooflineMeasured",
     "RopeFacts",
     "Rotation",
+    "RowType",
     "Scope",
     "SpecialToken",
     "StageColumn",
@@ -235,6 +240,8 @@ Record = (
     | Explained
     | WhatIfAnswered
     | Recalled
+    | LogitsRow
+    | ModelVocabulary
     | Moved
     | Verified
     | BeamOpened

@@ -17,6 +17,8 @@ class Marked:
     """For oneself."""
     caption: str = ""
     """For an audience: shown when a replay arrives here."""
+    tool: str = ""
+    """Id of the panel or tool that shows what the caption says: the replay goes there. Empty for none in particular."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ class StepTimes:
     """Time of Python's garbage collector between the step's begin and end."""
     drawing: float = 0.0
     """Time of drawing the screen, in another thread, in the same interval."""
+    cold: bool = False
+    """The model's first step since it was loaded, which may hold what is done once: no rate counts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,8 @@ class PrefillChunk:
     kv: KVReading
     echo: tuple[PromptToken, ...]
     """The prompt's tokens whose readings this chunk computed; empty where prompt logprobs are off."""
+    cold: bool = False
+    """The model's first chunk since it was loaded, which may hold what is done once: no rate counts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,7 @@ class Prefilled:
     prompt logprobs."""
     echo_ms: float
     prompt_tps: float
-    """Tokens that ran, a second."""
+    """Tokens that ran, a second, in the forwards that are no cold start; 0 where all of them are."""
     kept: int = 0
     """Tokens of the path that stayed in the cache: the beginning that it shares with the path before."""
     restored: int = 0
@@ -178,6 +182,8 @@ class Prefilled:
     """KV that was restored from memory."""
     note: str = ""
     """Why shared tokens ran through the model again, empty if none did."""
+    cold: bool = False
+    """Whether `ttft_ms` holds a cold start: the model's first chunk or first single token since it was loaded."""
 
 
 @dataclass(frozen=True, slots=True)

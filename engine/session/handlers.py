@@ -103,7 +103,7 @@ class SessionCommands:
         self._desk.move(command.node, call)
 
     def _reroll(self, command: commands.Reroll, call: Call) -> None:
-        self._desk.emit(records.Resampled(self._desk.session.reroll()))
+        self._desk.emit(records.Resampled(self._desk.session.reroll(command.count)))
 
     # ---- computed again ---------------------------------------------------------------------
 

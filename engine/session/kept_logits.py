@@ -22,6 +22,11 @@ class KeptLogits:
     def __len__(self) -> int:
         return len(self._rows)
 
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Nodes whose rows are kept, in the order of the tree."""
+        return tuple(sorted(self._rows))
+
     def put(self, node: int, row: Row) -> None:
         """Keep a node's row, dropping old ones to stay within the budget; a row larger than that is not kept."""
         if (old := self._rows.pop(node, None)) is not None:

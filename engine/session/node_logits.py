@@ -1,24 +1,18 @@
-"""The logits after one node, what the sampler makes of them, and the records of both."""
+"""The record of the token between two nodes, and the tree's nodes with their unfinished characters."""
 
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import dataclass
 
 import mlx.core as mx
 
+from engine.logits.node_sampler import NodeSampler, Position
+from engine.logits.readings import LN2
 from engine.model.tokens import Tokens
-from engine.records import Distribution, KVReading, Memory, Origin, Step, StepTimes
-from engine.sampling.pipeline import OnStage, Sampled, sample, uniform
-from engine.sampling.ranking import Row, checked_logprobs, rank_of
-from engine.sampling.stages import Context
-from engine.session.readings import RowReader
+from engine.records import KVReading, Memory, Origin, Step, StepTimes
+from engine.sampling.ranking import rank_of
 from engine.session.rss import resident
-from engine.settings import Settings
 from engine.tree import TokenTree
-
-LN2 = math.log(2)
 
 
 def memory() -> Memory:
@@ -26,31 +20,8 @@ def memory() -> Memory:
     return Memory(mx.get_active_memory(), mx.get_peak_memory(), mx.get_cache_memory(), resident())
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLogits:
-    """The logits after a node and the sampler's result: enough for the next step, not yet for a record."""
-
-    node: int
-    row: Row
-    """The model's logits, float32, shape (vocabulary,)."""
-    logprobs: Row
-    """Their log-softmax, float32, shape (vocabulary,)."""
-    sampled: Sampled
-    sample_ms: float
-    reroll: int = 0
-    """The re-roll count that the draw was made with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A node's logits, and the distribution that a record has of them."""
-
-    node_logits: NodeLogits
-    next: Distribution
-
-
-class NodeReader:
-    """Samples after the nodes of one tree, and makes their records.
+class NodeReader(NodeSampler):
+    """Samples after the nodes of one tree, adds to them, and makes their records.
 
     Args:
         tokens: The model's tokenizer.
@@ -59,58 +30,9 @@ class NodeReader:
     """
 
     def __init__(self, tokens: Tokens, tree: TokenTree, pending: dict[int, bytes]) -> None:
-        self._tokens = tokens
-        self._tree = tree
-        self._pending = pending
-        self.row_reader = RowReader(tokens)
-
-    def sample(
-        self, node: int, row: Row, settings: Settings, watch: OnStage | None = None, reroll: int | None = None
-    ) -> NodeLogits:
-        """Sample what follows a node.
-
-        Args:
-            node: The node that the row follows.
-            row: The model's logits, float32, shape (vocabulary,).
-            settings: The sampler's.
-            watch: Receives the run after each stage.
-            reroll: The re-roll count of the draw; None for the node's current one.
-
-        Raises:
-            StepError: The row holds no numbers.
-        """
-        at, logprobs = self._tree[node], checked_logprobs(row)
-        begun = time.perf_counter()
-        count = at.reroll if reroll is None else reroll
-        draw = uniform(settings.seed, at.depth, count)
-        sampled = sample(row, logprobs, settings, draw, self.context(node, settings, count), watch)
-        return NodeLogits(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000, count)
-
-    def context(self, node: int, settings: Settings, reroll: int) -> Context:
-        """What the sampler's stages look at in addition to the row after a node."""
-        at = self._tree[node]
-        return Context(
-            path=tuple(self._tree.tail(node, _reach(settings))),
-            barred=self._tokens.eos_ids if at.depth - at.start < settings.min_tokens else (),
-            spared=self._tokens.spared if settings.xtc_probability else (),
-            chance=uniform(settings.seed, at.depth, reroll, "xtc") if settings.xtc_probability else 1.0,
-        )
-
-    def position(self, logits: NodeLogits, candidates: int) -> Position:
-        """Read candidates, entropies and ranks off the logits of a node."""
-        at = self._tree[logits.node]
-        pending = self._pending.get(logits.node, b"")
-        distribution = self.row_reader.distribution(
-            logits.node,
-            at.depth,
-            logits.row,
-            logits.logprobs,
-            logits.sampled,
-            candidates,
-            pending,
-            logits.reroll,
-        )
-        return Position(logits, distribution)
+        super().__init__(tokens, tree, pending)
+        self._tree: TokenTree = tree
+        self._pending: dict[int, bytes] = pending
 
     def step_record(
         self, before: Position, after: Position, origin: Origin, kv: KVReading, ms: StepTimes, memory: Memory
@@ -164,13 +86,3 @@ class NodeReader:
         if pending:
             self._pending[node] = pending
         return node
-
-
-def _reach(settings: Settings) -> int:
-    """How many tokens the active penalties look back."""
-    sizes = [
-        (settings.repetition_penalty, settings.repetition_context_size),
-        (settings.presence_penalty, settings.presence_context_size),
-        (settings.frequency_penalty, settings.frequency_context_size),
-    ]
-    return max((size for penalty, size in sizes if penalty), default=0)

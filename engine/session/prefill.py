@@ -15,11 +15,12 @@ import numpy as np
 
 from engine.cache.moves import MoveCost
 from engine.errors import Cancelled
+from engine.logits.readings import RowReader
+from engine.model.first_uses import Work
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped
 from engine.model.tokens import Tokens
 from engine.records import PrefillChunk, PromptToken
 from engine.sampling.ranking import Row
-from engine.session.readings import RowReader
 
 ECHO_TOKENS = 2048
 """Prompt length up to which prompt logprobs are computed by default."""
@@ -84,10 +85,11 @@ class PrefillRun:
         """The prompt's tokens; readings are filled in as they become known."""
         self.ms = 0.0
         """Milliseconds of the forwards so far."""
+        self.cold = False
+        """Whether one of them was a cold start."""
+        self._warm_tokens, self._warm_ms = 0, 0.0
         self.echo_ms = 0.0
         """Milliseconds of the prompt logprobs so far."""
-        self.remaining = len(prompt.path) - runner.kv.offset
-        """Tokens of the path that the cache lacked at the begin."""
         if self.echo and prompt.before is not None and (place := runner.kv.offset - self._before) >= 0:
             self.read[place] = self._echo(self.read[place], prompt.before)
         limit = max(8, ECHO_BYTES // (4 * tokens.vocabulary)) if self.echo else FIXED_CHUNK
@@ -146,9 +148,23 @@ class PrefillRun:
         ended = time.perf_counter()
         mx.clear_cache()
         ms, echo_ms = (fed - begun) * 1000, (ended - fed) * 1000
-        self.ms += ms
         self.echo_ms += echo_ms
-        return PrefillChunk(end, len(self.prompt.path), ms, echo_ms, self._runner.kv.reading(), known)
+        cold = self.count("chunk", end - start, ms)
+        return PrefillChunk(end, len(self.prompt.path), ms, echo_ms, self._runner.kv.reading(), known, cold)
+
+    def count(self, work: Work, tokens: int, ms: float) -> bool:
+        """Add up a forward of some tokens; returns whether it was a cold start."""
+        self.ms += ms
+        if cold := self._runner.first_uses.take(work):
+            self.cold = True
+        else:
+            self._warm_tokens, self._warm_ms = self._warm_tokens + tokens, self._warm_ms + ms
+        return cold
+
+    @property
+    def tps(self) -> float:
+        """Tokens a second of the forwards that were no cold start; 0 where there was none."""
+        return self._warm_tokens / self._warm_ms * 1000 if self._warm_ms else 0.0
 
     def _known(self, logits: mx.array, tokens: Sequence[PromptToken]) -> tuple[PromptToken, ...]:
         """The tokens that follow those of a chunk, with the model's readings of them."""

@@ -153,7 +153,8 @@ class Session(SessionState):
             self._prefill_run = None
             self.kv.clear()  # the state of the caches is unknown
             raise
-        forward_ms, cost = (time.perf_counter() - begun) * 1000, run.prompt.cost
+        run.count("token", 1, (time.perf_counter() - begun) * 1000)
+        cost = run.prompt.cost
         self._set_node(run.read[-1].node, row)
         yield records.Prefilled(
             text=run.prompt.text,
@@ -161,13 +162,14 @@ class Session(SessionState):
             next=self.next,
             kv=self.kv_reading(),
             memory=memory(),
-            ttft_ms=run.prompt.ms + run.ms + forward_ms + self.position.node_logits.sample_ms,
+            ttft_ms=run.prompt.ms + run.ms + self.position.node_logits.sample_ms,
             echo_ms=run.echo_ms,
-            prompt_tps=run.remaining / (run.ms + forward_ms) * 1000,
+            prompt_tps=run.tps,
             kept=cost.kept,
             restored=cost.restored,
             restored_bytes=cost.nbytes,
             note=cost.note,
+            cold=run.cold,
         )
 
     def encode(self, text: str, *, bare: bool = False) -> list[int]:
@@ -255,6 +257,7 @@ class Session(SessionState):
             sample=sample_ms,
             inspect=(ended - forward_ended) * 1000 - sample_ms,
             **stall_times().since(stalls)._asdict(),
+            cold=self.runner.first_uses.take("step"),
         )
         return self.node_reader.step_record(before, self.position, origin, kv, ms, used)
 

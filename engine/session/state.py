@@ -8,13 +8,14 @@ from engine.cache.live import KV
 from engine.cache.moves import Mover
 from engine.chunks import Chunks
 from engine.errors import PromptError, StepError
+from engine.logits.node_sampler import Position
 from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
 from engine.records import Distribution, KVReading
 from engine.sampling.ranking import Row
 from engine.session.held import HeldSets
 from engine.session.kept_logits import KeptLogits
-from engine.session.node_logits import NodeReader, Position
+from engine.session.node_logits import NodeReader
 from engine.session.prefill import PrefillRun
 from engine.settings import Settings, check
 from engine.tree import ROOT, TokenTree
@@ -36,7 +37,8 @@ class SessionState:
         self.facts = loaded.facts
         self.settings = settings
         self._load = loaded.settings
-        self.runner = Runner(loaded.model, loaded.settings)
+        self.record_logits = loaded.settings.record_logits
+        self.runner = Runner(loaded.model, loaded.settings, loaded.first_uses)
         self.forget()
 
     def forget(self) -> None:
@@ -118,6 +120,11 @@ class SessionState:
         if self._position is None:
             raise StepError("There is no prompt to go on from.", "Give a prompt first.")
         return self._position
+
+    def row_at(self, node: int) -> Row | None:
+        """The logits after a node, float32, shape (vocabulary,); None where they were dropped or never kept."""
+        here = node == self.node and self._position is not None
+        return self.logits if here else self.kept_logits.get(node)
 
     def set_position(self, position: Position) -> None:
         """Make a node whose path the cache holds the current one."""
@@ -219,13 +226,16 @@ class SessionState:
         self._set_node(self.node, self.logits)
         return self.next
 
-    def reroll(self) -> Distribution:
-        """Draw again after the current node, with the position's next random number.
+    def reroll(self, count: int | None = None) -> Distribution:
+        """Draw again after the current node, with another of the position's random numbers.
+
+        Args:
+            count: How many draws came before it, 0 for the first; None for the one after the present draw.
 
         Raises:
             StepError: There is no prompt.
         """
-        row = self.logits
-        self.tree[self.node].reroll += 1
+        row, at = self.logits, self.tree[self.node]
+        at.reroll = at.reroll + 1 if count is None else count
         self._set_node(self.node, row)
         return self.next

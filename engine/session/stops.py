@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.model.tokens import decode
+from engine.logits.token_texts import decode
 from engine.records import Finished
 from engine.session.session import Session
 

@@ -17,6 +17,7 @@ from engine.trace.bounds import INSIDE_LIMIT, LINES_LIMIT, TOTAL_LIMIT
 from engine.trace.entry import VERSION, Entry, Header, Unknown
 from engine.trace.file import TraceReader, uncollected
 from engine.trace.journal import Journal, in_use
+from engine.trace.placed import placed
 from engine.trace.save import save_as
 from engine.trace.shapes import Kept
 from engine.trace.user_message import user_message
@@ -37,6 +38,7 @@ __all__ = [
     "in_use",
     "load",
     "peek",
+    "placed",
     "save_as",
     "worth_keeping",
 ]

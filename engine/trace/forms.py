@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from engine.records import Packed
 from engine.trace.numbers import named
 from engine.trace.shapes import Misfit, items, optional, words
 from engine.trace.values import (
@@ -15,8 +16,10 @@ from engine.trace.values import (
     read_float,
     read_int,
     read_list,
+    read_packed,
     read_text,
     write_bytes,
+    write_packed,
     write_text,
 )
 
@@ -27,6 +30,7 @@ SCALARS: dict[Any, Read] = {
     float: read_float,
     str: read_text,
     bytes: read_bytes,
+    Packed: read_packed,
     bool: read_bool,
 }
 
@@ -99,6 +103,7 @@ def _writer(hint: Any, endless: bool, own: Callable[[Any], Write | None]) -> Wri
     plain: dict[Any, Write | None] = {
         str: write_text,
         bytes: write_bytes,
+        Packed: write_packed,
         float: named if endless else None,
     }
     return plain.get(hint)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any
 
+from engine.records import Packed
+from engine.trace.bounds import INSIDE_LIMIT
 from engine.trace.numbers import NAMES
 from engine.trace.shapes import INT_LIMIT, TEXT_LIMIT, Misfit
 
@@ -78,6 +81,27 @@ def _unhex(value: Any) -> bytes:
     if type(value) is dict and value.keys() == {"hex"} and type(value["hex"]) is str:
         return bytes.fromhex(value["hex"])
     raise ValueError
+
+
+def write_packed(packed: bytes) -> str:
+    """Compressed bytes as base64: as hexadecimal digits they would take half as much again."""
+    return b64encode(packed).decode()
+
+
+def read_packed(value: Any) -> Packed:
+    """What `write_packed` wrote.
+
+    Raises:
+        Misfit: It is no base64, or of more than `INSIDE_LIMIT` bytes.
+    """
+    if type(value) is not str:
+        raise Misfit(f"must be base64, not {brief(value)}")
+    if len(value) > 4 * INSIDE_LIMIT // 3 + 4:
+        raise Misfit(f"has more than {INSIDE_LIMIT} packed bytes")
+    try:
+        return Packed(b64decode(value, validate=True))
+    except ValueError:
+        raise Misfit(f"must be base64, not {brief(value)}") from None
 
 
 # ---- numbers ----------------------------------------------------------------------------------

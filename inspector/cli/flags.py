@@ -56,7 +56,10 @@ def add_generation(parser: Parser) -> None:
     add_prompt(prompt)
     add_cache_file(prompt)
     add_settings(parser.add_argument_group("sampling and stops"))
-    add_load(parser.add_argument_group("model and cache"))
+    load = parser.add_argument_group("model and cache")
+    add_load(load)
+    rows = "keep all logits of each step in the trace, 2 or 4 bytes each: its replay tries settings and finds tokens"
+    load.add_argument("--record-logits", action="store_true", default=None, help=rows)
 
 
 def add_jsonl(to: argparse._ActionsContainer, instead_of: str) -> None:
@@ -64,6 +67,13 @@ def add_jsonl(to: argparse._ActionsContainer, instead_of: str) -> None:
     to.add_argument(
         "--jsonl", action="store_true", help=f"one JSON object a line instead of the {instead_of}"
     )
+
+
+def add_trace(to: argparse._ActionsContainer) -> None:
+    """The flags of a trace that is written beside the output."""
+    trace = "write a trace too, which inspector replay TRACE opens; a name in .gz or .zst compresses it"
+    to.add_argument("--output", "-o", metavar="TRACE", help=trace)
+    to.add_argument("--force", action="store_true", help="replace a trace that is there")
 
 
 def add_theme(to: argparse._ActionsContainer) -> None:

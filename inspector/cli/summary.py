@@ -76,6 +76,8 @@ class Summary:
     """Bytes of a character that the last token left unfinished."""
     steps: int
     tpot: Tpot | None
+    cold_ms: float | None
+    """Of a first step that was a cold start: `tpot` doesn't count it."""
     pipelined: bool
     """Whether steps overlapped while they were timed."""
     facts: records.ModelFacts | None
@@ -108,7 +110,10 @@ class Tally:
         self.prefilled: records.Prefilled | None = None
         self._last: records.Step | None = None
         self._finished: records.Finished | None = None
+        self._steps = 0
         self._ms: list[float] = []
+        """Of the steps that are no cold start."""
+        self._cold_ms: float | None = None
         self._pipelined = False
 
     def take(self, record: records.Record) -> str:
@@ -124,7 +129,11 @@ class Tally:
                 return self._take_first(record)
             case records.Step():
                 self._last = record
-                self._ms.append(record.ms.total)
+                self._steps += 1
+                if record.ms.cold:
+                    self._cold_ms = record.ms.total
+                else:
+                    self._ms.append(record.ms.total)
                 self._pipelined |= record.ms.pipelined
                 first, self._first = self._first, None
                 return "" if first == record.id or self._ends(record.id) else self.completion.add(record.text)
@@ -156,8 +165,9 @@ class Tally:
             detail=finished.detail if finished else "",
             text=self.completion.text,
             pending=self._last.pending if self._last else b"",
-            steps=len(self._ms),
+            steps=self._steps,
             tpot=tpot(self._ms),
+            cold_ms=self._cold_ms,
             pipelined=self._pipelined,
             facts=self.facts,
             prefilled=self.prefilled,

@@ -1,4 +1,4 @@
-"""How a person left the screen: theme, colour metric, pace and the room of the panels, in one JSON file.
+"""How a person left the screen: theme, colour metric, view of tokens, pace and the panels' room, in one JSON file.
 
 The file is meant to be read and edited by hand. What this version doesn't know stays in it, and a file that can't be
 read is moved aside, never overwritten.
@@ -17,7 +17,9 @@ from inspector.config import presets
 from inspector.config.files import alone, set_aside, write
 from inspector.scales import METRICS
 
-SIZES = ("left", "below", "candidates", "lower")
+VIEWS = ("off", "borders", "ids", "bytes")
+"""How the text shows where tokens begin and end, in the order in which a key goes through them."""
+SIZES = ("left", "below", "last", "candidates", "lower")
 """Names of the sizes: `Preferences.sizes`."""
 
 
@@ -37,7 +39,10 @@ class Preferences:
     """Ids of the panels that are hidden."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Of the dividers that were moved: thousandths of the width for the left column (`left`), and lines for the panels
-    below (`below`), or where they are stacked, for the candidates (`candidates`) and the panel under them (`lower`)."""
+    below (`below`) and the lowest of three (`last`), or where they are stacked, for the candidates (`candidates`) and
+    the panel under them (`lower`)."""
+    view: str = "off"
+    """How the text shows its tokens: one of `VIEWS`."""
 
 
 _DEFAULTS = asdict(Preferences())
@@ -113,6 +118,8 @@ def _valid(name: str, value: object) -> bool:
             return isinstance(value, str)
         case "metric":
             return value in METRICS
+        case "view":
+            return value in VIEWS
         case "pace":
             return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         case "alone":

@@ -1,8 +1,9 @@
-"""The demonstration that comes with the program: a session with the bundled model, recorded with captions."""
+"""The demonstration: six questions about the bundled model, as a lesson and its recording."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-DEMONSTRATION = Path(__file__).with_name("pocket.jsonl.gz")
-"""A trace; `inspector replay` without a file plays it."""
+LESSON = Path(__file__).with_name("demonstration.md")
+DEMONSTRATION = Path(__file__).with_name("demonstration.trace.zst")
+"""A trace; `inspector replay` without a file shows it, a beat at a time."""

@@ -12,6 +12,8 @@ from inspector.lessons.reading import read
 FOLDER = Path(__file__).with_name("shipped")
 ORDER = ("the-draw",)
 """Ids in the order of the list."""
+END = "end"
+"""In the place of a lesson: end the one under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +42,27 @@ def shipped() -> list[Listed]:
     return [Listed(number, path, read(path)) for number, path in enumerate(paths, 1)]
 
 
+def listed(path: Path) -> Listed:
+    """A lesson of a file.
+
+    Raises:
+        EngineError: It can't be read, or is none.
+    """
+    return Listed(0, path, read(path))
+
+
 def find(name: str) -> Listed:
     """A lesson by its number, its id, or the path of its file.
 
     Raises:
         EngineError: There is none.
     """
-    for listed in shipped():
-        if name in (str(listed.number), listed.lesson.id):
-            return listed
+    for each in shipped():
+        if name in (str(each.number), each.lesson.id):
+            return each
     path = Path(name).expanduser()
     if path.suffix == ".md":
-        return Listed(0, path, read(path))
+        return listed(path)
     raise EngineError(
         f"There is no lesson {name}.", "inspector learn lists them; a file of your own ends in .md."
     )

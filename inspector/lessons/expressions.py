@@ -200,7 +200,7 @@ class Expression:
 def _close(left: float, right: float, timed: bool) -> str:
     """Why a comparison of two measured numbers is not safe; empty where it is."""
     apart = abs(left - right)
-    if apart >= (NEAR_TIMED if timed else NEAR_BORDER) * max(abs(left), abs(right)):
+    if apart == 0 or apart >= (NEAR_TIMED if timed else NEAR_BORDER) * max(abs(left), abs(right)):
         return ""
     return f"{left:.4g} and {right:.4g} are too near to each other to be compared"
 

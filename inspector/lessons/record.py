@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from engine.commands import ReadLogits
 from engine.records import ModelFacts
 from engine.settings import LoadSettings
-from engine.trace import Entry, save_as
-from inspector.lessons.headless import live_play, live_session, settle
+from engine.trace import Entry, placed, save_as
+from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.recordings.recorder import Recorder
@@ -43,8 +44,36 @@ def record(
         session.controller.client.listeners.append(recorder.receive)
         play = live_play(session, lesson)
         play.begin()
-        go_through(lambda *phases: settle(session, play, *phases), play, tell)
-    return save_as(path, [_harmless(entry, lesson.model) for entry in recorder.entries], program)
+        rows = _Rows(session)
+
+        def settled(*phases: LessonPhase) -> None:
+            settle(session, play, *phases)
+            rows.read()
+
+        go_through(settled, play, tell)
+    return save_as(path, placed([_harmless(entry, lesson.model) for entry in recorder.entries]), program)
+
+
+class _Rows:
+    """Has the logits recorded where beats begin and end: there a learner tries settings, and no model is needed.
+
+    Args:
+        session: The session that is recorded.
+    """
+
+    def __init__(self, session: HeadlessSession) -> None:
+        self._session = session
+        self._known: set[int] = set()
+
+    def read(self) -> None:
+        """Record the row of the present place, once."""
+        controller = self._session.controller
+        node = controller.timeline.tip
+        if node in self._known or controller.timeline.next is None:
+            return
+        self._known.add(node)
+        controller.client.send(ReadLogits((node,)))
+        self._session.until(lambda: not controller.client.outstanding)
 
 
 def go_through(

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from engine.commands import Configure, LookAhead, MoveTo, Prefill
+from engine.commands import Command, Configure, LookAhead, MoveTo, Prefill, Reroll
 from engine.records import BeatReached, Failure, PromptOpened, Record
 from engine.settings import Settings
 from inspector.lessons.actions import Action, Before
@@ -55,6 +55,8 @@ class SessionPlace:
 
     tip: int
     settings: Settings
+    reroll: int
+    """How often was drawn again there."""
 
 
 class LiveStage:
@@ -69,7 +71,7 @@ class LiveStage:
 
     def __init__(self, lesson: Lesson, controller: Controller) -> None:
         self._lesson, self._controller = lesson, controller
-        self._queue: deque[Action | Prefill | MoveTo | Configure] = deque()
+        self._queue: deque[Action | Command] = deque()
         self._places: dict[tuple[int, bool], SessionPlace] = {}
         """Where beats began and were done, by number and whether they were."""
         self._beat = 0
@@ -128,7 +130,7 @@ class LiveStage:
     def _return(self, place: SessionPlace) -> None:
         self._queue.append(Configure(place.settings))
         if place.tip:
-            self._queue.append(MoveTo(place.tip))
+            self._queue += [MoveTo(place.tip), Reroll(place.reroll)]
 
     def _do_rest(self, known: tuple[int, bool], beat: int) -> None:
         number, done = known
@@ -154,14 +156,24 @@ class LiveStage:
                 return
             self._send(self._queue.popleft())
 
-    def _send(self, wanted: Action | Prefill | MoveTo | Configure) -> None:
+    def _send(self, wanted: Action | Command) -> None:
         client = self._controller.client
         self._controller.timeline.select(None)
         for command in wanted.commands(self._controller) if isinstance(wanted, Action) else [wanted]:
             if isinstance(command, Configure):
                 self._controller.setup.configure(command.settings)
-            elif not (isinstance(command, MoveTo) and command.node == self._controller.timeline.tip):
+            elif not self._holds(command):
                 client.send(command)
+
+    def _holds(self, command: Command) -> bool:
+        """Whether the session is already as a command would have it."""
+        timeline = self._controller.timeline
+        match command:
+            case MoveTo():
+                return command.node == timeline.tip
+            case Reroll(count=int(count)):
+                return timeline.next is None or timeline.next.reroll == count
+        return False
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None
@@ -188,13 +200,16 @@ class LiveStage:
             self._before = self._snapshot()
 
     def act(self) -> None:
-        """Do the rest."""
-        self._failure = None
-        self._queue += self.left
+        """Do the rest, once."""
+        if not self.busy:
+            self._failure = None
+            self._queue += self.left
 
     def reached(self, done: bool) -> None:
         """Keep the place, and tell the recording."""
-        place = SessionPlace(self._controller.timeline.tip, self._controller.queries.in_force)
+        timeline = self._controller.timeline
+        reroll = timeline.next.reroll if timeline.next is not None else 0
+        place = SessionPlace(timeline.tip, self._controller.queries.in_force, reroll)
         self._places[self._beat, done] = place
         if not done:
             self._before, self._begun = self._snapshot(), True

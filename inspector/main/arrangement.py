@@ -95,7 +95,7 @@ class Arrangement:
         self.alone = False
         """Whether the text and the candidates are shown alone."""
         self.hidden: frozenset[str] = frozenset()
-        """Those that share a place with others, and were hidden: they come back when they are gone to."""
+        """Those that were hidden: they come back when they are gone to."""
 
     def _first(self, place: Place) -> str:
         return next(panel.id for panel in self.panels if panel.place is place)
@@ -150,8 +150,8 @@ class Arrangement:
         return left[(left.index(self.current) + by) % len(left)]
 
     def _is_top(self, panel: PanelPlace) -> bool:
-        """Whether a panel is not one of those under the upper ones."""
-        return panel.place not in (Place.LOWER, Place.BELOW)
+        """Whether a panel is not one of those under the upper ones, and not hidden."""
+        return panel.place not in (Place.LOWER, Place.BELOW) and panel.id not in self.hidden
 
     def close(self, panel: str) -> None:
         """Close a tool's panel and go back to the text."""
@@ -162,13 +162,18 @@ class Arrangement:
             self.other = self._upper if self.other == panel else self.other
         self.current = self.text
 
+    @property
+    def top(self) -> frozenset[str]:
+        """The two that are shown alone."""
+        return frozenset({self.text, self._upper})
+
     def is_tool(self, panel: str) -> bool:
         """Whether a panel is a tool's, which is closed rather than hidden."""
         return self._places[panel] in (Place.SIDE, Place.BELOW)
 
     def can_hide(self, panel: str) -> bool:
-        """Whether a panel can be hidden: the text and the candidates stay."""
-        return self._places.get(panel) is Place.LOWER
+        """Whether a panel can be hidden: the text stays."""
+        return self._places.get(panel) in (Place.LOWER, Place.UPPER)
 
     def hide(self, panel: str) -> None:
         """Hide a panel, and go back to the text."""
@@ -181,6 +186,7 @@ class Arrangement:
     def set_alone(self, alone: bool) -> None:
         """Show the text and the candidates alone, or all panels again."""
         self.alone = alone
+        self.hidden -= {self._upper} if alone else set()
         if alone and self._places[self.current] in (Place.LOWER, Place.BELOW):
             self.current, self.other = self.text, self._upper
 
@@ -197,17 +203,18 @@ class Arrangement:
             case Layout.SINGLE:
                 return frozenset({self.current})
             case Layout.BESIDE:
-                return frozenset({self.text, self.other})
+                return frozenset({self.text, self.other}) - self.hidden
             case Layout.STACK if side:
                 return frozenset({self.text, side})
             case Layout.STACK:
-                return frozenset({self.text, self._upper, *self._seen(self.open_below or self.lower)})
+                lower = self._seen(self.open_below or self.lower)
+                return frozenset({self.text, self._upper, *lower}) - self.hidden
         below = self.open_below or self._first(Place.LOWER)
         if side:
             return frozenset({self.text, side, *self._seen(below)})
         first = self._first(Place.LOWER)
         rest = [panel.id for panel in self.panels if panel.place is Place.LOWER and panel.id != first]
-        return frozenset({self.text, self._upper, *self._seen(below, *rest)})
+        return frozenset({self.text, self._upper, *self._seen(below, *rest)}) - self.hidden
 
     def _seen(self, *panels: str) -> frozenset[str]:
         """Those of the panels under the upper ones that are not hidden."""

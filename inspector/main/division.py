@@ -13,6 +13,8 @@ WHOLE, HALF = 1000, 500
 """The width, and the left column's share of it as long as no divider was moved."""
 LEAST_SHARE, MOST_SHARE = 200, 800
 """What the left column has of it at least and at most."""
+NEARLY_LINES, NEARLY_PART = 2, 10
+"""Fewer lines than this, or a smaller part of the width than one in so many, are nearly none: the panel is hidden."""
 STRETCH = "1fr"
 
 Spans = Mapping[str, tuple[int, int]]
@@ -28,7 +30,9 @@ class Division:
     spans: Spans
 
 
-def divided(left: Sequence[str], right: Sequence[str], below: int, share: int = HALF) -> Division:
+def divided(
+    left: Sequence[str], right: Sequence[str], below: int, share: int = HALF, last: int | None = None
+) -> Division:
     """Two columns of panels side by side.
 
     Args:
@@ -36,6 +40,7 @@ def divided(left: Sequence[str], right: Sequence[str], below: int, share: int = 
         right: Those on the right: one to three; none gives its room to the left.
         below: Lines of those under the first ones.
         share: Thousandths of the width for the left column.
+        last: Lines of the lowest of three on the right; None for half of those below.
     """
     over = {1: (3,), 2: (1, 2), 3: (1, 1, 1)}
     spans = {
@@ -45,8 +50,9 @@ def divided(left: Sequence[str], right: Sequence[str], below: int, share: int = 
     }
     if not right:
         spans = {id: (rows, 2) for id, (rows, _) in spans.items()}
-    upper = -(-below // 2)
-    return Division(_columns(share), f"{STRETCH} {upper} {below - upper}", spans)
+    least = min(LEAST_LINES, below // 2)
+    lowest = below // 2 if last is None else max(least, min(last, below - least))
+    return Division(_columns(share), f"{STRETCH} {below - lowest} {lowest}", spans)
 
 
 def across(top: Sequence[str], middle: str, last: Sequence[str], below: int, share: int = HALF) -> Division:
@@ -65,6 +71,7 @@ def across(top: Sequence[str], middle: str, last: Sequence[str], below: int, sha
 
 
 def _columns(share: int) -> str:
+    share = max(LEAST_SHARE, min(MOST_SHARE, share))
     return f"{share}fr {WHOLE - share}fr"
 
 
@@ -90,9 +97,8 @@ def divider_at(x: int, y: int, regions: Mapping[str, Region], area: Region, stac
     bottoms = sorted({r.bottom for r in regions.values() if r.x <= x < r.right} - {area.bottom})
     if y not in {row for bottom in bottoms for row in (bottom - 1, bottom)}:
         return ""
-    if not stacked:
-        return "below" if y in (bottoms[0] - 1, bottoms[0]) else ""
-    return "candidates" if y in (bottoms[0] - 1, bottoms[0]) else "lower"
+    upper, lower = ("candidates", "lower") if stacked else ("below", "last")
+    return upper if y in (bottoms[0] - 1, bottoms[0]) else lower
 
 
 def moved(divider: str, x: int, y: int, sizes: Mapping[str, int], area: Region) -> dict[str, int]:
@@ -114,6 +120,8 @@ def moved(divider: str, x: int, y: int, sizes: Mapping[str, int], area: Region) 
         sizes["left"] = max(LEAST_SHARE, min(MOST_SHARE, share))
     elif divider == "below":
         sizes["below"] = max(2 * LEAST_LINES, min(most, area.bottom - y))
+    elif divider == "last":
+        sizes["last"] = max(LEAST_LINES, min(sizes["below"] - LEAST_LINES, area.bottom - y))
     elif divider == "candidates":
         sizes["candidates"] = max(LEAST_LINES, min(most - lower, area.bottom - lower - y))
     elif divider == "lower":
@@ -121,3 +129,47 @@ def moved(divider: str, x: int, y: int, sizes: Mapping[str, int], area: Region) 
         sizes["lower"] = max(LEAST_LINES, min(both - LEAST_LINES, area.bottom - y))
         sizes["candidates"] = both - sizes["lower"]
     return sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Grip:
+    """A divider under the pressed button, and how the panels were when it was taken hold of."""
+
+    divider: str
+    x: int
+    y: int
+    """The cell of the screen."""
+    regions: Mapping[str, Region]
+    """Of the panels that were shown, by their ids."""
+    area: Region
+
+    def squeezed(self, x: int, y: int) -> frozenset[str]:
+        """The panels that would have nearly no room, were the divider where the mouse is.
+
+        Args:
+            x: Column of the screen.
+            y: Row of the screen.
+        """
+        if self.divider == "left":
+            return self._sideways(x)
+        column = {id: region for id, region in self.regions.items() if region.x <= self.x < region.right}
+        above = {id: region for id, region in column.items() if self.y in (region.bottom - 1, region.bottom)}
+        edge = min(region.bottom for region in above.values())
+        under = [id for id, region in column.items() if region.y >= edge]
+        end = self.area.bottom
+        if self.divider == "candidates":  # the panel under those stays as it is
+            end = min(column[id].bottom for id in under)
+            under = [id for id in under if column[id].bottom == end]
+        if end - y < NEARLY_LINES:
+            return frozenset(under)
+        return frozenset(id for id, region in above.items() if y - region.y < NEARLY_LINES)
+
+    def _sideways(self, x: int) -> frozenset[str]:
+        area = self.area
+        edge = max(region.right for region in self.regions.values() if region.right <= self.x + 1)
+        nearly = max(2, area.width // NEARLY_PART)
+        if area.right - x < nearly:
+            return frozenset(id for id, region in self.regions.items() if region.x >= edge)
+        if x - area.x < nearly:
+            return frozenset(id for id, region in self.regions.items() if region.right <= edge)
+        return frozenset()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.screen import Screen
 from textual.widget import Widget
 
 from engine.records import Candidate
-from inspector.main.arrangement import Arrangement
+from inspector.display import visible
+from inspector.main.arrangement import Arrangement, Layout
 from inspector.main.clipboard import Clipboard
+from inspector.main.guide import recorded_key
 from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.narration import Narrator
 from inspector.main.panel_layout import PanelLayout
@@ -24,6 +26,7 @@ from inspector.widgets.overlay import shown
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
+ALONE = "Text and candidates alone. 0 brings the other panels back"
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
 
@@ -64,6 +67,26 @@ class ScreenHost:
         self.changed()
 
     @property
+    def caption(self) -> str:
+        """What is told to an audience now, of the token that is selected; printable, empty for nothing."""
+        transport, timeline = self.controller.transport, self.controller.timeline
+        told, selected = transport.telling, timeline.selected
+        if told is not None and (selected is None or selected.node == told.node):
+            return visible(told.text) if told.node in timeline.tree.branches else ""
+        return visible(transport.caption(selected.node)) if selected is not None else ""
+
+    @property
+    def stages(self) -> Sequence[tuple[str, str]]:
+        """Where a caption can be shown now: ids and titles of the panels, and of tools whose screen has something."""
+        panels = [(panel.id, panel.name) for panel in self.arrangement.panels]
+        tools = [
+            (tool.id, tool.title)
+            for tool in self._table.tools
+            if tool.screen and recorded_key(tool, self._screen) is not None
+        ]
+        return [*panels, *tools]
+
+    @property
     def candidate(self) -> Candidate | None:
         """The highlighted candidate."""
         return self.panel(CandidatesPanel).candidate
@@ -96,6 +119,55 @@ class ScreenHost:
             self.answer()
         else:
             self.go_to(panel)
+
+    def hide(self, panels: Collection[str]) -> None:
+        """Hide panels, and name the keys that bring them back; a tool's is closed."""
+        arrangement = self.arrangement
+        if not panels:
+            self.answer()
+            return
+        places = [(place + 1, panel) for place, panel in enumerate(arrangement.panels) if panel.id in panels]
+        going = [(key, panel) for key, panel in places if panel.id != arrangement.text]
+        for _, panel in going:
+            if arrangement.is_tool(panel.id):
+                arrangement.close(panel.id)
+            else:
+                arrangement.hide(panel.id)
+        names, keys = _listed([panel.label for _, panel in going]), _listed([str(key) for key, _ in going])
+        again = "shows it again" if len(going) == 1 else "show them again"
+        self.answer(
+            f"{names} hidden. {keys} {again}, \\ all panels at their usual sizes"
+            if going
+            else "Text stays. 2, 3, 4 and 5 go to panels that can be hidden, 0 hides all but the candidates"
+        )
+
+    def dragged(self, panels: Collection[str]) -> None:
+        """Say which panels letting go of the mouse would hide, and have everything shown again."""
+        going = [panel for panel in self.arrangement.panels if panel.id in panels]
+        stays = "" if self._layout.now is Layout.BESIDE else self.arrangement.text
+        names = [panel.label for panel in going if panel.id != stays]
+        self.answer(f"Let go to hide {_listed(names)}" if names else "")
+
+    def let_go(self, panels: Collection[str]) -> None:
+        """Hide panels that a divider left no room; where one is shown at a time, none takes its place."""
+        layout, arrangement = self._layout.now, self.arrangement
+        left = self.shown - set(panels)
+        if layout is Layout.BESIDE and len(left) == 1:
+            arrangement.go(next(iter(left)), layout)
+            arrangement.enlarged = True
+            self.answer(
+                f"{arrangement.panels[arrangement.number].label} alone. f or esc brings the other panel back"
+            )
+        elif panels and layout is Layout.STACK and left == arrangement.top:
+            arrangement.set_alone(True)
+            self.answer(ALONE)
+        else:
+            self.hide(panels)
+
+    def show_alone(self) -> None:
+        """Show the text and the candidates alone, or all panels again."""
+        self.arrangement.set_alone(not self.arrangement.alone)
+        self.answer(ALONE if self.arrangement.alone else "")
 
     def enlarge(self) -> None:
         """Give the current panel the whole screen, or back."""
@@ -204,3 +276,8 @@ class ScreenHost:
     async def quit(self) -> None:
         """Leave."""
         await self._screen.app.action_quit()
+
+
+def _listed(words: Sequence[str]) -> str:
+    """`Candidates, KV cache and Time`."""
+    return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + list(words[-1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +27,10 @@ class Narration:
     """Panels whose content is hidden."""
     room: int = 0
     """Columns that the panels have at most, 0 for all: a projector's font may then be large."""
+    blank: bool = False
+    """Whether nothing is shown for a while."""
+    clock: Callable[[], Content] | None = None
+    """The time, for the frame; asked once a second."""
 
 
 class Narrator(Protocol):
@@ -44,7 +49,18 @@ class NarrationCard(Static):
     def __init__(self) -> None:
         super().__init__(classes="narration", markup=False)
         self._told: Content | None = None
+        self._title = ""
+        self._clock: Callable[[], Content] | None = None
         self.display = False
+
+    def on_mount(self) -> None:
+        """Let the time go on."""
+        self.set_interval(1.0, self._show_time)
+
+    def _show_time(self) -> None:
+        if self.display:
+            time = Content(" · ") + self._clock() if self._clock is not None else Content()
+            self.border_title = Content(self._title) + time
 
     def tell(self, narration: Narration | None) -> None:
         """Show what is told; None hides the card."""
@@ -52,8 +68,10 @@ class NarrationCard(Static):
             self.display = narration is not None
         if narration is None:
             return
-        self.border_title = Content(narration.title)
-        self.border_subtitle = key_hints(max(10, self.app.size.width - 6), narration.hints)
+        self._title, self._clock = narration.title, narration.clock
+        self._show_time()
+        width = min(self.app.size.width, narration.room or self.app.size.width)
+        self.border_subtitle = key_hints(max(10, width - 6), narration.hints)
         if not looks_same(self._told, narration.body):  # each update has all panels laid out again
             self._told = narration.body
             self.update(narration.body)

@@ -76,7 +76,12 @@ def _empty(setup: Setup) -> list[Content]:
 
 def _offers() -> Content:
     """What a stranger can look at meanwhile."""
-    offers = (("W", "a tour of the panels"), ("?", "keys and concepts"), ("ctrl+o", "recent sessions"))
+    offers = (
+        ("W", "a tour of the panels"),
+        ("S", "lessons: predict, do it, and see"),
+        ("?", "keys and concepts"),
+        ("ctrl+o", "recent sessions"),
+    )
     return Content("\n").join(_keys([offer]) for offer in offers)
 
 

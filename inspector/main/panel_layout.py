@@ -9,7 +9,17 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from inspector.main.arrangement import Arrangement, Layout, Place, layout_for
-from inspector.main.division import HALF, LEAST_LINES, WHOLE, Division, across, divided, divider_at, moved
+from inspector.main.division import (
+    HALF,
+    LEAST_LINES,
+    WHOLE,
+    Division,
+    Grip,
+    across,
+    divided,
+    divider_at,
+    moved,
+)
 from inspector.main.tool import ToolActions
 
 BELOW, BELOW_LOW, LAST, LAST_LOW = 16, 12, 8, 5
@@ -70,15 +80,23 @@ class PanelLayout:
             self._place(self.now, self.shown, trying)
         self._focus_current()
 
+    def begin(self) -> None:
+        """Give the screen its first classes, before it has widgets whose styles would be computed anew."""
+        self._screen.update_classes(self._classes(self.now, self.shown, False), update=False)
+
+    def _classes(self, layout: Layout, shown: frozenset[str], trying: bool) -> dict[str, bool]:
+        return {
+            **{f"-{kind.value}": kind is layout for kind in Layout},
+            "-waiting": self.waiting,
+            "-trying": trying,
+            "-wide-below": self._across(shown),
+            "-alone": layout is Layout.STACK and len(shown) == 2,
+        }
+
     def _place(self, layout: Layout, shown: frozenset[str], trying: bool) -> None:
         screen, arrangement, waiting = self._screen, self.arrangement, self.waiting
-        classes = {f"-{kind.value}": kind is layout for kind in Layout}
-        below = self._across(shown)
-        alone = layout is Layout.STACK and len(shown) == 2
         # together: each change by itself has the styles of all widgets computed again
-        screen.update_classes(
-            {**classes, "-waiting": waiting, "-trying": trying, "-wide-below": below, "-alone": alone}
-        )
+        screen.update_classes(self._classes(layout, shown, trying))
         for panel in arrangement.panels:
             replaced = waiting and panel.id == arrangement.text
             screen.query_one(f"#{panel.id}").display = panel.id in shown and not replaced
@@ -113,7 +131,11 @@ class PanelLayout:
             return across([self.arrangement.text, *top], under[0], rest, last, share)
         lines = sizes.get("below", BELOW_LOW if low else BELOW)
         most = max(2, self._screen.app.size.height - 3 - LEAST_LINES)
-        return divided([self.arrangement.text, *under], [*top, *rest], min(lines, most), share)
+        lines = max(2, min(lines, most))
+        left, right = [self.arrangement.text, *under], [*top, *rest]
+        if rest and not top:  # the toolkit fills the grid row by row: something is to follow the text
+            left, right = left[:1], [*under, *rest]
+        return divided(left, right, lines, share, sizes.get("last"))
 
     def _divide(self, division: Division | None) -> None:
         """Divide the grid; without one its rows and columns are nobody's."""
@@ -128,7 +150,7 @@ class PanelLayout:
 
     def _size(self, layout: Layout, shown: frozenset[str], sizes: Mapping[str, int]) -> None:
         """Give panels the sizes that a person gave them, where they stand side by side or on each other."""
-        lines, share = {}, sizes.get("left") if layout is Layout.BESIDE else None
+        lines, share = {}, sizes.get("left") if layout is Layout.BESIDE and len(shown) == 2 else None
         if layout is Layout.STACK and len(shown) == 3 and "candidates" in sizes:
             upper, lower = (id for id in self._order() if id in shown - {self.arrangement.text})
             most = self._screen.app.size.height - 3 - LEAST_LINES
@@ -155,6 +177,11 @@ class PanelLayout:
         found = divider_at(x, y, self._regions(), self._area, self.now is Layout.STACK)
         return found if found == "left" or found in self._present() else ""
 
+    def grip(self, x: int, y: int) -> Grip | None:
+        """Take hold of the divider under a cell of the screen; None where there is none."""
+        divider = self.divider_at(x, y)
+        return Grip(divider, x, y, self._regions(), self._area) if divider else None
+
     def drag(self, divider: str, x: int, y: int) -> None:
         """Move a divider to a cell of the screen."""
         changed = moved(divider, x, y, {**self.sizes, **self._present()}, self._area)
@@ -176,12 +203,15 @@ class PanelLayout:
 
     def _line(self) -> tuple[str, int]:
         """The line between panels that is at the current one, and its row; no name where there is none."""
-        present, area = self._present(), self._area
+        present, area, current = self._present(), self._area, self.arrangement.current
+        lowest = area.bottom - present.get("last", 0)
+        if "last" in present and lowest in (self._regions()[current].bottom, self._regions()[current].y):
+            return "last", lowest
         if "below" in present:
             return "below", area.bottom - present["below"]
         if "lower" not in present:
             return "", 0
-        if self.arrangement.current == self.arrangement.text:
+        if current == self.arrangement.text:
             return "candidates", area.bottom - present["lower"] - present["candidates"]
         return "lower", area.bottom - present["lower"]
 
@@ -198,7 +228,11 @@ class PanelLayout:
         regions, area = self._regions(), self._area
         if self.now is Layout.GRID and not self._across(self.shown):
             under = area.bottom - min(region.bottom for region in regions.values() if region.y == area.y)
-            return {"below": under} if under else {}
+            column = sorted(
+                (region for region in regions.values() if region.right == area.right), key=lambda each: each.y
+            )
+            last = {"last": column[2].height} if len(column) == 3 else {}
+            return {"below": under, **last} if under else {}
         if self.now is Layout.STACK and len(regions) == 3:
             upper, lower = (id for id in self._order() if id in regions and id != self.arrangement.text)
             return {"candidates": regions[upper].height, "lower": regions[lower].height}

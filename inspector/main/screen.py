@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingsMap
 from textual.command import Provider
 from textual.content import Content
-from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -24,6 +23,7 @@ from inspector.main.actions.setup import SETTING_UP
 from inspector.main.actions.transport import TRANSPORT
 from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place
 from inspector.main.caption import CaptionLine
+from inspector.main.guide import CaptionGuide
 from inspector.main.host import ScreenHost
 from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
@@ -42,9 +42,11 @@ from inspector.main.refusals import available, refusal
 from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
 from inspector.main.tool import KeyTable, Tool, ToolActions
+from inspector.main.tool_screen import ToolScreen
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.runs import PACES
+from inspector.widgets.painting.laid_out import LaidOutOnce
 
 Panel = TypeVar("Panel", bound=Widget)
 
@@ -69,7 +71,7 @@ def panels_with(tools: Sequence[Tool]) -> tuple[PanelPlace, ...]:
     return (*PANELS, *(PanelPlace(id, each.name, each.place, each.label, each.called) for id, each in specs))
 
 
-class MainScreen(Screen[None]):
+class MainScreen(LaidOutOnce[None]):
     """The panels around one timeline.
 
     Args:
@@ -98,6 +100,7 @@ class MainScreen(Screen[None]):
         self._panel_layout = PanelLayout(self, self.arrangement, self.actions)
         self.host = ScreenHost(self, self.table, playback, self._panel_layout)
         self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
+        self._guide = CaptionGuide(self)
         self._text = TextPanel(id="text", classes="panel")
         self._remembered = remembered or Remembered(Preferences())
         self._begin(self._remembered.values)
@@ -107,8 +110,9 @@ class MainScreen(Screen[None]):
         """Whoever tells something beside the panels."""
 
     def compose(self) -> ComposeResult:
+        self._begin_classes()
         yield HeaderLine(id="header")
-        with PanelArea(self._panel_layout, self.changed, id="panels"):
+        with PanelArea(self._panel_layout, self.host.dragged, self.host.let_go, id="panels"):
             yield OpeningPanel(id="opening", classes="panel")
             yield self._text
             yield CandidatesPanel(id="candidates", classes="panel")
@@ -129,8 +133,16 @@ class MainScreen(Screen[None]):
             if tool.panel is not None and tool.panel.place is place:
                 widget = tool.panel.make()
                 widget.id = tool.id
-                widget.add_class("panel", f"-{place.value}")
+                widget.add_class("panel", f"-{place.value}", update=False)
                 yield widget
+
+    def _begin_classes(self) -> None:
+        """Set the classes that the first layout would bring, each of which has the styles of all widgets computed."""
+        size, app = self.app.size, self.app
+        across = self._get_breakpoint_classes(size.width, app.HORIZONTAL_BREAKPOINTS or [])
+        down = self._get_breakpoint_classes(size.height, app.VERTICAL_BREAKPOINTS or [])
+        self.add_class(*across, *down, update=False)
+        self._panel_layout.begin()
 
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
@@ -146,6 +158,7 @@ class MainScreen(Screen[None]):
         self._panel_layout.sizes = dict(begins.sizes)
         self.controller.runs.pace = begins.pace if begins.pace in PACES else None
         self._text.set_reactive(TextPanel.metric, begins.metric)
+        self._text.set_reactive(TextPanel.view, begins.view)
 
     def on_unmount(self) -> None:
         """Keep how everything is left."""
@@ -157,7 +170,7 @@ class MainScreen(Screen[None]):
         arrangement = self.arrangement
         hidden, sizes = tuple(sorted(arrangement.hidden)), dict(self._panel_layout.sizes)
         pace = self.controller.runs.pace
-        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes)
+        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes, self._text.view)
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -195,7 +208,7 @@ class MainScreen(Screen[None]):
         self.panel(TimingPanel).show(timeline)
         for actions in self.actions.values():
             actions.show()
-        self.query_one(CaptionLine).show(self.controller.transport, timeline)
+        self.query_one(CaptionLine).put(self.host.caption, self.controller.transport.captioned)
         self._narrate()
         said = self._tool.situation if self._tool else ""
         self.status.show(self.controller, self._whereabouts(), said, self.panel(CandidatesPanel).candidate)
@@ -203,6 +216,14 @@ class MainScreen(Screen[None]):
         self._panel_layout.apply()
         for actions in self.actions.values():
             actions.shown()
+
+    def replayed(self) -> None:
+        """Show what a recording showed, and go where its caption points."""
+        self._guide.follow()
+        self.show()
+        top = self.app.screen
+        if isinstance(top, ToolScreen):
+            top.changed()
 
     def show_changes(self, records: Sequence[Record]) -> None:
         """Show what records changed, at once: nothing may be painted from a path that was shortened under it.
@@ -216,6 +237,8 @@ class MainScreen(Screen[None]):
         """Show what is told, and the panel that matters for it."""
         told = self.narrator.narration() if self.narrator is not None else None
         self.query_one(NarrationCard).tell(told)
+        self.set_class(told is not None and told.room > 0, "-projected")
+        self.set_class(told is not None and told.blank, "-blank")
         spot, hidden = (told.spotlight, told.hidden) if told is not None else ("", frozenset())
         bright = {"text", spot}
         for panel in self.arrangement.panels:

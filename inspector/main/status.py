@@ -64,6 +64,8 @@ def _ready(controller: Controller, panel: str, candidate: Candidate | None) -> s
             return "Moving the KV cache. Press esc to stop it"
         case Recall():
             return "Computing dropped logits again. Press esc to stop it"
+    if timeline.trial is not None and timeline.recorded:
+        return "Trying other settings on what was recorded. Esc leaves them"
     if timeline.trial is not None:
         return "Trying other settings. ctrl+s goes on with them, esc discards them"
     if panel:

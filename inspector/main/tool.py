@@ -6,7 +6,7 @@ its actions once, with itself as their host, and knows no tool by name.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from typing import Any, Literal, Protocol, TypeVar
@@ -84,6 +84,14 @@ class Host(Protocol):
     def candidate(self) -> Candidate | None:
         """The highlighted candidate."""
 
+    @property
+    def caption(self) -> str:
+        """What is told to an audience now, on every screen; printable, empty for nothing."""
+
+    @property
+    def stages(self) -> Sequence[tuple[str, str]]:
+        """Where a caption can be shown now: ids and titles of the panels, and of tools whose screen has something."""
+
     def answer(self, answer: str = "") -> None:
         """Answer the last key, or take the answer back, and have everything shown again."""
 
@@ -111,6 +119,12 @@ class Host(Protocol):
 
     def toggle(self, panel: str) -> None:
         """Open a tool's panel, or close it."""
+
+    def show_alone(self) -> None:
+        """Show the text and the candidates alone, or all panels again."""
+
+    def hide(self, panels: Collection[str]) -> None:
+        """Hide panels; a tool's is closed."""
 
     def help(self, tool: str = "") -> None:
         """Show the keys and what is shown.
@@ -310,6 +324,8 @@ class Tool:
     """What the status line says while the tool's panel is the current one."""
     family: str = ""
     """The same for tools that look at the same thing: their screens lead to one another. Their first keys open them."""
+    screen: bool = False
+    """Whether the keys with `recorded` open a screen of its own: a caption in a recording may have that opened."""
 
 
 @dataclass(slots=True)

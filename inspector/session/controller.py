@@ -31,7 +31,7 @@ class Controller:
         self.prefill = PrefillControl(client)
         self.runs = Runs(client)
         self.setup = Setup(client, self.prefill, self.runs, self.queries, load, settings, prompt)
-        self.history = History(client, self.queries, self.setup)
+        self.history = History(client, self.queries, self.setup, self.runs)
         self.navigation = Navigation(client, lambda: self.setup.settings)
         self.live = LiveTransport(client, self.prefill, self.runs, self.setup)
         self.transport: Transport = self.live

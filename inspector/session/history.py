@@ -1,28 +1,48 @@
-"""Undo and redo: of marks, deletions, tokens chosen by hand and the sampler's settings."""
+"""Undo and redo: of marks, deletions, other ways that the path was sent, draws, settings and breakpoints."""
 
 from __future__ import annotations
 
-from engine.commands import MoveTo
-from engine.records import Deleted, Ended, Marked, Moved, Record, Step, Undeleted, Undone
+from typing import Literal
+
+from engine.breakpoints import Breakpoints
+from engine.commands import MoveTo, Reroll
+from engine.records import (
+    Deleted,
+    Ended,
+    InterventionsHeld,
+    Marked,
+    Moved,
+    PromptOpened,
+    Record,
+    Resampled,
+    Step,
+    Undeleted,
+    Undone,
+)
 from engine.settings import FIELDS, Settings
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.session.client import EngineClient
+from inspector.session.runs import Runs
 from inspector.session.sampler_queries import SamplerQueries
 from inspector.session.setup import Setup
+from inspector.state.branch import ROOT
+from inspector.state.breakpoints import conditions
 from inspector.state.history import (
+    BreakpointsChange,
     Change,
     ChangeLog,
-    ChosenTokens,
+    DrawCount,
     MarkChange,
+    PathChange,
+    Redraw,
     Removal,
     SettingsChange,
     telling,
 )
+from inspector.state.interventions import interventions_words
 from inspector.state.timeline import Timeline
 
-NOTHING = (
-    "Nothing to undo: u takes back deletions, marks and notes, tokens put in by hand and changes of settings"
-)
+NOTHING = "Nothing to undo: u takes back marks, deletions, branches, prompts, draws, settings and breakpoints"
 NOTHING_AGAIN = "Nothing to do again: U makes again what u has undone, until something else is changed"
 _LABEL = 24
 """Cells that a token's text gets in an answer."""
@@ -35,21 +55,25 @@ class History:
         client: Hears of the changes, and takes what undoes them.
         queries: Know the settings in force.
         setup: Changes them.
+        runs: Have the breakpoints.
     """
 
-    def __init__(self, client: EngineClient, queries: SamplerQueries, setup: Setup) -> None:
-        self._client, self._queries, self._setup = client, queries, setup
+    def __init__(self, client: EngineClient, queries: SamplerQueries, setup: Setup, runs: Runs) -> None:
+        self._client, self._queries, self._setup, self._runs = client, queries, setup, runs
         self._log = ChangeLog()
         self._timeline, self._tree = client.timeline, client.timeline.tree.marks
         self._marks: dict[int, Marked] = {}
         """As they were before the record that is heard."""
-        self._settings = queries.in_force
+        self._settings, self._points = queries.in_force, runs.breakpoints.points
+        self._draws: dict[int, int] = {}
+        """How often was drawn again, by the node before; those that were never are not in it."""
         self._tip = client.timeline.tip
         self._left: int | None = None
         """Where the path ended before the command under way moved it."""
         self._choosing = False
         """Whether the command under way has put in a token."""
         client.listeners.append(self._hear)
+        runs.changed = self._settle
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -76,26 +100,50 @@ class History:
                 return timeline.tree.marks.hides(change.node)
             case SettingsChange():
                 return self._queries.in_force == change.after
-            case ChosenTokens():
-                return any(item.node == change.first for item in timeline.items)
+            case BreakpointsChange():
+                return self._points == change.after
+            case Redraw():
+                counted = self._draws.get(change.node, 0) == change.after
+                return counted and any(item.node == change.node for item in timeline.items)
+            case PathChange():
+                gone_back = change.before == timeline.tip
+                return not gone_back and any(item.node == change.first for item in timeline.items)
 
     def _turn(self, change: Change, again: bool) -> str:
         if refused := self._refusal(change, again):
             return refused
         words = self._words(change, again)
-        self._client.receive(Undone(again))
+        if isinstance(change, BreakpointsChange):
+            self._log.turn(again)  # in no record
+        else:
+            self._client.receive(Undone(again))
+        problem = self._carry_out(change, again)
+        return f"{f'Done again: {words}. u undoes it' if again else f'Undone: {words}. U does it again'}{problem}"
+
+    def _carry_out(self, change: Change, again: bool) -> str:
+        """Have it as it was before a change, or after it; returns what went wrong."""
+        client, timeline = self._client, self._client.timeline
         match telling(change, again):
             case Settings() as settings:
                 self._setup.configure(settings)
-            case None:
-                assert isinstance(change, ChosenTokens)
-                self._client.timeline.select(None)
-                self._client.do(
-                    MoveTo(self._client.timeline.tree.leaf(change.last) if again else change.before)
-                )
-            case mark_or_deletion:
-                self._client.receive(mark_or_deletion)
-        return f"Done again: {words}. u undoes it" if again else f"Undone: {words}. U does it again"
+            case Breakpoints() as points:
+                return self._runs.break_at(points)
+            case DrawCount() as draw if not timeline.recorded:
+                self._draw(draw)
+            case Marked() | Deleted() | Undeleted() as told:
+                client.receive(told)
+        if isinstance(change, PathChange):
+            timeline.select(None)
+            client.do(MoveTo(timeline.tree.leaf(change.last) if again else change.before))
+        return ""
+
+    def _draw(self, draw: DrawCount) -> None:
+        client, timeline = self._client, self._client.timeline
+        client.pause()
+        timeline.select(None)
+        if draw.node != timeline.tip or client.outstanding:
+            client.send(MoveTo(draw.node))
+        client.send(Reroll(draw.count))
 
     def _refusal(self, change: Change, again: bool) -> str:
         timeline = self._client.timeline
@@ -103,6 +151,8 @@ class History:
             return (
                 "Recorded: the settings were changed here, and no model samples with others. G goes on live"
             )
+        if isinstance(change, Redraw) and timeline.recorded:
+            return "Recorded: this was drawn here, and no model draws it otherwise. G goes on live"
         through = again and isinstance(change, Removal) and change.node in timeline.tree.branches
         if through and timeline.tree.branches.leads(change.node, timeline.tip):  # type: ignore[union-attr]
             return "Not deleted again: the path runs through it now. Go to another branch first: t"
@@ -118,12 +168,34 @@ class History:
                 return f"deleting {change.tokens:,} token{'s' * (change.tokens != 1)}"
             case SettingsChange():
                 return _settings_words(change, again)
-            case ChosenTokens(first=first, last=last):
-                branches = self._client.timeline.tree.branches
-                count = branches.depth(last) - branches.depth(first) + 1 if last in branches else 1
-                if count > 1:
-                    return f"{count:,} tokens put in by hand; their branch stays"
-                return f"going on with {self._label(first)}; its branch stays"
+            case BreakpointsChange():
+                points = change.after if again else change.before
+                now = f"runs stop at {conditions(points)} now" if points.active else "none is set now"
+                return f"the change of breakpoints: {now}"
+            case Redraw():
+                stays = "" if change.node == self._client.timeline.tip else "; the branch after it stays"
+                return f"drawing again after {self._label(change.node)}{stays}"
+            case PathChange():
+                return f"{self._way_words(change)}; {'that' if again else 'its'} branch stays"
+
+    def _way_words(self, change: PathChange) -> str:
+        tree, prompts = self._client.timeline.tree, self._client.timeline.prompts.by_end
+        match change.how:
+            case "prompt" if change.last in prompts:
+                opened = prompts[change.last].opened
+                text = opened.messages[-1].content if opened.messages else opened.text
+                what = "the message" if opened.parent else "the prompt"
+                return f"giving {what} {quoted(truncate(visible(text), _LABEL))}"
+            case "held":
+                return f"going on with {interventions_words(tree.interventions.get(change.first, ()))}"
+            case "released":
+                return "going back to the model's own"
+        branches = tree.branches
+        ends = change.last in branches and change.first in branches
+        count = branches.depth(change.last) - branches.depth(change.first) + 1 if ends else 1
+        return (
+            f"{count:,} tokens put in by hand" if count > 1 else f"going on with {self._label(change.first)}"
+        )
 
     def _label(self, node: int) -> str:
         branches = self._client.timeline.tree.branches
@@ -151,6 +223,13 @@ class History:
                 self._left, self._choosing = None, False
             case Step():
                 self._stepped(record)
+            case Resampled(next=drawn):
+                self._drawn(DrawCount(drawn.node, drawn.reroll))
+            case InterventionsHeld():
+                self._held(record)
+            case PromptOpened(new_tree=False, tokens=(*_, last)):
+                if self._tip != ROOT:
+                    self._log.take(PathChange(self._tip, last.node, last.node, "prompt"))
         self._tip = self._client.timeline.tip
 
     def _follow(self, timeline: Timeline) -> None:
@@ -162,15 +241,18 @@ class History:
         else:
             self._log = ChangeLog()
         self._timeline, self._tree = timeline, timeline.tree.marks
-        self._marks, self._left, self._choosing = {}, None, False
+        self._marks, self._draws, self._left, self._choosing = {}, {}, None, False
 
     def _settle(self) -> None:
-        """Notice other settings, once the engine, or the recording, has them in force."""
-        before, now = self._settings, self._queries.in_force
-        if before != now:
-            self._settings = now
-            if self._client.timeline.prompts.opened is not None:
-                self._log.take(SettingsChange(before, now), now)
+        """Notice other breakpoints, and other settings once the engine, or the recording, has them in force."""
+        settings, points = self._settings, self._points
+        self._settings, self._points = self._queries.in_force, self._runs.breakpoints.points
+        if self._client.timeline.prompts.opened is None:
+            return
+        if settings != self._settings:
+            self._log.take(SettingsChange(settings, self._settings), self._settings)
+        if points != self._points:
+            self._log.take(BreakpointsChange(points, self._points), self._points)
 
     def _marked(self, record: Marked) -> None:
         before = self._marks.get(record.node, Marked(record.node))
@@ -185,17 +267,38 @@ class History:
 
     def _stepped(self, step: Step) -> None:
         """A token that a person put in: chosen, typed, or drawn again at an older step."""
+        held, parent = step.origin == "intervened", self._client.timeline.tree.nodes.get(step.parent)
+        if held and not (isinstance(parent, Step) and parent.origin == "intervened"):
+            self._left = step.parent if self._left is None else self._left
+            return  # the first of a branch under interventions: they come next
         left, self._left = self._left, None
-        drawn_again = step.origin == "sampled" and step.choice.reroll > 0 and left is not None
-        if step.origin not in ("chosen", "inserted") and not drawn_again:
+        by_hand = step.origin in ("chosen", "inserted") or (held and step.id != step.choice.picked)
+        drawn_again = not by_hand and step.choice.reroll > 0 and left is not None
+        if not by_hand and not drawn_again:
             self._choosing = False
             return
         last = self._log.done[-1] if self._log.done else None
-        if self._choosing and isinstance(last, ChosenTokens) and last.last == step.parent:
-            self._log.done[-1] = ChosenTokens(last.before, last.first, step.node)
+        draw = last if drawn_again and isinstance(last, Redraw) and last.node == step.parent else None
+        if draw is not None:
+            self._log.done.pop()
+        if self._choosing and isinstance(last, PathChange) and last.last == step.parent:
+            self._log.done[-1] = PathChange(last.before, last.first, step.node)
         else:
-            self._log.take(ChosenTokens(step.parent if left is None else left, step.node, step.node))
+            self._log.take(PathChange(step.parent if left is None else left, step.node, step.node, draw=draw))
         self._choosing = True
+
+    def _drawn(self, now: DrawCount) -> None:
+        before = self._draws.get(now.node, 0)
+        if before != now.count:
+            self._draws[now.node] = now.count
+            self._log.take(Redraw(now.node, before, now.count), now)
+
+    def _held(self, record: InterventionsHeld) -> None:
+        """Interventions are held from a token on, or were let go."""
+        left, self._left = self._left, None
+        if left is not None and left != record.node:
+            how: Literal["held", "released"] = "held" if record.interventions else "released"
+            self._log.take(PathChange(left, record.node, record.node, how))
 
 
 def _mark_words(change: MarkChange) -> str:
@@ -204,7 +307,8 @@ def _mark_words(change: MarkChange) -> str:
     if before.bookmarked != after.bookmarked:
         return "the bookmark" if after.bookmarked else "taking the bookmark off"
     fields = ("name", "note", "caption")
-    return "the " + " and ".join(name for name in fields if getattr(before, name) != getattr(after, name))
+    changed = [name for name in fields if getattr(before, name) != getattr(after, name)]
+    return "the " + (" and ".join(changed) or "panel of the caption")
 
 
 def _settings_words(change: SettingsChange, again: bool) -> str:

@@ -93,11 +93,13 @@ class Playback:
         if self._waiting is not None and not self._controller.client.outstanding:
             opening, self._waiting, self._controller.opening = self._waiting, None, False
             self._begin(opening)
-        player = self.player
-        if player is None or (self.going is not None and self.going.under_way):
+        player, transport = self.player, self._controller.transport
+        going = self.going is not None and self.going.under_way
+        if player is None or going or not isinstance(transport, ReplayTransport):
             return
         if player.tick():
             self._controller.client.note_running()
+            transport.look()
             self._stage.redraw()
         if self._shown is not None and self._shown.live and player.settled and not player.stopped:
             self._resume(self._shown, player)
@@ -117,7 +119,9 @@ class Playback:
         backend.begin()
         self.going = GoingLive(controller, player, self._live, self._stage.say, self._arrived, there)
         controller.transport = ReplayTransport(client, player, self.going)
-        player.speed, player.playing = opening.speed, opening.play
+        player.speed = opening.speed
+        if opening.play:
+            player.play()
         client.note_running()
         self._stage.say("")
 

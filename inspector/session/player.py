@@ -14,24 +14,20 @@ from pathlib import Path
 
 from engine.errors import TraceError
 from engine.records import (
-    BeamEnded,
-    BeamStep,
     Distribution,
     Ended,
     Marked,
     ModelFacts,
-    Moved,
-    PrefillChunk,
-    Prefilled,
     PromptOpened,
     QuestionAsked,
     Record,
-    Resampled,
-    Step,
 )
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Kept, TraceReader, Unknown
 from engine.trace.file import uncollected
+from inspector.session.captions import LATE_CAPTION, Caption, Captions
+from inspector.session.stops import Stops
+from inspector.session.transport import Telling
 from inspector.state.unfit import UNFIT, unfit
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
@@ -40,11 +36,6 @@ READ_SECONDS, SHOW_SECONDS = 0.012, 0.012
 """Of a frame, while a recording is read, and while entries are caught up with."""
 LONGEST_PAUSE = 15.0
 """Seconds: a person who was away is not waited for any longer."""
-LATE_CAPTION = 3.0
-"""A caption that was written so many seconds after its step is read by nobody in the recorded time."""
-WORDS_A_SECOND = 3.0
-_STOPS = (PrefillChunk, Prefilled, Step, Moved, Resampled, BeamStep, BeamEnded)
-"""Entries that change the picture: where a step forward or back ends."""
 
 
 class Player:
@@ -89,16 +80,21 @@ class Player:
             clock,
         )
         self._read_whole = False
-        self._stops: list[int] = []
-        """Places after the entries that change the picture."""
+        self.stops = Stops(self.entries)
+        """Where steps through it end."""
         self._opened: list[int] = []
         """Places after the prompts that begin a tree."""
         self.answered: dict[str, list[Record]] = {}
         """What was answered to questions of a lesson, by the question."""
         self._asked: list[Record] | None = None
         """The answer that is being read."""
-        self._captions: dict[tuple[int, int], tuple[str, float]] = {}
-        """By number of the tree and node: what was written there last, and when."""
+        self._captions = Captions()
+        self._tells = False
+        """Whether the captions of the place are told: where it was stepped or played to."""
+        self._nth = 0
+        """Which of them is told: two may speak at one place."""
+        self._seen: tuple[object, ...] = ()
+        """What there was at the end of the frame before."""
         self._target: int | None = 0 if from_start else None
         """The place to show; None for all that there is."""
         self._then = 0.0
@@ -129,24 +125,37 @@ class Player:
     @property
     def stop(self) -> tuple[int, int]:
         """How many changes of the picture are on show, and how many there are."""
-        return bisect_right(self._stops, self.position), len(self._stops)
+        return self.stops.number(self.position), len(self.stops)
 
     @property
     def torn(self) -> int:
         """Bytes of an incomplete last line that were left out."""
         return self._reader.torn
 
+    @property
+    def last(self) -> Kept | Unknown | None:
+        """What the last entry on show tells."""
+        return self.entries[self.position - 1].value if self.position else None
+
     def caption(self, node: int) -> str:
-        """What the author wrote on a node of the tree on show; empty for most."""
-        return self._captions.get((self._tree(self.position), node), ("", 0.0))[0]
+        """What the author told of a node of the tree on show up to here; empty for most."""
+        return self._captions.of(bisect_right(self._opened, self.position), node, self.position)
+
+    @property
+    def telling(self) -> Caption | None:
+        """The caption that speaks: until the main screen changes, or another does; None where nobody stepped there."""
+        place = self._captions.before(self.position)
+        if not (self._tells and place and self.position == self._wanted):
+            return None
+        if self.stops.pictures(place) != self.stops.pictures(self.position):
+            return None
+        told = self._captions.told(place)
+        return told[self._nth if place == self.position else -1]
 
     @property
     def has_captions(self) -> bool:
         """Whether any was read, on any node."""
-        return any(text for text, _ in self._captions.values())
-
-    def _tree(self, place: int) -> int:
-        return bisect_right(self._opened, place)
+        return self._captions.any
 
     @property
     def _wanted(self) -> int:
@@ -158,7 +167,7 @@ class Player:
         """Play on from here; from the end, play all from the start."""
         if self.at_end:
             self.start()
-        self.playing, self._then = True, self._clock()
+        self.playing, self._then, self._tells = True, self._clock(), True
 
     def pause(self) -> None:
         """Stand still."""
@@ -172,23 +181,39 @@ class Player:
 
     def end(self) -> None:
         """Go to the end."""
-        self.playing, self._target = False, None
+        self.playing, self._target, self._tells = False, None, False
 
-    def step(self) -> None:
-        """Show the next change of the picture."""
-        self.playing = False
-        place = bisect_right(self._stops, self._wanted)
-        self._target = self._stops[place] if place < len(self._stops) else len(self.entries)
+    def step(self, telling: Telling = ()) -> None:
+        """Show the next change of the picture, or the next caption.
 
-    def back(self) -> None:
-        """Show what was there a change of the picture before."""
+        Args:
+            telling: Records that change the picture, too.
+        """
         self.playing = False
-        place = bisect_right(self._stops, self._wanted) - 2  # what is on show now is that of the one after it
-        self.go(self._stops[place] if place >= 0 else 0)
+        here = self._captions.told(self._wanted)
+        if here and self._nth + self._tells < len(here):
+            self._nth, self._tells = self._nth + self._tells, True
+            return
+        self._nth, self._tells = 0, True
+        self._target = self.stops.after(self._wanted, telling)
+
+    def back(self, telling: Telling = ()) -> None:
+        """Show what was there a change of the picture, or a caption, before.
+
+        Args:
+            telling: Records that change the picture, too.
+        """
+        self.playing = False
+        if self._tells and self._nth:
+            self._nth -= 1
+            return
+        now = self.stops.upto(self._wanted, telling)  # what is on show now is that of this place
+        self.go(self.stops.upto(now - 1, telling))
+        self._tells, self._nth = True, max(0, len(self._captions.told(self._wanted)) - 1)
 
     def go(self, place: int) -> None:
         """Show all entries up to a place, and no more."""
-        self._target = place
+        self._target, self._nth = place, 0
         if place < self.position:
             self.position, self.rerolls = 0, {}
             self._begin()
@@ -213,12 +238,12 @@ class Player:
         Returns:
             Whether anything on show changed.
         """
-        before = (self.position, self.playing, self.reading)
         self._read()
         self._catch_up()
         if self.playing and self.position >= self._wanted:
             self._play()
-        return before != (self.position, self.playing, self.reading)
+        before, self._seen = self._seen, (self.position, self.playing, self.reading, self.telling)
+        return before != self._seen
 
     def _read(self) -> None:
         if self._read_whole:
@@ -238,14 +263,13 @@ class Player:
     def _note(self, entry: Entry) -> None:
         """Take in what has to be known before an entry is shown."""
         place = len(self.entries)
-        match entry.value:
-            case PromptOpened(new_tree=True):
-                self._opened.append(place)
-            case Marked(node=node, caption=caption):
-                self._captions[len(self._opened), node] = (caption, entry.at)
-        self._note_answer(entry.value)
-        if isinstance(entry.value, _STOPS):
-            self._stops.append(place)
+        value = entry.value
+        if isinstance(value, PromptOpened) and value.new_tree:
+            self._opened.append(place)
+        self.stops.note(value)
+        if (speaks := self._captions.note(place, entry)) is not None:
+            self.stops.speak(speaks, self._captions)
+        self._note_answer(value)
 
     def _note_answer(self, value: Kept | Unknown) -> None:
         """Keep what was answered to a question: all up to the end of its command."""
@@ -264,32 +288,39 @@ class Player:
 
     def _play(self) -> None:
         end = self._clock() + SHOW_SECONDS
-        while self.position < len(self.entries) and (now := self._clock()) < end:
+        while not self._played and (now := self._clock()) < end:
             due = self._then + self._pause() / self.speed
             if now < due:
                 break
             self._then = max(due, now - READ_SECONDS)
-            self._next()
+            if self._nth + 1 < len(self._captions.told(self.position)):
+                self._nth += 1
+            else:
+                self._nth = 0
+                self._next()
         self._target = self.position
-        if self.at_end:
+        if self.at_end and self._played:
             self.playing, self._target = False, None
 
+    @property
+    def _played(self) -> bool:
+        """Whether all that was read is on show, the last caption too."""
+        told = self._captions.told(self.position)
+        return self.position == len(self.entries) and self._nth + 1 >= len(told)
+
     def _pause(self) -> float:
-        """Seconds between the last entry on show and the next one."""
-        if self.position == 0:
-            return 0.0
+        """Seconds between what is on show and what comes next."""
+        told = self._captions.told(self.position)
+        reading = told[self._nth].seconds if self._nth < len(told) else 0.0
+        if self.position == 0 or self._nth + 1 < len(told):
+            return reading
         last, following = self.entries[self.position - 1], self.entries[self.position]
         recorded = min(max(0.0, following.at - last.at), LONGEST_PAUSE)
         if isinstance(last.value, ModelFacts | PromptOpened):
-            return 0.0
-        return max(recorded, self._reading_time(last))
-
-    def _reading_time(self, entry: Entry) -> float:
-        """What a caption needs that was written afterwards, where nobody waited for it to be read."""
-        if not isinstance(entry.value, Step):
-            return 0.0
-        text, at = self._captions.get((self._tree(self.position), entry.value.node), ("", 0.0))
-        return len(text.split()) / WORDS_A_SECOND if at - entry.at > LATE_CAPTION else 0.0
+            recorded = 0.0
+        if self.position + 1 in self._captions.at and isinstance(following.value, Marked):
+            recorded = min(recorded, LATE_CAPTION)  # nobody need see it being written
+        return max(recorded, reading)
 
     def _next(self) -> None:
         value = self.entries[self.position].value
@@ -299,8 +330,10 @@ class Player:
         if isinstance(value, PromptOpened) and value.new_tree:
             self.rerolls = {}
         following = getattr(value, "next", None)
-        if isinstance(following, Distribution) and following.reroll:
-            self.rerolls[following.node] = following.reroll
+        if isinstance(following, Distribution):
+            self.rerolls.pop(following.node, None)  # a draw may have been taken back
+            if following.reroll:
+                self.rerolls[following.node] = following.reroll
         try:
             self._show(value)
         except UNFIT as error:
@@ -310,9 +343,9 @@ class Player:
         """An entry that tells of what no entry before it told: the recording ends before it, and is shown anew."""
         self.playing, self._read_whole, self._target = False, True, None
         del self.entries[self.position - 1 :]
-        self._stops = [place for place in self._stops if place <= len(self.entries)]
+        self.stops.cut()
         self.failure = unfit(self.position, value, error)
-        self.position, self.rerolls = 0, {}
+        self.position, self.rerolls, self._nth = 0, {}, 0
         self._begin()
 
     def close(self) -> None:

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from engine.records import PromptOpened
+from inspector.session.conversation import is_conversation, last_user, system_of
 from inspector.session.prefill import Prompt
 from inspector.state.timeline import Timeline
 
 
 def given(timeline: Timeline) -> list[Prompt]:
-    """The prompts of the tree, in the order in which they were given last; of a conversation its last message."""
+    """The prompts of the tree, in the order in which they were given last."""
     return [_prompt(read.opened) for read in timeline.prompts.by_end.values()]
 
 
+def on_show(timeline: Timeline) -> Prompt | None:
+    """The conversation that the path on show has, up to its last user's message; None where it has one message."""
+    opened = timeline.prompts.opened
+    return _prompt(opened) if opened is not None and is_conversation(opened.messages) else None
+
+
 def _prompt(opened: PromptOpened) -> Prompt:
-    if not opened.messages:
+    messages = opened.messages
+    if not messages:
         return Prompt(opened.text, False)  # or an old recording, whose text has the template in it
-    first, last = opened.messages[0], opened.messages[-1]
-    return Prompt(last.content, True, first.content if first.role == "system" else None)
+    system = system_of(messages) or None
+    if not is_conversation(messages):
+        return Prompt(messages[-1].content, True, system)
+    place = last_user(messages)
+    text = messages[place].content if place is not None else ""
+    return Prompt(text, True, system, None, messages, replace(opened.options, response=None))
 
 
 def _key(prompt: Prompt) -> tuple[object, ...]:
     """What makes two prompts the same to a person."""
-    return prompt.text, prompt.chat, prompt.system
+    messages = prompt.messages if is_conversation(prompt.messages) else ()
+    return prompt.text, prompt.chat, prompt.system, messages
 
 
 class PromptHistory:

@@ -12,15 +12,15 @@ from engine.settings import LoadSettings, Settings
 from engine.token_query import TokenQuery, read
 from engine.trace import Kept
 from inspector.session.controller import Controller
+from inspector.session.recorded_answers import RecordedAnswers
+from inspector.state.measured import MEASUREMENTS, sound
 from inspector.state.timeline import Timeline
 
 REFUSED = "Recorded: no model is loaded. G goes on live from here"
 _SEARCHES = (commands.SearchBeams.kind, commands.GoOnBeams.kind)
 _ANSWERS = (
     records.WhatIfAnswered, records.TokensFound, records.Tokenized, records.PromptPreview, records.Recalled,
-    records.Measuring, records.RaceOpened, records.RaceStep, records.RaceEnded, records.Profiled,
-    records.RooflineMeasured, records.KVCompared, records.Swept, records.Loading, records.Restoring,
-    records.TurnDiffers,
+    records.Measuring, records.Loading, records.Restoring, records.TurnDiffers,
 )  # fmt: skip
 """Records that answered a question of the person who recorded: nobody waits for them here."""
 
@@ -41,12 +41,14 @@ class ReplayBackend:
         self._explained: dict[int, Explained] = {}
         self.answered: Mapping[str, Sequence[Record]] = {}
         """Recorded answers to questions of a lesson, by the question as a trace has it."""
+        self._answers = RecordedAnswers(emit)
 
     # ---- entries ----------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Clear the screen, before the first entry is shown."""
         self._explained = {}
+        self._answers.begin()
         client = self._controller.client
         before, client.timeline = client.timeline, Timeline(recorded=True)
         client.timeline.generation = before.generation + 1  # or a view might take one for the other
@@ -62,14 +64,18 @@ class ReplayBackend:
             case Explained():
                 if _whole(value):
                     self._explained[value.node] = value
+                    self._controller.queries.recorded(value)
             case Ended(command=kind) | Failure(command=kind) if kind not in _SEARCHES:
                 pass  # of a command that nobody waits for here
+            case _ if isinstance(value, MEASUREMENTS) and not sound(value):
+                pass  # no engine told it: it could not be drawn
             case _ if not isinstance(value, _ANSWERS):
                 if isinstance(value, records.ModelFacts) and self._controller.timeline.facts is not None:
                     self.begin()  # another model was opened
                 if isinstance(value, records.PromptOpened) and value.new_tree:
                     self._explained = {}
                 self._controller.client.receive(value)
+        self._answers.take(value)
 
     # ---- commands ---------------------------------------------------------------------------
 
@@ -77,21 +83,27 @@ class ReplayBackend:
         """Nothing is to be started."""
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Nothing is to be ended."""
+        """Give up the answers that are under way."""
+        self._answers.close()
         return True
 
     def send(self, command: Command) -> None:
-        """Take a command; what it asks for is done at once, so that there is nothing to cancel."""
+        """Take a command; what it asks for is done at once, but for what is computed from recorded rows of logits."""
         if isinstance(command, commands.Cancel):
-            return
-        recorded = self.answered and self.answered.get(wire.encode(replace(command, id=0)).decode())
-        if recorded:
+            self._answers.cancel(command.target)
+        elif recorded := self._recorded(command):
             for record in recorded:
                 self._emit(record)
             self._emit(Ended(command.kind, id=command.id))
-        else:
+        elif not self._answers.ask(command):
             done = self._do(command)
             self._emit(Ended(command.kind, cancelled=not done, id=command.id))
+
+    def _recorded(self, command: Command) -> Sequence[Record]:
+        """The answer to the same question that the recording has; none for most."""
+        if not self.answered:
+            return ()
+        return self.answered.get(wire.encode(replace(command, id=0)).decode(), ())
 
     def _do(self, command: Command) -> bool:
         """Do what can be done with the record alone; returns whether it was."""

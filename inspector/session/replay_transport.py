@@ -6,13 +6,34 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
+from engine.records import (
+    BeamEnded,
+    BeamStep,
+    KVCompared,
+    Profiled,
+    RaceStep,
+    RooflineMeasured,
+    Swept,
+)
 from engine.settings import LoadSettings
 from inspector.display import visible
+from inspector.session.captions import Caption
 from inspector.session.client import EngineClient
 from inspector.session.going_live import GoingLive
 from inspector.session.player import Player
+from inspector.session.transport import Telling
 
 LIVE = "G goes on live"
+_ELSEWHERE: dict[type, str] = {
+    BeamStep: "A beam search is here: B shows it",
+    BeamEnded: "A beam search is over here: B shows it",
+    RaceStep: "A race is here: z shows it",
+    Profiled: "A step was taken apart here: P shows it",
+    RooflineMeasured: "The roofline was measured here: P shows it",
+    KVCompared: "Quantized KV was compared here: Q shows it",
+    Swept: "Sweeps were measured here: y shows them",
+}
+"""What the main screen doesn't show of an entry, and the key that does."""
 
 
 class ReplayTransport:
@@ -28,6 +49,8 @@ class ReplayTransport:
 
     def __init__(self, client: EngineClient, player: Player, going: GoingLive) -> None:
         self._client, self._player, self.going = client, player, going
+        self._selected: Caption | None = None
+        """The caption whose token was selected."""
 
     @property
     def running(self) -> bool:
@@ -44,13 +67,13 @@ class ReplayTransport:
         """The status line's other end says how far it is."""
         return ""
 
-    def step(self) -> str:
+    def step(self, telling: Telling = ()) -> str:
         """Pause, show the next change of the picture, or walk forward at an older token."""
         timeline = self._client.timeline
         if self._player.playing:
             return self._do(self._player.pause)
-        if timeline.following or not timeline.items:
-            return self._do(self._player.step)
+        if telling or timeline.following or not timeline.items or self._at_caption:
+            return self._do(lambda: self._player.step(telling))
         return self._do(lambda: timeline.walk(1))
 
     def run(self, over_sure: bool = False) -> str:
@@ -60,16 +83,44 @@ class ReplayTransport:
         return self._do(self._play)
 
     def _play(self) -> None:
-        self._client.timeline.select(None)
+        if not self._at_caption:
+            self._client.timeline.select(None)
         self._player.play()
 
-    def back(self) -> str:
+    def back(self, telling: Telling = ()) -> str:
         """Show what was there a change of the picture before."""
-        return self._do(self._back)
+        return self._do(lambda: self._back(telling))
 
-    def _back(self) -> None:
+    def _back(self, telling: Telling) -> None:
         self._client.timeline.select(None)
-        self._player.back()
+        self._player.back(telling)
+
+    # ---- captions ---------------------------------------------------------------------------
+
+    @property
+    def telling(self) -> Caption | None:
+        """The caption that speaks at the place on show."""
+        return self._player.telling
+
+    @property
+    def _at_caption(self) -> bool:
+        """Whether the selected token is the one that a caption speaks of now."""
+        told, selected = self._player.telling, self._client.timeline.selected
+        return told is not None and selected is not None and selected.node == told.node
+
+    def look(self) -> None:
+        """Select the token that a caption speaks of; follow the tip again when it speaks no more."""
+        told, before, timeline = self._player.telling, self._selected, self._client.timeline
+        if told is before:
+            return
+        self._selected, selected = told, timeline.selected
+        if before is not None and selected is not None and selected.node == before.node:
+            timeline.select(None)
+        slots = (
+            slot for slot, item in enumerate(timeline.items) if told is not None and item.node == told.node
+        )
+        if (slot := next(slots, None)) is not None:
+            timeline.select(slot)
 
     def change_pace(self, by: int) -> str:
         """Play faster or slower."""
@@ -101,7 +152,7 @@ class ReplayTransport:
     def describe(self) -> str:
         """How far the recording is, and the keys that matter now; printable, empty at an older token."""
         timeline = self._client.timeline
-        if not (timeline.following or timeline.running or not timeline.items):
+        if not (timeline.following or timeline.running or not timeline.items or self._at_caption):
             return ""
         player = self._player
         if player.failure is not None:
@@ -120,6 +171,8 @@ class ReplayTransport:
             return f"Playing {speed}, {shown:,} of {there:,}. Space pauses, + and - change the speed"
         if player.at_end:
             return f"Recorded, at its end. r plays it, ← → walk, ⌫ goes back, {LIVE}"
+        if (elsewhere := _ELSEWHERE.get(type(player.last))) is not None:
+            return f"Recorded, {shown:,} of {there:,}. {elsewhere}, space goes on"
         return f"Recorded, {shown:,} of {there:,}. Space shows the next step, r plays, ⌫ goes back, {LIVE}"
 
     def caption(self, node: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engine.breakpoints import Breakpoints
 from engine.commands import Run
 from inspector.session.client import EngineClient
@@ -22,6 +24,10 @@ class Runs:
         self._client = client
         self.pace: float | None = None
         self.breakpoints = BreakpointState()
+        self.keep: Callable[[Breakpoints], str] = lambda points: ""
+        """Keeps breakpoints for the next start; returns what went wrong, empty where nothing did."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when other breakpoints were set."""
         client.listeners.append(self.breakpoints.receive)
 
     def begin(self, over_sure: bool) -> None:
@@ -45,10 +51,16 @@ class Runs:
         self.pace = PACES[max(0, min(len(PACES) - 1, place))]
         self.go_on()
 
-    def break_at(self, points: Breakpoints) -> None:
-        """Set breakpoints; a run under way goes on with them."""
+    def break_at(self, points: Breakpoints) -> str:
+        """Set breakpoints; a run under way goes on with them.
+
+        Returns:
+            What went wrong with keeping them for the next start, to follow a sentence without its full stop.
+        """
         self.breakpoints.points = points
         self.go_on(counted=False)
+        self.changed()
+        return self.keep(points)
 
     def _send(self, goes_on: bool) -> None:
         until = self.breakpoints.points if self.breakpoints.points.active else None

@@ -192,6 +192,12 @@ class SamplerQueries:
             if timeline.trial.answered is not None and timeline.trial.dropped:
                 timeline.trial.answered = -1  # asked again; what is known stays
 
+    def recorded(self, explained: records.Explained) -> None:
+        """An explanation was recorded here: what it was asked for in vain can be asked again."""
+        told = self._client.timeline.last_explanation
+        if told is not None and told.failure is not None and told.of.node == explained.node:
+            self._client.timeline.last_explanation = None
+
     # ---- what was dropped -------------------------------------------------------------------
 
     def dropped(self, timeline: Timeline) -> tuple[int, ...]:

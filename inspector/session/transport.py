@@ -8,14 +8,16 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 from engine.commands import MoveTo, Run, TakeStep
-from engine.records import Step
+from engine.records import Record, Step
 from engine.settings import LoadSettings
+from inspector.session.captions import Caption
 from inspector.session.client import EngineClient
 from inspector.session.prefill import PrefillControl
 from inspector.session.runs import Runs, pace_text
 from inspector.session.setup import Setup
 from inspector.state.timeline import Phase
 
+Telling = tuple[type[Record], ...]
 MAX_QUEUED_STEPS = 8
 """A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
 
@@ -38,8 +40,12 @@ class Transport(Protocol):
     def whereabouts(self) -> str:
         """A few words for the right end of the status line; empty for none."""
 
-    def step(self) -> str:
-        """Pause, walk forward at an older token, or take the next step."""
+    def step(self, telling: Telling = ()) -> str:
+        """Pause, walk forward at an older token, or take the next step.
+
+        Args:
+            telling: Records which change what is looked at: in a recording a step ends at one of these, too.
+        """
 
     def run(self, over_sure: bool = False) -> str:
         """Go on by itself, or pause.
@@ -48,8 +54,12 @@ class Transport(Protocol):
             over_sure: Over sure tokens alone.
         """
 
-    def back(self) -> str:
-        """Go back before the last step."""
+    def back(self, telling: Telling = ()) -> str:
+        """Go back before the last step.
+
+        Args:
+            telling: As for a step.
+        """
 
     def change_pace(self, by: int) -> str:
         """Go faster, or slower with -1."""
@@ -65,6 +75,10 @@ class Transport(Protocol):
 
     def caption(self, node: int) -> str:
         """What an author wrote on a token for those who watch; not made printable."""
+
+    @property
+    def telling(self) -> Caption | None:
+        """The caption that speaks now, None for none."""
 
     @property
     def captioned(self) -> bool:
@@ -102,7 +116,7 @@ class LiveTransport:
         slowed = self._runs.pace is not None and not self._client.timeline.running
         return f"pace {pace_text(self._runs.pace)}" if slowed else ""
 
-    def step(self) -> str:
+    def step(self, telling: Telling = ()) -> str:
         """Pause a run, go on with a prefill, walk forward at an older token, or take one step at the tip."""
         timeline = self._client.timeline
         if timeline.running:
@@ -127,7 +141,7 @@ class LiveTransport:
             self._runs.begin(over_sure)
         return ""
 
-    def back(self) -> str:
+    def back(self, telling: Telling = ()) -> str:
         """Move the cache to before the last token of the completion."""
         timeline, outstanding = self._client.timeline, self._client.outstanding
         last = outstanding[-1] if outstanding else None
@@ -178,6 +192,11 @@ class LiveTransport:
         timeline = self._client.timeline
         mark = timeline.tree.marks.of.get(node) if timeline.recorded else None
         return mark.caption if mark is not None else ""
+
+    @property
+    def telling(self) -> Caption | None:
+        """None: captions are written here."""
+        return None
 
     @property
     def captioned(self) -> bool:

@@ -2,16 +2,28 @@
 
 The log follows from the records alone, so that a session which is gone on with has that of the one before. Taking a
 change back is told as an `Undone`, and after it as whatever the change was told as: a mark, a deletion, settings.
+Breakpoints are of this screen and in no record, and so is taking them back.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from engine.breakpoints import Breakpoints
 from engine.records import Deleted, Marked, Undeleted
 from engine.settings import Settings
 
-Told = Marked | Deleted | Undeleted | Settings
+
+@dataclass(frozen=True, slots=True)
+class DrawCount:
+    """How often was drawn again after a node."""
+
+    node: int
+    count: int
+
+
+Told = Marked | Deleted | Undeleted | Settings | Breakpoints | DrawCount
 """How a change is told."""
 
 
@@ -40,16 +52,39 @@ class SettingsChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenTokens:
-    """Tokens were chosen, typed or drawn again: the path went on with them."""
+class BreakpointsChange:
+    """Runs stop elsewhere."""
+
+    before: Breakpoints
+    after: Breakpoints
+
+
+@dataclass(frozen=True, slots=True)
+class Redraw:
+    """The token to come after a node was drawn again."""
+
+    node: int
+    before: int
+    """How often it had been drawn again."""
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """A person had the path go another way."""
 
     before: int
     """Where the path ended before."""
     first: int
     last: int
+    """Where the other way begins, and as far as the person gave it."""
+    how: Literal["chosen", "held", "released", "prompt"] = "chosen"
+    """Tokens were chosen, typed or drawn again; interventions held or released; a prompt or a message given."""
+    draw: Redraw | None = None
+    """Of a token that was drawn again at an older step, the draw."""
 
 
-Change = MarkChange | Removal | SettingsChange | ChosenTokens
+Change = MarkChange | Removal | SettingsChange | BreakpointsChange | Redraw | PathChange
 
 
 class ChangeLog:
@@ -92,8 +127,8 @@ class ChangeLog:
             self.done.remove(removals[-1])
 
     def leave_tree(self) -> None:
-        """Another tree has the place of the one that was changed: only settings outlive it."""
-        self.done = [change for change in self.done if isinstance(change, SettingsChange)]
+        """Another tree has the place of the one that was changed: settings and breakpoints outlive it."""
+        self.done = [change for change in self.done if isinstance(change, SettingsChange | BreakpointsChange)]
         self.undone.clear()
 
 
@@ -104,7 +139,9 @@ def telling(change: Change, again: bool) -> Told | None:
             return change.after if again else change.before
         case Removal():
             return Deleted(change.node) if again else Undeleted(change.node)
-        case SettingsChange():
+        case SettingsChange() | BreakpointsChange():
             return change.after if again else change.before
-        case ChosenTokens():
-            return None
+        case Redraw():
+            return DrawCount(change.node, change.after if again else change.before)
+        case PathChange():
+            return None if change.draw is None else telling(change.draw, again)

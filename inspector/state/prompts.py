@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from engine.records import Failure, KVReading, PrefillChunk, Prefilled, PromptOpened
 from inspector.state.session_tree import Item
@@ -48,6 +49,18 @@ class Prompts:
     def chunks(self) -> list[PrefillChunk]:
         """The chunks of its prefill so far."""
         return self.current.chunks if self.current else []
+
+    @property
+    def tps(self) -> float:
+        """Tokens a second of the chunks so far that are no cold start; 0 where there is none."""
+        ends = [self.opened.held if self.opened else 0, *(chunk.done for chunk in self.chunks)]
+        warm = [
+            (end - begin, chunk.ms)
+            for (begin, end), chunk in zip(pairwise(ends), self.chunks, strict=True)
+            if not chunk.cold
+        ]
+        ms = sum(ms for _, ms in warm)
+        return sum(tokens for tokens, _ in warm) / ms * 1000 if ms else 0.0
 
     def held(self, tokens: int) -> int:
         """How many tokens of a path the model has run: all but in a prefill.

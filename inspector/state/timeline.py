@@ -16,6 +16,7 @@ from engine.records import PromptToken, Step
 from inspector.state.beams import BeamHistory
 from inspector.state.branch import ROOT, token
 from inspector.state.looks import Looks
+from inspector.state.measured import MEASUREMENTS, Measured
 from inspector.state.prompts import Prompts
 from inspector.state.session_tree import Item, SessionTree
 from inspector.state.trial import StageExplanation, Trial
@@ -59,6 +60,8 @@ class Timeline:
     """How the sampler came to what is shown, or was a moment ago."""
     trial: Trial | None = None
     """Settings that are tried, None while there are none."""
+    rows: set[int] = field(default_factory=set)
+    """Nodes whose row of logits was recorded: what is asked of the sampler there needs no engine."""
     trials: int = 0
     """Grows whenever another step is marked as one that would differ, so that a view knows what to redraw."""
 
@@ -81,6 +84,9 @@ class Timeline:
 
     looks: Looks = field(default_factory=Looks)
     """What was looked at inside the model."""
+
+    measured: Measured = field(default_factory=Measured)
+    """What was measured of the model."""
 
     tree: SessionTree = field(default_factory=SessionTree)
     """All tokens, of which the path is one way through."""
@@ -248,8 +254,12 @@ class Timeline:
                 self.tree.marks.apply(record, self.tree)
             case records.AttentionRead() | records.LensRead():
                 self.looks.apply(record)
+            case _ if isinstance(record, MEASUREMENTS):
+                self.measured.apply(record)
             case records.InterventionsHeld(interventions=(_, *_)):
                 self.tree.interventions[record.node] = record.interventions
+            case records.LogitsRow():
+                self.rows.add(record.node)
             case records.Finished():
                 self.finished[record.node] = record
             case records.Failure(command="Load"):
@@ -262,7 +272,8 @@ class Timeline:
     def _open(self, record: records.PromptOpened) -> None:
         if record.new_tree:
             self.tree, self.looks = SessionTree(), Looks()
-            self.items, self.prompts, self.finished = [], Prompts(), {}
+            self.items, self.prompts, self.finished, self.rows = [], Prompts(), {}, set()
+            self.measured = Measured(swept=self.measured.swept)  # the others name nodes of the old tree
         self.next = self.moved = None
         end = record.parent
         for item in record.tokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.lessons.catalogue import Listed
 from inspector.main.tool import Tool
 from inspector.tools.attention.tool import ATTENTION
 from inspector.tools.attribution.tool import ATTRIBUTION
@@ -14,7 +15,7 @@ from inspector.tools.export.tool import EXPORT
 from inspector.tools.find.tool import FIND
 from inspector.tools.interventions.tool import INTERVENTIONS
 from inspector.tools.lens.tool import LENS
-from inspector.tools.lessons.tool import LESSONS
+from inspector.tools.lessons.tool import LESSONS, lessons
 from inspector.tools.lookahead.tool import LOOK_AHEAD
 from inspector.tools.marks.tool import MARKS
 from inspector.tools.modules.tool import MODULES
@@ -54,3 +55,13 @@ TOOLS: tuple[Tool, ...] = (
     TOUR,
     LESSONS,
 )
+
+
+def with_lesson(listed: Listed, present: bool = False) -> tuple[Tool, ...]:
+    """The tools of a program that begins with a lesson.
+
+    Args:
+        listed: The lesson.
+        present: Whether to present it.
+    """
+    return tuple(lessons(listed, present) if tool is LESSONS else tool for tool in TOOLS)

@@ -28,6 +28,7 @@ class Choice(Widget, can_focus=True):
         Binding("right,down,space", "turn(1)", "Next", show=False),
     ]
     chosen: reactive[int] = reactive(0, init=False, layout=True)
+    labels: reactive[tuple[str, ...]] = reactive((), init=False, layout=True)
 
     class Changed(Message):
         """Another label was chosen."""
@@ -43,7 +44,7 @@ class Choice(Widget, can_focus=True):
 
     def __init__(self, labels: Sequence[str], chosen: int = 0, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.labels = tuple(labels)
+        self.set_reactive(Choice.labels, tuple(labels))
         self.set_reactive(Choice.chosen, chosen)
 
     def watch_chosen(self) -> None:

@@ -11,8 +11,9 @@ was made with. Its `begin` fills the widgets, the first time and each time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
+from rich.console import RenderableType
 from textual import events
 from textual.app import App
 from textual.await_complete import AwaitComplete
@@ -20,7 +21,11 @@ from textual.css.query import NoMatches
 from textual.geometry import Size
 from textual.message import Message
 from textual.messages import Prune
+from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
+
+from inspector.widgets.painting.below import Below
+from inspector.widgets.painting.laid_out import LaidOutOnce
 
 Result = TypeVar("Result")
 
@@ -41,11 +46,16 @@ def shown(app: App[Any], screen: Screen[Result]) -> Screen[Result]:
     kept = app.get_screen(name)
     if kept in app.screen_stack or not isinstance(kept, Overlay):
         return screen
+    if not kept.serves(screen):
+        app.uninstall_screen(name)
+        kept.remove()
+        app.install_screen(screen, name)
+        return screen
     kept.again(screen)
     return kept
 
 
-class Overlay(Screen[Result]):
+class Overlay(LaidOutOnce[Result]):
     """A screen or a dialog over the main screen."""
 
     KEPT: ClassVar[tuple[str, ...]] = ()
@@ -59,6 +69,8 @@ class Overlay(Screen[Result]):
     """The theme that its widgets were styled in."""
     _held: tuple[Result | None] | None = None
     """The result of a dismissal that waits until what lies over this one has gone."""
+    _below: Below | None = None
+    """The screen below, where it is seen."""
 
     def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name, id, classes)
@@ -83,6 +95,14 @@ class Overlay(Screen[Result]):
     def begin(self) -> None:
         """Fill the widgets with what an opening set: called once they are there, and whenever this is shown again."""
 
+    def serves(self, made: Overlay[Result]) -> bool:
+        """Whether this one's widgets are those that a new one of the same class would build.
+
+        Args:
+            made: The new one.
+        """
+        return True
+
     def again(self, made: Overlay[Result]) -> None:
         """Get ready to be shown again.
 
@@ -92,7 +112,7 @@ class Overlay(Screen[Result]):
         for name in self.KEPT:
             setattr(self, name, getattr(made, name))
         self._dismissed, self._held, self._since = False, None, Message().time
-        self._settled = False
+        self._settled, self._below = False, None
         if self._compositor.size != self.app.size:
             self.update_classes(self._size_classes(), animate=False)
         if self.is_mounted:
@@ -132,6 +152,15 @@ class Overlay(Screen[Result]):
         """The widgets know their sizes: paint."""
         self._settled = True
         self.refresh()
+
+    def render(self) -> RenderableType:
+        """The ground of the screen: its colour, or the screen below."""
+        ground = super().render()
+        if not isinstance(ground, BackgroundScreen):
+            return ground
+        if self._below is None or (self._below.screen, self._below.colour) != (ground.screen, ground.color):
+            self._below = Below(ground.screen, ground.color)
+        return cast(RenderableType, self._below)  # a visual is as good, but for its type
 
     def _compositor_refresh(self) -> None:
         """Paint, once there is something whole to paint. Where all is to be painted after a layout, that is enough."""

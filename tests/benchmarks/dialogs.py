@@ -163,6 +163,11 @@ class Watch:
 
 def measure(turn: int, result: Path) -> None:
     """One round, on the terminal of this process."""
+    import inspector.__main__
+
+    getattr(
+        inspector.__main__, "collect_rarely", lambda: None
+    )()  # as the program begins; other checkouts may not
     watch = Watch()
 
     async def drive(_: Any) -> None:

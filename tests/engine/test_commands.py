@@ -46,6 +46,7 @@ SAMPLES: tuple[Command, ...] = (
     commands.PreviewPrompt("Once", chat=False),
     commands.CutText(LoadSettings(), "dog"),
     commands.FindTokens(1, "dog"),
+    commands.ReadLogits((1,)),
     commands.LookAhead(1, (2,)),
     commands.Configure(Settings()),
     commands.Reroll(),

@@ -11,11 +11,12 @@ from tests.fuzz.actions import TABLE, Action, Scenario, Script, scripts
 from tests.fuzz.driver import Outcome, play, run, shortest
 from tests.fuzz.faults import Fault, Host
 from tests.fuzz.sandbox import sandbox
+from tests.inspector.painting import painting
 
 
 def driven(seed: int, keys: int, pty: bool = False, kinds: tuple[str, ...] = KINDS) -> Outcome:
     """Random use of the program; whatever goes wrong is told with the command that does it again."""
-    with sandbox() as folder:
+    with sandbox() as folder, painting():
         outcome = run(host_in(folder, pty), seed, keys, kinds, minimise=False)
     command = f"python -m tests.fuzz --seed {seed} --keys {keys}{' --pty' * pty} --kinds {' '.join(kinds)}"
     assert not outcome.failures, "\n\n".join([command, *(fault.detail for _, fault in outcome.failures)])

@@ -8,9 +8,11 @@ import pytest
 
 from inspector.config import presets
 from inspector.recordings import sessions
+from tests.inspector.painting import paint_when_looked_at
 from tests.inspector.style_sheets import parse_once
 
 parse_once()
+paint_when_looked_at()
 
 
 @pytest.fixture(autouse=True)

@@ -69,7 +69,9 @@ def lived() -> list[Entry]:
     made.do(commands.Insert(steps[1].node, " 🦊é"))
     made.do(commands.Reroll())
     made.records += [Deleted(chosen.node), Undeleted(chosen.node), Deleted(fork.node)]
+    made.do(commands.Race(16, 20))
     made.do(commands.Profile(1))
+    made.do(commands.CompareKV())
     made.do(commands.Sweep(SweepSettings(rounds=1, steps=1, longest=16, largest_batch=2)))
     made.do(commands.MoveTo(steps[-1].node))
     made.do(commands.Verify())

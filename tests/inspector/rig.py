@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from textual.command import Command as PaletteEntry
 from textual.command import CommandList
@@ -17,6 +18,8 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from tests.inspector.fakes import Session
 from tests.inspector.quick_clock import run_quickly
+
+Case = TypeVar("Case")
 
 
 class FakeEngine:
@@ -83,7 +86,7 @@ class Rig:
 
     async def press(self, *keys: str) -> None:
         """Press keys and let what follows happen."""
-        await self.pilot.press(*keys)
+        await self.app._press_keys(keys)  # the pilot waits for each widget twice, here and in its pause
         await self.pilot.pause()
 
     async def until(self, holds: Callable[[], object], seconds: float = 120) -> None:
@@ -106,19 +109,48 @@ class Rig:
         await self.press("enter")
 
     async def push(self, records: Iterable[Record]) -> None:
-        """Hand out records as the engine would, and have them shown."""
+        """Hand out records as the engine would, and have them shown in one frame."""
+        shown: list[Record] = []
         for record in records:
-            if isinstance(record, Ended | Failure) and self.app.inbox.waiting:
-                self.app.inbox.drain()  # what was sent in answer to the records before it may be what it ends
+            if isinstance(record, Ended | Failure):
+                shown += self._taken_in()  # what was sent in answer to the records before may be what it ends
             self.app.inbox.emit(
                 addressed(record, [*self.app.controller.client.outstanding, *self.engine.asked])
             )
-        self.app.inbox.drain()
+        self.app.inbox._show(shown + self._taken_in())
         await self.pilot.pause()
+
+    def _taken_in(self) -> list[Record]:
+        """Have the application take in what was handed out; nothing of it is shown yet."""
+        taken = [*self.app.inbox.waiting]
+        self.app.inbox.waiting.clear()
+        for record in taken:
+            self.app.inbox._receive(record)
+        return taken
 
     async def end(self, command: str, cancelled: bool = False) -> None:
         """End a command."""
         await self.push([Ended(command, cancelled)])
+
+    async def through(self, cases: Iterable[Case], test: Callable[[Case], Awaitable[None]]) -> None:
+        """Go through cases within this application; what fails names its case.
+
+        After each nothing lies over the main screen and nothing is outstanding, as where an application begins.
+        """
+        for case in cases:
+            try:
+                await test(case)
+                while len(self.app.screen_stack) > 1:
+                    self.app.pop_screen()
+                for command in [*self.app.controller.client.outstanding]:
+                    await self.end(command.kind, cancelled=True)
+                await self.pilot.pause()
+            except BaseException as error:
+                error.add_note(f"in the case of {case!r}")
+                raise
+            if self.app._exception is not None:
+                self.app._exception.add_note(f"in the case of {case!r}")
+                return
 
     async def fail_to_load(self, message: str, hint: str) -> None:
         """Have the model not loaded."""
@@ -126,8 +158,8 @@ class Rig:
 
     async def ready(self, steps: int = 6) -> None:
         """Load, prefill and step, as far as the screen is concerned."""
-        await self.push([*self.session.load(), Ended("Configure"), *self.session.open()])
-        await self.push(self.session.steps(steps))
+        began = [*self.session.load(), Ended("Configure"), *self.session.open()]
+        await self.push([*began, *self.session.steps(steps)])
         self.engine.sent.clear()
 
     def screen_text(self) -> str:

@@ -20,8 +20,9 @@ from tests.inspector.tools.recordings.test_replay_screen import replayed
 
 KEYS = (
     "t", "down", "enter", "left", "x", "u", "w", "tab", "w", "c", "down", "escape", "B", "left", "tab", "tab", "escape",
-    "l", "slash", "escape", "z", "P", "y", "escape", "E", "escape", "ctrl+s", "escape", "i", "escape", "N", "escape",
-    "home", "w", "right", "right_square_bracket", "enter", "backspace", "space", "r", "end", "g", "escape", "f", "G",
+    "l", "slash", "escape", "z", "backspace", "space", "escape", "P", "tab", "tab", "tab", "escape", "y", "escape", "E",
+    "escape", "ctrl+s", "escape", "i", "escape", "N", "escape", "home", "w", "right", "right_square_bracket", "enter",
+    "backspace", "space", "r", "end", "g", "escape", "f", "G",
 )  # fmt: skip
 """Every tool is opened, and left."""
 

@@ -16,12 +16,12 @@ import numpy as np
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.capture import before, tolerance
 from engine.inspection.inside.position_watch import PositionWatch, shifted
+from engine.logits.readings import LN2
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of
 from engine.records import CaptureFacts, Check, PositionChange, PositionTried, TokenShift
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, rank_of, ranked
 from engine.session.detached import copy_runner
-from engine.session.readings import LN2
 from engine.session.session import Session
 
 PIECE = 512

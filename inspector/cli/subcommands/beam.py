@@ -35,7 +35,10 @@ def parser() -> Parser:
     group, default = made.add_argument_group("beam search"), BeamSettings()
     add = group.add_argument
     add("--width", type=whole, metavar="N", help=f"beams at once, 1 to {WIDEST} (default: {default.width})")
-    penalty = "score = logprob / length ** X: above 0 favours long hypotheses, below 0 short ones"
+    penalty = (
+        "score = logprob / length ** X: 0 ranks by the sum, 1 by the mean of a token; only above 1 does length "
+        "itself help"
+    )
     add("--length-penalty", type=float, metavar="X", help=f"{penalty} (default: {default.length_penalty})")
     early = "end at as many finished hypotheses as there are beams, though a live beam could still be better"
     add("--early-stopping", action="store_true", default=None, help=early)

@@ -39,6 +39,8 @@ def parser() -> Parser:
     made.add_argument("--plain", action="store_true",
                       help="as a dialogue of lines on standard input and output, for screen readers; without a "
                       "model from the recording")  # fmt: skip
+    present = "before a class: one panel of 60 columns; inspector notes in a second terminal shows the notes"
+    made.add_argument("--present", action="store_true", help=present)
     add_theme(made)
     return made
 
@@ -63,11 +65,11 @@ def run(args: Namespace) -> int:
     terminal.check(instead="Without one, use inspector learn --plain.")
     from inspector.app import InspectorApp
     from inspector.session.playback import Opening, checked
-    from inspector.tools.lessons.tool import lessons
-    from inspector.tools.registry import TOOLS
+    from inspector.tools.registry import with_lesson
 
-    tools = tuple(lessons(listed) if tool.id == "lessons" else tool for tool in TOOLS)
-    trace = Opening(checked(listed.trace), play=True) if args.recorded else None
+    tools = with_lesson(listed, args.present)
+    recorded = args.recorded or not _has_mlx()
+    trace = Opening(checked(listed.trace), play=True) if recorded else None
     app = InspectorApp(
         LoadSettings(model=listed.lesson.model), listed.lesson.settings if trace is None else Settings(),
         trace=trace, tools=tools, theme=args.theme or "",
@@ -117,6 +119,13 @@ def _begun(listed: Listed, recorded: bool, stack: ExitStack) -> tuple[HeadlessSe
             note(f"{error} The lesson goes on from its recording.")
     session, player = stack.enter_context(recorded_session(listed.trace, lesson))
     return session, recorded_play(session, player, lesson)
+
+
+def _has_mlx() -> bool:
+    """Whether there is an engine: without one a lesson is shown from its recording."""
+    from importlib.util import find_spec
+
+    return find_spec("mlx") is not None and find_spec("mlx_lm") is not None
 
 
 SUBCOMMAND = Subcommand(parser, run, "lessons: predict, do it, and see")

@@ -48,18 +48,22 @@ def run(args: Namespace) -> int:
     Raises:
         EngineError: There is no such file, it is no trace, or there is no terminal.
     """
-    from inspector.demo import DEMONSTRATION
+    from inspector.demo import DEMONSTRATION, LESSON
     from inspector.recordings import sessions
     from inspector.session.playback import Opening, checked
 
     path = checked(DEMONSTRATION if args.trace is None else sessions.find(args.trace))
     terminal.check(instead="Without one, use inspector export.")
     from inspector.app import InspectorApp
+    from inspector.lessons.catalogue import listed
+    from inspector.tools.registry import TOOLS, with_lesson
 
     opening = Opening(path, play=args.play or args.trace is None, speed=args.speed)
     save = None if args.no_save else sessions.folder()
+    tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
+    theme = args.theme or ""
     return terminal.run(
-        InspectorApp(LoadSettings(), Settings(), save=save, trace=opening, theme=args.theme or "")
+        InspectorApp(LoadSettings(), Settings(), save=save, trace=opening, theme=theme, tools=tools)
     )
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.errors import EngineError, PromptError
-from engine.paths import free, typed
+from engine.errors import PromptError
 from engine.settings import BY_NAME, Settings, check
 from inspector.cli.arguments import Request, given, load_settings
 from inspector.cli.exit import exit_status, output
-from inspector.cli.flags import EXIT_STATUS, Parser, add_jsonl, add_load, command_parser, flag_errors
+from inspector.cli.flags import (
+    EXIT_STATUS,
+    Parser,
+    add_jsonl,
+    add_load,
+    add_trace,
+    command_parser,
+    flag_errors,
+)
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 from inspector.cli.prompts.chat import add_chat, chat_from, idle
 from inspector.cli.subcommand import Subcommand
@@ -47,9 +53,7 @@ def parser() -> Parser:
     out = made.add_argument_group("output")
     add_jsonl(out, "table")
     out.add_argument("--summary", action="store_true", help="the text's figures alone, without its tokens")
-    trace = "write a trace too, which inspector replay TRACE opens; a name in .gz or .zst compresses it"
-    out.add_argument("--output", "-o", metavar="TRACE", help=trace)
-    out.add_argument("--force", action="store_true", help="replace a trace that is there")
+    add_trace(out)
     likely = (
         f"most probable tokens at each place in the JSON lines or the trace, at most {MOST} (default: {MOST})"
     )
@@ -66,14 +70,13 @@ def run(args: Namespace) -> int:
     """
     from inspector.cli.driver import drive
     from inspector.cli.writers.score import writer
-    from inspector.cli.writers.trace import TraceWriter
-    from inspector.version import version
+    from inspector.cli.writers.trace import TraceWriter, place
 
-    path, request = place(args.output, args.force), score_request_from(args)
+    path, request = place(args.output, args.force, "the scores do"), score_request_from(args)
     trace = TraceWriter(writer(request, args.summary, output(), sys.stderr), request)
     outcome = drive(request, trace, [])
     if path is not None and outcome.failure is None:
-        trace.save(path, f"mlx-inspector {version()}", args.force)
+        trace.save(path, args.force)
     return exit_status(replace(outcome, failure=_of_text(outcome.failure)))
 
 
@@ -83,25 +86,6 @@ def _of_text(failure: Failure | None) -> Failure | None:
         return failure
     message, hint = (words.replace("prompt", "text") for words in (failure.message, failure.hint))
     return replace(failure, message=message, hint=hint)
-
-
-def place(output: str | None, force: bool) -> Path | None:
-    """Where the trace goes, checked before the work of making it; None where none is wanted.
-
-    Args:
-        output: As it was typed.
-        force: Whether a file that is there may be replaced.
-
-    Raises:
-        EngineError: It is standard output, a file is there, or no file can be.
-    """
-    if output is None:
-        return None
-    if output == "-":
-        raise EngineError(
-            "The trace can't go to standard output: the scores do.", "Name a file: -o score.jsonl.gz."
-        )
-    return free(typed(output), force)
 
 
 def score_request_from(args: Namespace) -> Request:

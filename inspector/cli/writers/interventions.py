@@ -82,7 +82,7 @@ def intervened_table(read: Intervened) -> Iterator[str]:
     """The candidates without and with the interventions."""
     scope = "this token" if read.scope == "token" else "whole context"
     yield (
-        f"{interventions_words(read.interventions)}, {scope}: KL {read.kl_bits:.3f} bits, entropy "
+        f"{interventions_words(read.interventions)}, {scope}: KL {read.kl_bits:.3f} bits, model entropy "
         f"{bits(read.entropy_before_bits)} to {bits(read.entropy_after_bits)} bits, "
         f"largest logit change {read.largest_change:.2f} ({token_label(read.largest_change_text)})"
     )

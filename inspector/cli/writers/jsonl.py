@@ -1,6 +1,7 @@
 """Records as JSON objects, one a line: strict JSON in ASCII, so that any parser reads it and no terminal obeys it.
 
-Numbers that are none (a logprob of minus infinity) are null; bytes are hexadecimal.
+Numbers that are none (a logprob of minus infinity, a rate of cold starts alone) are null; bytes are hexadecimal.
+`echo_ms` is the older name of `prompt_logprobs_ms`.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ def prefill(chunk: records.PrefillChunk) -> Json:
         "done": chunk.done,
         "total": chunk.total,
         "ms": chunk.ms,
+        "cold": chunk.cold,
+        "prompt_logprobs_ms": chunk.echo_ms,
         "echo_ms": chunk.echo_ms,
         "kv": kv(chunk.kv),
     }
@@ -94,8 +97,10 @@ def prompt(opened: records.PromptOpened, prefilled: records.Prefilled) -> Json:
         "tokens": [prompt_token(token) for token in prefilled.tokens],
         "notes": list(opened.notes),
         "ttft_ms": prefilled.ttft_ms,
+        "cold": prefilled.cold,
+        "prompt_logprobs_ms": prefilled.echo_ms,
         "echo_ms": prefilled.echo_ms,
-        "prompt_tps": number(prefilled.prompt_tps),
+        "prompt_tps": number(prefilled.prompt_tps) or None,
         "first_token": _first_token(prefilled.next),
         "kv": kv(prefilled.kv),
         "memory": asdict(prefilled.memory),
@@ -201,7 +206,9 @@ def end(summary: Summary, seed: int) -> Json:
         "tpot_p50_ms": tpot.p50 if tpot else None,
         "tpot_p95_ms": tpot.p95 if tpot else None,
         "pipelined": summary.pipelined,
-        "prompt_tps": number(prefilled.prompt_tps) if prefilled else None,
+        "cold": prefilled.cold if prefilled else None,
+        "cold_step_ms": summary.cold_ms,
+        "prompt_tps": number(prefilled.prompt_tps) or None if prefilled else None,
         "generation_tps": number(tpot.tps) if tpot else None,
         "peak_bytes": memory.peak_bytes if memory else None,
     }

@@ -10,7 +10,7 @@ from engine import records
 from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
 from inspector.display import visible
-from inspector.scales import amount, milliseconds, rate, size
+from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
 
 ERASE = "\r\x1b[2K"
 """Begin the terminal's line again."""
@@ -112,12 +112,17 @@ def figures(summary: Summary, request: Request, only: Collection[str] = ()) -> l
     if summary.facts is not None:
         lines.append(("model", _model(summary.facts)))
     if (prefilled := summary.prefilled) is not None:
-        lines.append(("prompt", f"{len(prefilled.tokens)} tokens, {rate(prefilled.prompt_tps)}"))
-        lines.append(("first token", _first(summary, prefilled.ttft_ms)))
-    if (tpot := summary.tpot) is not None:
+        lines.append(("prompt", f"{len(prefilled.tokens)} tokens, {prompt_rate(prefilled.prompt_tps)}"))
+        lines.append(("first token", _first(summary, prefilled)))
+    if (tpot := summary.tpot) is None:
+        lines += [("each token", f"{milliseconds(summary.cold_ms)}, {COLD}")] if summary.cold_ms else []
+    else:
         spread = f"p50 {milliseconds(tpot.p50)}, p95 {milliseconds(tpot.p95)}"
         overlap = ", pipelined" if summary.pipelined else ""
-        lines.append(("each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}"))
+        first = f"; without the first, {milliseconds(summary.cold_ms)}, {COLD}" if summary.cold_ms else ""
+        lines.append(
+            ("each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}{first}")
+        )
     lines.append(("finished", _finish(summary)))
     if (kv := summary.kv) is not None:
         lines.append(("KV cache", _kv(kv)))
@@ -141,10 +146,13 @@ def _model(facts: records.ModelFacts) -> str:
     return f"{facts.name}: {facts.family}, {facts.layers} layers, {weights}, {facts.backend}{blas}"
 
 
-def _first(summary: Summary, ttft: float) -> str:
+def _first(summary: Summary, prefilled: records.Prefilled) -> str:
     """Time to first token, and when it could be written where that was later."""
-    known, written = milliseconds(ttft), milliseconds(summary.first_token_ms or ttft)
-    return known if written == known else f"{known}, written after {written}"
+    known = milliseconds(prefilled.ttft_ms)
+    written = milliseconds(summary.first_token_ms or prefilled.ttft_ms)
+    sooner = (summary.first_token_ms or 0.0) <= prefilled.ttft_ms  # the clock of the reader began late
+    later = "" if sooner or written == known else f", written after {written}"
+    return known + later + (f", {COLD}" if prefilled.cold else "")
 
 
 def _finish(summary: Summary) -> str:

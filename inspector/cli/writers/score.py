@@ -15,7 +15,7 @@ from inspector.cli.summary import Summary
 from inspector.cli.writers.jsonl import Json, JsonLines, number, prompt_token
 from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import pad, token_label
-from inspector.scales import bits, milliseconds, percent, rate
+from inspector.scales import bits, milliseconds, percent, prompt_rate
 
 TOKEN_CELLS = 20
 HEAD = ("pos", "token", "p", "logprob", "bits", "rank", "entropy")
@@ -49,6 +49,7 @@ class Score:
         self._own: list[int] = []
         self.ms = 0.0
         """Of the model, the logits of every token included."""
+        self._warm_tokens, self._warm_ms = 0, 0.0
         self.notes: tuple[str, ...] = ()
         self._logprobs: list[float] = []
 
@@ -62,6 +63,9 @@ class Score:
             case records.PrefillChunk():
                 self.ms += record.ms + record.echo_ms
                 known = tuple(token for token in record.echo if token.position)
+                if not record.cold:
+                    self._warm_tokens += len(known)
+                    self._warm_ms += record.ms + record.echo_ms
                 for token in known:
                     self._add(token)
                 return known
@@ -73,6 +77,11 @@ class Score:
             own = self._own[token.position]
             self.bytes += own
             self.characters += max(0, len(token.text) - (len(token.raw) - own))
+
+    @property
+    def tps(self) -> float:
+        """Tokens scored a second, without the model's first chunk, a cold start; 0 where there was no other."""
+        return self._warm_tokens / self._warm_ms * 1000 if self._warm_ms else 0.0
 
     @property
     def scored(self) -> int:
@@ -264,7 +273,7 @@ def sums(score: Score) -> list[tuple[str, str]]:
 def _cost(score: Score) -> str:
     if not score.scored or not score.ms:
         return milliseconds(score.ms)
-    return f"{milliseconds(score.ms)}, {rate(score.scored / score.ms * 1000)} for {score.scored} tokens"
+    return f"{milliseconds(score.ms)} for {score.scored} tokens, {prompt_rate(score.tps)}"
 
 
 def _text_bytes(opened: records.PromptOpened) -> list[int]:

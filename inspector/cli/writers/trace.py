@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from engine.errors import EngineError
+from engine.paths import free, typed
 from engine.records import ModelFacts, Record
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as, worth_keeping
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
+from inspector.version import version
 
 
 class TraceWriter:
@@ -44,15 +47,34 @@ class TraceWriter:
         """Hand the summary on."""
         self._writer.end(summary)
 
-    def save(self, path: Path, program: str, force: bool) -> None:
+    def save(self, path: Path, force: bool) -> None:
         """Write the trace.
 
         Args:
             path: Where to.
-            program: Name and version of what writes.
             force: Whether a file that is there may be replaced.
 
         Raises:
             TraceError: It can't be written; what was there before is untouched.
         """
-        save_as(path, self.entries, program, force)
+        save_as(path, self.entries, f"mlx-inspector {version()}", force)
+
+
+def place(output: str | None, force: bool, instead: str) -> Path | None:
+    """Where the trace goes, checked before the work of making it; None where none is wanted.
+
+    Args:
+        output: As it was typed.
+        force: Whether a file that is there may be replaced.
+        instead: What goes to standard output, as a sentence goes on.
+
+    Raises:
+        EngineError: It is standard output, a file is there, or no file can be.
+    """
+    if output is None:
+        return None
+    if output == "-":
+        raise EngineError(
+            f"The trace can't go to standard output: {instead}.", "Name a file: -o trace.jsonl.gz."
+        )
+    return free(typed(output), force)

@@ -74,8 +74,8 @@ BRANCHING = Tool(
             "Draw again with the next random number: the token to come, or at an older step a sibling of it.",
             BranchActions.reroll, Needs.DISTRIBUTION | Needs.ENGINE),
         Key("undo", "u", "u", "Undo", BRANCH,
-            "Undo the last deletion, bookmark, name, note, caption, token chosen by hand or change of settings; again "
-            "for the one before.", BranchActions.undo, Needs.DISTRIBUTION),
+            "Undo the last deletion, mark, token put in by hand, prompt, draw, hold of interventions, change of "
+            "settings or breakpoints; again for the one before.", BranchActions.undo, Needs.DISTRIBUTION),
         Key("redo", "U", "U", "Redo", BRANCH, "Do again what was undone last.", BranchActions.redo,
             Needs.DISTRIBUTION),
         Key("verify", "v", "v", "Verify", BRANCH,

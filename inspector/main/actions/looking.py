@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from inspector.config.preferences import VIEWS
 from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.messages import SlotSelected, ToolMessage
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
-from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF, VIEWS
+from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF
 from inspector.main.tool import LOOK, Hint, Key, Needs, Tool, ToolActions, When
 from inspector.scales import METRICS
 

@@ -26,26 +26,6 @@ def _number(digit: int, panel: PanelPlace) -> Key:
 class ScreenActions(ToolActions):
     """Arranges the screen; all of it is the host's own."""
 
-    def alone(self) -> None:
-        """Show the text and the candidates alone, or all panels again."""
-        arrangement = self.host.arrangement
-        arrangement.set_alone(not arrangement.alone)
-        self.host.answer(
-            "Text and candidates alone. 0 brings the other panels back" if arrangement.alone else ""
-        )
-
-    def hide(self) -> None:
-        """Hide the current panel."""
-        arrangement = self.host.arrangement
-        panel, name, number = arrangement.current, arrangement.name, arrangement.number + 1
-        if arrangement.is_tool(panel):
-            self.host.toggle(panel)
-        elif arrangement.can_hide(panel):
-            arrangement.hide(panel)
-            self.host.answer(f"{name} hidden. {number} shows it again, \\ all panels at their usual sizes")
-        else:
-            self.host.answer(f"{name} stays. 3, 4 and 5 go to panels that can be hidden, 0 hides them all")
-
 
 _FIRST = (
     Key("stop", "escape", "esc", "Stop", STEP,
@@ -58,11 +38,14 @@ _FIRST = (
 )  # fmt: skip
 _LAST = (
     Key("alone", "0", "0", "Text and candidates", SCREEN,
-        "Show the text and the candidates alone, as for a projector; again for all panels.", ScreenActions.alone),
+        "Show the text and the candidates alone, as for a projector; again for all panels.",
+        lambda own: own.host.show_alone()),
     Key("hide", "H", "H", "Hide panel", SCREEN,
-        "Hide the current panel; its number key shows it again.", ScreenActions.hide),
+        "Hide the current panel; its number key shows it again.",
+        lambda own: own.host.hide({own.host.arrangement.current})),
     Key("left_narrower", "shift+left", "shift+←", "Divider left", SCREEN,
-        "Move the divider between the columns to the left; or drag it.", lambda own: own.host.resize(-1, 0)),
+        "Move the divider between the columns to the left; or drag it. A panel that is left no room is hidden.",
+        lambda own: own.host.resize(-1, 0)),
     Key("left_wider", "shift+right", "shift+→", "Divider right", SCREEN,
         "Move the divider between the columns to the right.", lambda own: own.host.resize(1, 0)),
     Key("divider_up", "shift+up", "shift+↑", "Divider up", SCREEN,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.commands import PreviewPrompt
 from engine.records import PromptPreview
 from engine.settings import LoadSettings
@@ -11,7 +13,7 @@ from inspector.main.dialogs.prompt import Draft, PromptDialog
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.session.lookup import Lookup
 from inspector.session.prefill import Prompt
-from inspector.session.prompt_history import given
+from inspector.session.prompt_history import given, on_show
 
 _MOST_KEPT = 100
 """Prompts that are kept beside those of the tree."""
@@ -23,7 +25,8 @@ class SetupActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.draft = host.controller.setup.prompt
-        """What stands in the prompt dialog when it is opened."""
+        """What stands in the prompt dialog when it is opened, unless it was given and went on as a conversation."""
+        self._given = self.draft
         self._typed: list[Prompt] = []
         """What was given or left in it before."""
         self._lookup = Lookup(PreviewPrompt, PromptPreview, host.controller.client)
@@ -31,6 +34,9 @@ class SetupActions(ToolActions):
     def prompt(self) -> None:
         """Ask for a prompt."""
         before = [*given(self.timeline), *self._typed]
+        conversation = on_show(self.timeline) if self.draft == self._given else None
+        if conversation is not None:
+            self.draft = self._given = replace(conversation, echo=self.draft.echo)
         dialog = PromptDialog(self.draft, lambda: self.timeline.facts, self._lookup, before)
         self.host.open(dialog, self._prompted)
 
@@ -40,6 +46,7 @@ class SetupActions(ToolActions):
         self.draft = draft.prompt
         self._typed = [*self._typed[1 - _MOST_KEPT :], draft.prompt]
         if draft.submitted:
+            self._given = draft.prompt
             self.controller.setup.give(draft.prompt)
             self.host.answer()
 

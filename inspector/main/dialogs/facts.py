@@ -16,6 +16,7 @@ from inspector.display import visible
 from inspector.main.dialogs.special_tokens import ids_of, template_parts, token_rows, uses
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.overlay import Overlay
 
 _ROLES = (("begin (BOS)", "BOS"), ("end (EOS)", "EOS"), ("padding (PAD)", "PAD"))
 
@@ -84,6 +85,7 @@ class FactsDialog(Dialog[None]):
         facts: Of the model.
     """
 
+    KEPT: ClassVar[tuple[str, ...]] = ("facts",)
     HEADING: ClassVar[str] = "Model"
     LEAVE: ClassVar[str] = "Close"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "scroll", 5),)
@@ -91,6 +93,10 @@ class FactsDialog(Dialog[None]):
     def __init__(self, facts: ModelFacts) -> None:
         super().__init__()
         self.facts = facts
+
+    def serves(self, made: Overlay[None]) -> bool:
+        """Whether it is the same model."""
+        return isinstance(made, FactsDialog) and made.facts == self.facts
 
     def body(self) -> Iterable[Widget]:
         table = Table.grid(padding=(0, 2))

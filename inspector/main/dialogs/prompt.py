@@ -13,10 +13,11 @@ from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
 
 from engine.commands import PreviewPrompt
-from engine.records import Failure, ModelFacts, PromptPreview
+from engine.records import NO_OPTIONS, Failure, Message, ModelFacts, PromptPreview
 from inspector.display import visible
 from inspector.main.dialogs.prompt_editor import PromptEditor
 from inspector.main.dialogs.prompt_file import PromptFileDialog
+from inspector.session.conversation import edited, is_conversation, system_of, transcript
 from inspector.session.lookup import Lookup
 from inspector.session.prefill import Prompt
 from inspector.session.prompt_history import PromptHistory
@@ -26,12 +27,14 @@ from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.pieces import PieceList
 from inspector.widgets.safety import MOST_TYPED, SafeTextArea
 
-MODES = ("raw", "through the chat template")
+MODES = ("raw", "through the chat template", "the whole conversation")
+RAW, CHAT, WHOLE = range(3)
 ECHOES: tuple[tuple[str, bool | None], ...] = (
     ("up to 2,048 tokens", None),
     ("always", True),
     ("never", False),
 )
+CUTTING = "It is being cut into tokens."
 SHORT, SOON, LATER = 5_000, 0.05, 0.3
 """Characters of a short text, and seconds without a key after which a short and a longer one are cut anew: 200,000
 characters take the engine some 0.2 s."""
@@ -58,6 +61,7 @@ class PromptDialog(Dialog[Draft]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+o", "read_file", "From a file", tooltip="Take the text of a file.", priority=True),
     ]
+    KEPT: ClassVar[tuple[str, ...]] = ("prompt", "facts", "lookup", "history", "_whole", "_file")
     HEADING: ClassVar[str] = "Prompt"
     APPLY: ClassVar[str] = "Prefill"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (
@@ -77,8 +81,12 @@ class PromptDialog(Dialog[Draft]):
         super().__init__()
         self.prompt, self.facts, self.lookup = prompt, facts, lookup
         self.history = PromptHistory(before, prompt)
+        self._conversation: tuple[Message, ...] = ()
+        """The one whose last message is edited; empty where there is one message alone."""
         self._whole = ""
         """A prompt that is too long to be edited: it stays as it is while nothing is typed in its place."""
+        self._options = NO_OPTIONS
+        """What else the template gets for that conversation."""
         self._file = ""
         """The name of the file that was read last."""
         self._timer: Timer | None = None
@@ -90,10 +98,11 @@ class PromptDialog(Dialog[Draft]):
         return facts is None or facts.has_chat_template
 
     def body(self) -> Iterable[Widget]:
+        yield SafeTextArea(id="prompt-conversation", soft_wrap=True, tab_behavior="focus", read_only=True)
         yield PromptEditor(id="prompt-text", soft_wrap=True, tab_behavior="focus")
-        yield Remark("It is being cut into tokens.", id="prompt-remark")
+        yield Remark(CUTTING, id="prompt-remark")
         yield PieceList(both_ends=True, id="prompt-pieces")
-        yield Choice(MODES if self.templated else MODES[:1], id="prompt-mode")
+        yield Choice(self._modes, id="prompt-mode")
         yield Label("system prompt", classes="field-label", id="system-label", markup=False)
         yield SafeTextArea(id="prompt-system", soft_wrap=True, tab_behavior="focus", placeholder="none")
         yield Label(
@@ -105,13 +114,20 @@ class PromptDialog(Dialog[Draft]):
         yield Button("From a file  ctrl+o", id="prompt-read", compact=True)
 
     @property
+    def _modes(self) -> tuple[str, ...]:
+        return MODES[: 1 + self.templated + (self.templated and bool(self._conversation))]
+
+    @property
     def _echo(self) -> int:
         return [echo for _, echo in ECHOES].index(self.prompt.echo)
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin in the text, at its end."""
+        super().begin()
         self.lookup.tell = self._answered
-        self.query_one("#prompt-text", PromptEditor).focus()
+        self.set_focus(self.query_one("#prompt-text", PromptEditor))
+        self.query_one("#prompt-echo", Choice).chosen = self._echo
+        self._show(CUTTING)
         self._put(self.prompt)
 
     def let_go(self) -> None:
@@ -124,18 +140,27 @@ class PromptDialog(Dialog[Draft]):
         """Edit another prompt; whether its logprobs are wanted stays."""
         self._whole = "" if len(prompt.text) <= MOST_TYPED else prompt.text
         self.query_one("#prompt-text", PromptEditor).put("" if self._whole else prompt.text)
-        self.query_one("#prompt-mode", Choice).chosen = int(prompt.chat and self.templated)
-        self.query_one("#prompt-system", SafeTextArea).load_text(prompt.system or "")
+        self._conversation = prompt.messages if is_conversation(prompt.messages) else ()
+        self._options = prompt.options
+        mode = self.query_one("#prompt-mode", Choice)
+        mode.labels = self._modes
+        mode.chosen = min(WHOLE if self._conversation else int(prompt.chat), len(mode.labels) - 1)
+        mode.refresh(layout=True)
+        self.query_one("#prompt-system", SafeTextArea).load_text(prompt.system or system_of(prompt.messages))
+        self.query_one("#prompt-conversation", SafeTextArea).load_text(transcript(self._conversation))
         self._changed()
 
     def typed(self) -> Prompt:
         """The prompt in the fields."""
-        return Prompt(
-            self.query_one("#prompt-text", PromptEditor).text or self._whole,
-            bool(self.query_one("#prompt-mode", Choice).chosen),
-            self.query_one("#prompt-system", SafeTextArea).text or None,
-            ECHOES[self.query_one("#prompt-echo", Choice).chosen][1],
+        text = self.query_one("#prompt-text", PromptEditor).text or self._whole
+        mode = self.query_one("#prompt-mode", Choice).chosen
+        system = self.query_one("#prompt-system", SafeTextArea).text
+        prompt = Prompt(
+            text, mode != RAW, system or None, ECHOES[self.query_one("#prompt-echo", Choice).chosen][1]
         )
+        if mode != WHOLE:
+            return prompt
+        return replace(prompt, messages=edited(self._conversation, text, system), options=self._options)
 
     @on(PromptEditor.Asked)
     def _history_asked(self, message: PromptEditor.Asked) -> None:
@@ -163,6 +188,8 @@ class PromptDialog(Dialog[Draft]):
         prompt = self.typed()
         for widget in self.query("#system-label, #prompt-system"):
             widget.display = prompt.chat
+        self.query_one("#prompt-conversation").display = bool(prompt.messages)
+        self.set_class(bool(prompt.messages), "-talk")
         if self._timer is not None:
             self._timer.stop()
         if self._too_long or not (prompt.text or prompt.chat):
@@ -181,7 +208,9 @@ class PromptDialog(Dialog[Draft]):
         prompt = self.typed()
         if self.facts() is None:
             self._show(self._hint())
-        self.lookup.ask(PreviewPrompt(prompt.text, prompt.chat, prompt.system))
+        self.lookup.ask(
+            PreviewPrompt(prompt.text, prompt.chat, prompt.system, prompt.messages, prompt.options)
+        )
 
     def _answered(self, answer: PromptPreview | Failure) -> None:
         if isinstance(answer, Failure):
@@ -228,7 +257,7 @@ class PromptDialog(Dialog[Draft]):
     def action_apply(self) -> None:
         """Prefill what was typed, or report that nothing was."""
         prompt = self.typed()
-        if prompt.text:
+        if prompt.text or prompt.messages:
             self.dismiss(Draft(prompt, True))
         else:
             self._show("The prompt is empty. Type at least one character.", wrong=True)

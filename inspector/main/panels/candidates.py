@@ -62,8 +62,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
 - *others* is the rest of the vocabulary; the last line shows where the draw fell on the sampler's distribution
 - **l** looks ahead: dim behind a token stands what greedy decoding would bring after it, and *joint*, the probability
   of all of it together; **L** takes it
-- *bits of choice* is the entropy of what the model expected: 1 bit is a coin toss, 0 is no choice; the frame's last
-  line has what the sampler left of it
+- *model entropy* is how open the choice was to the model, before the sampler: 1 bit is a coin toss, 0 is no choice;
+  *sampler entropy*, in the frame's last line, is that of what is drawn from, after it
 - the first row and `▶` stay in sight; `⋮` marks a row before which some are left out
 """
 
@@ -349,7 +349,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         note = visible(self.ahead.note(timeline.before)) if self.ahead else ""
         if distribution is None:
             entropy = item.entropy_bits if isinstance(item, PromptToken) else None
-            extra = f" · {scales.bits(entropy)} bits expected" if entropy is not None else ""
+            extra = f" · {scales.MODEL_ENTROPY} {scales.bits(entropy)} bits" if entropy is not None else ""
             self.title(Content(f"Prompt token {timeline.slot + 1}{extra}"), Content(note) if note else None)
             return
         name = (
@@ -357,16 +357,15 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             if isinstance(item, Step)
             else "Next token"
         )
-        left = note or f"{scales.bits(distribution.sampler_entropy_bits)} bits after the sampler"
+        left = note or f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)} bits"
         under = left + self._hidden()
         short = (
             under
             if cell_len(under) <= self.size.width
             else note or self._hidden().removeprefix(" · ") or left
         )
-        self.title(
-            Content(f"{name} · {scales.bits(distribution.entropy_bits)} bits of choice"), Content(short)
-        )
+        expected = scales.bits(distribution.entropy_bits)
+        self.title(Content(f"{name} · {scales.MODEL_ENTROPY} {expected} bits"), Content(short))
 
     def _hidden(self) -> str:
         more = len(self._rows) - len(set(self._places))

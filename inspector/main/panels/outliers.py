@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.records import Prefilled, Step
-from inspector.scales import milliseconds, size
+from inspector.scales import COLD, milliseconds, size
 from inspector.state.timeline import Timeline
 
 TIMES = 2.0
@@ -43,7 +43,7 @@ def outliers(timeline: Timeline, median: float) -> list[Outlier]:
     slow = []
     for place, step in enumerate(timeline.steps):
         if step.ms.total > edge:
-            cause = _cause(step, place, before, median)
+            cause = _cause(step, before, median)
             slow.append(Outlier(place, step.index + 1, step.ms.total, step.ms.total / median, cause))
         before = step.kv.allocated_bytes
     return slow
@@ -61,14 +61,14 @@ def _allocated(timeline: Timeline) -> int:
     return prefilled.kv.allocated_bytes if prefilled else 0
 
 
-def _cause(step: Step, place: int, allocated: int, median: float) -> str:
-    known = list(_known(step, place, allocated, median))
+def _cause(step: Step, allocated: int, median: float) -> str:
+    known = list(_known(step, allocated, median))
     return " and ".join(known) if known else f"cause not known; most of it in {_where(step)}"
 
 
-def _known(step: Step, place: int, allocated: int, median: float) -> Iterator[str]:
-    if place == 0 and step.index == 0:
-        yield "first use: a step's kernels and memory are new"
+def _known(step: Step, allocated: int, median: float) -> Iterator[str]:
+    if step.ms.cold:
+        yield f"{COLD}: the model's first step since it was loaded"
     if (grown := step.kv.allocated_bytes - allocated) > 0 and not step.kv.passed_tokens:
         yield f"the KV cache grew by {size(grown)}"
     beyond = SHARE * (step.ms.total - median)

@@ -31,17 +31,17 @@ class Series:
         for slot in timeline.step_slots[known:]:
             item = timeline.items[slot]
             assert isinstance(item, Step)
-            self._add(self._value(item))
+            self._add(item)
 
     def _clear(self) -> None:
         self.values = []
 
-    def _add(self, value: float) -> None:
-        self.values.append(value)
+    def _add(self, step: Step) -> None:
+        self.values.append(self._value(step))
 
 
 class StepMs(Series):
-    """Milliseconds of the steps, in order of time and in order of size."""
+    """Milliseconds of the steps, in order of time; those that are no cold start in order of size, too."""
 
     def __init__(self) -> None:
         super().__init__(lambda step: step.ms.total)
@@ -49,17 +49,18 @@ class StepMs(Series):
         self._sum = 0.0
 
     def tpot(self) -> Tpot | None:
-        """Time per output token, None where there is no step."""
-        return summary(self._ordered, self._sum) if self.values else None
+        """Time per output token, None where there is no step or a cold start alone."""
+        return summary(self._ordered, self._sum) if self._ordered else None
 
     def _clear(self) -> None:
         super()._clear()
         self._ordered, self._sum = [], 0.0
 
-    def _add(self, value: float) -> None:
-        super()._add(value)
-        insort(self._ordered, value)
-        self._sum += value
+    def _add(self, step: Step) -> None:
+        super()._add(step)
+        if not step.ms.cold:
+            insort(self._ordered, step.ms.total)
+            self._sum += step.ms.total
 
 
 def step_shown(timeline: Timeline) -> int:

@@ -283,7 +283,7 @@ class StepsPanel(Widget, can_focus=True):
 # Steps
 One row for each token that was generated, and what it cost.
 
-- **p** the model's probability of it · **bits** its surprisal, -log2 p · **entropy** of what it was taken from, in bits
+- **p** the model's probability of it · **bits** its surprisal, -log2 p · **entropy** the model entropy there, in bits
 - **rank** its place among all tokens, 1 is the most probable · **ms** the whole step · **KV** bytes in use after it
 - `▶` is the step that all panels show; **click** a row or a column of the strip to look at it, **g** jumps to a number
 - a wide panel has the probability as a bar, too

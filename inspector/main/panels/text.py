@@ -71,7 +71,7 @@ the block at the end is the token to come.
     metric: reactive[str] = reactive("surprisal", init=False)
     """Name of the heat, one of `scales.METRICS`."""
     view: reactive[str] = reactive(OFF, init=False)
-    """How it shows where tokens begin and end, one of `token_views.VIEWS`."""
+    """How it shows where tokens begin and end, one of `preferences.VIEWS`."""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)

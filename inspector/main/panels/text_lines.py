@@ -26,7 +26,7 @@ class TextLines:
 
     Args:
         width: Cells of the panel's rows, the gutter included.
-        view: One of `token_views.VIEWS`.
+        view: One of `preferences.VIEWS`.
     """
 
     def __init__(self, width: int, view: str = OFF) -> None:

@@ -33,6 +33,8 @@ _WIDEST = 4
 _LABEL = 9
 """Cells next to the chart for the time of its highest column."""
 SLOW = "▲"
+GAP = 2
+"""Cells behind a number."""
 
 
 class TimingPanel(Canvas, can_focus=True):
@@ -44,7 +46,10 @@ class TimingPanel(Canvas, can_focus=True):
 - **first token** (TTFT): the whole prompt through the model, and the first draw
 - **then** (TPOT): time per output token, mean, median (p50) and the slowest in twenty (p95); every step is fenced, so
   that nothing of the next one runs inside it
-- **prompt** and **generation**: tokens a second; **echo**: what the prompt logprobs cost on top, not part of TTFT
+- **prompt** and **generation**: tokens a second. **prompt logprobs** (in the title): what it cost on top to tell how
+  probable the prompt's own tokens were; it is part of neither
+- **cold start**: the first of its kind since the model was loaded. What is done once may be in it, so that no rate,
+  mean or percentile counts it
 - the chart: ms of each step, from zero; the bar: what the selected step spent on the model (**forward**), on the
   sampler (**sample**) and on what you see here (**inspect**)
 - memory as the framework reports it: now, and the most so far
@@ -68,13 +73,13 @@ why, where that is known, and what the framework, the process and the inspector 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
         step = timeline.step if timeline is not None else None
-        self._entitle(step.memory if step else timeline.memory if timeline else None)
+        self._entitle(timeline, step.memory if step else timeline.memory if timeline else None)
         if timeline is None or not (timeline.prompts.chunks or timeline.prompts.prefilled):
             reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, step, width, height)
-        above = [self._latency(timeline), self._throughput(timeline)]
+        above = [self._latency(timeline, width), self._throughput(timeline)]
         below = self._split(step, width) if step else []
         if height < 5:
             above, below = above[: height - 1], below[1:]
@@ -89,7 +94,7 @@ why, where that is known, and what the framework, the process and the inspector 
             [("", "P takes one step apart · y measures over lengths and batches")], width, muted, muted
         )
         parts: list[Row] = [*(self._split(step, width) if step else []), []]
-        above = [self._latency(timeline, deep=True), self._throughput(timeline), []]
+        above = [self._latency(timeline, width, deep=True), self._throughput(timeline), []]
         room = height - 2 - bool(slow) - len(above) - len(parts) - len(more)
         facts = self._facts(timeline, step, slow, width, room - _LEAST_CHART)
         chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
@@ -110,13 +115,17 @@ why, where that is known, and what the framework, the process and the inspector 
                 break
         return [*rows, *ends]
 
-    def _entitle(self, memory: Memory | None) -> None:
+    def _entitle(self, timeline: Timeline | None, memory: Memory | None) -> None:
+        """The title has what the prompt logprobs cost, which is no part of the numbers in the panel."""
+        prefilled = timeline.prompts.prefilled if timeline else None
+        ms = prefilled.echo_ms if prefilled else 0.0
+        spent = f" · prompt logprobs +{scales.milliseconds(ms)}" if ms else ""
         text = ""
         if memory is not None:
             text = f"memory {scales.size(memory.active_bytes)} · peak {scales.size(memory.peak_bytes)}"
-        self.title(Content("Time"), Content(text))
+        self.title(Content(f"Time{spent}"), Content(text))
 
-    def _latency(self, timeline: Timeline, deep: bool = False) -> Row:
+    def _latency(self, timeline: Timeline, width: int, deep: bool = False) -> Row:
         prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
         if prefilled is None:
             done, total = timeline.held, len(timeline.items)
@@ -127,29 +136,44 @@ why, where that is known, and what the framework, the process and the inspector 
                     f"{scales.milliseconds(spent)} for {scales.count(done)} of {scales.count(total)} tokens",
                 )
             )
-        row = self._pairs(("first token", scales.milliseconds(prefilled.ttft_ms)))
-        return row + (self._tpot(tpot, deep) if tpot else [])
+        first = self._pairs(("first token", scales.milliseconds(prefilled.ttft_ms)))
+        first += [self._cold()] if prefilled.cold else []
+        return first + self._then(tpot, deep, width - Segment.get_line_length(first))
 
-    def _tpot(self, tpot: Tpot, deep: bool) -> Row:
-        row = self._pairs(("then", scales.milliseconds(tpot.mean)))
-        late = (("p99", scales.ms(tpot.p99)),) if deep else ()
-        return row + self._pairs(("p50", scales.ms(tpot.p50)), ("p95", scales.ms(tpot.p95)), *late)
+    def _then(self, tpot: Tpot | None, deep: bool, room: int) -> Row:
+        """Time per output token; where the line is short, without what is told elsewhere too."""
+        if tpot is None:
+            cold = self._pairs(*(("then", scales.milliseconds(value)) for value in self._ms.values[:1]))
+            return [*cold, self._cold()] if cold else []
+        pairs = {
+            "then": scales.milliseconds(tpot.mean),
+            "p50": scales.ms(tpot.p50),
+            "p95": scales.ms(tpot.p95),
+        }
+        if deep:
+            pairs["p99"] = scales.ms(tpot.p99)
+        for drop in ("", "p50", "p99", "p95", "then"):
+            pairs.pop(drop, None)
+            row = self._pairs(*pairs.items())
+            if Segment.get_line_length(row) <= room + GAP:
+                break
+        return row
+
+    def _cold(self) -> Segment:
+        return Segment(scales.COLD + " " * GAP, self.ink("warn"))
 
     def _throughput(self, timeline: Timeline) -> Row:
         prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
         if prefilled is None:
-            spent = sum(chunk.ms for chunk in timeline.prompts.chunks)
-            ran = timeline.held - (timeline.prompts.opened.held if timeline.prompts.opened else 0)
-            return self._pairs(("prompt", scales.rate(ran / spent * 1000))) if spent else []
-        pairs = [("prompt", scales.rate(prefilled.prompt_tps))]
+            return self._pairs(("prompt", scales.prompt_rate(timeline.prompts.tps)))
+        pairs = [("prompt", scales.prompt_rate(prefilled.prompt_tps))]
         pairs += [("generation", scales.rate(tpot.tps))] if tpot else []
-        pairs += [("echo", scales.milliseconds(prefilled.echo_ms))] if prefilled.echo_ms else []
         return self._pairs(*pairs)
 
     def _pairs(self, *pairs: tuple[str, str]) -> Row:
         """Names in grey and numbers in bold, side by side."""
         muted, strong = self.ink("muted"), self.ink("strong")
-        parts = [(Segment(f"{name} ", muted), Segment(f"{value}  ", strong)) for name, value in pairs]
+        parts = [(Segment(f"{name} ", muted), Segment(value + " " * GAP, strong)) for name, value in pairs]
         return [segment for pair in parts for segment in pair]
 
     # ---- steps ------------------------------------------------------------------------------

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inspector.config.preferences import VIEWS
 from inspector.display import hex_bytes, quoted, token_label
 from inspector.state.session_tree import Item
 from inspector.state.token_bytes import carried, shown_bytes, spaced_hex
 
-OFF, BORDERS, IDS, BYTES = "off", "borders", "ids", "bytes"
-VIEWS = (OFF, BORDERS, IDS, BYTES)
-"""In the order in which a key goes through them."""
+OFF, BORDERS, IDS, BYTES = VIEWS
 TWO_ROWS = (IDS, BYTES)
 """Those with a row under each line of the text."""
 _BYTES = 12

@@ -26,6 +26,7 @@ ATTENTION = Tool(
     "attention",
     "Attention",
     AttentionActions,
+    screen=True,
     family="inside",
     keys=(
         Key("attention", "A", "A", "Attention", LOOK,

@@ -36,6 +36,7 @@ ATTRIBUTION = Tool(
     "attribution",
     "Contributions",
     AttributionActions,
+    screen=True,
     family="inside",
     keys=(
         Key("attribution", "D", "D", "Contributions", LOOK,

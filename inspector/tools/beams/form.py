@@ -30,7 +30,7 @@ LABELS = {
 HELPS = {
     "width": f"Beams that are followed at once, 1 to {WIDEST}; 1 is greedy decoding.",
     "max_tokens": "Tokens of a hypothesis at most.",
-    "length_penalty": "Score = logprob / tokens ** penalty. Above 0 favours long texts, below 0 short ones.",
+    "length_penalty": "Score = logprob / tokens ** penalty. 0: the sum, 1: the mean, above 1 length helps.",
     "early_stopping": "On: over once as many finished as the width. Off: not while a live beam may be better.",
 }
 READERS: dict[str, tuple[Callable[[str], Any], str]] = {
@@ -113,6 +113,21 @@ class BeamForm(Container):
         with VerticalGroup(classes="beam-field", id=f"beam-box-{name}"):
             yield Label(LABELS[name], classes="field-label", markup=False)
             yield field
+
+    def put(self, settings: BeamSettings) -> None:
+        """Ask for a search with other settings.
+
+        Args:
+            settings: The values of the fields.
+        """
+        self.settings, self._wrong = settings, {}
+        with self.prevent(Input.Changed, Choice.Changed):
+            for name in READERS:
+                field = self.query_one(f"#beam-{name}", SafeInput)
+                field.value = f"{getattr(settings, name):g}"
+                field.set_class(False, "-wrong")
+            self.query_one("#beam-early_stopping", Switch).chosen = int(settings.early_stopping)
+        self.query_one("#beam-remark", Remark).say(HELPS["width"])
 
     def begin(self) -> None:
         """Put the cursor into the first field."""

@@ -44,8 +44,13 @@ class BeamScreen(ToolScreen[int]):
         control: Knows the engine and the settings last requested.
     """
 
+    KEPT: ClassVar[tuple[str, ...]] = (
+        "host", "control", "at", "node", "listed", "answer", "_place", "_view", "_rows", "_setting",
+    )  # fmt: skip
     TOOL: ClassVar[str] = "beams"
     KEYS: ClassVar[str] = "#beam-keys"
+    MEASURES: ClassVar[str] = "A search"
+    TELLING: ClassVar[tuple[type[records.Record], ...]] = (records.BeamStep, records.BeamEnded)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "step", "Step", tooltip="Let every beam grow by a token; while it runs, pause."),
         Binding("r", "run", "Run", tooltip="Search to the end; again to pause."),
@@ -78,7 +83,6 @@ class BeamScreen(ToolScreen[int]):
         self.node: int | None = None
         """Of the highlighted beam, None for the best one, whichever that is."""
         self.listed: list[BeamEntry] = []
-        self.answer = ""
         self._place = 0
         self._view = 0
         self._rows = 0
@@ -95,8 +99,10 @@ class BeamScreen(ToolScreen[int]):
         yield Static(id="beam-status")
         yield Static(id="beam-keys")
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin with the settings, where there is no search."""
+        super().begin()
+        self.form.put(self.control.settings)
         self.host.controller.timeline.beams.refused = None  # it was reported then
         if self.setting:
             self.call_after_refresh(self.form.begin)
@@ -113,8 +119,8 @@ class BeamScreen(ToolScreen[int]):
 
     @property
     def setting(self) -> bool:
-        """Whether the form is shown."""
-        return self._setting or self.control.search is None
+        """Whether the form is shown: never in a replay, where nothing can be begun."""
+        return (self._setting or self.control.search is None) and not self.recorded
 
     @property
     def step(self) -> int:
@@ -146,6 +152,8 @@ class BeamScreen(ToolScreen[int]):
         return f"Beams after step {self.step}"
 
     def _advice(self) -> str:
+        if self.recorded:
+            return f"No step of one was recorded up to here. {self.needs_model}."
         return (
             "Press ⏎ to start, then space for one step, r to run."
             if self.setting
@@ -166,11 +174,11 @@ class BeamScreen(ToolScreen[int]):
         self.query_one("#beam-asked", Static).update(Content(settings))
         against = greedy_sentence(entry, compare_with_greedy(beams, entry, self.step)) if entry else ""
         self.query_one("#beam-against", Static).update(Content(against))
-        sentence = situation(self.control, self.setting, self.at)
+        sentence = situation(self.control, self.setting, self.at, self.needs_model if self.recorded else "")
         status = self.query_one("#beam-status", Static)
-        status.update(Content(self.answer or sentence.text))
-        status.set_class(sentence.wrong or bool(self.answer), "-answer")
-        self.show_keys(hints(self.control, self.setting))
+        status.update(Content(self.said or sentence.text))
+        status.set_class(sentence.wrong or bool(self.said), "-answer")
+        self.show_keys(hints(self.control, self.setting, self.replay_keys() if self.recorded else ()))
 
     @property
     def views(self) -> tuple[frozenset[str], ...]:
@@ -195,10 +203,6 @@ class BeamScreen(ToolScreen[int]):
         self.table.styles.height = min(self._rows + 3, most) if len(view) > 1 else "1fr"
         self.reading.styles.height = 6 if len(view) > 1 else "1fr"
 
-    def _say(self, answer: str = "") -> None:
-        self.answer = answer
-        self.changed()
-
     # ---- searching --------------------------------------------------------------------------
 
     @on(BeamForm.FormSubmitted)
@@ -206,13 +210,22 @@ class BeamScreen(ToolScreen[int]):
         self.control.begin(message.settings)
         self._setting, self.at, self.node, self._rows = False, None, None, 0
         self.set_focus(None)
-        self._say()
+        self.say()
 
     def action_new(self) -> None:
         """Set up another search."""
+        if self.refused():
+            return
         self._setting = True
-        self._say()
+        self.say()
         self.call_after_refresh(self.form.begin)
+
+    def action_replay(self, what: str) -> None:
+        """As on every screen; at an older step of the search space walks forward, which `action_step` does."""
+        if what == "step" and self.at is not None:
+            self.action_look(1)
+        else:
+            super().action_replay(what)
 
     def action_step(self) -> None:
         """Take a step, walk forward at an older one, or pause."""
@@ -220,13 +233,13 @@ class BeamScreen(ToolScreen[int]):
             self.action_look(1)
         else:
             self.control.step()
-            self._say(self._idle())
+            self.say(self._idle())
 
     def action_run(self) -> None:
         """Search to the end, or pause."""
         self.at = None
         self.control.run()
-        self._say(self._idle())
+        self.say(self._idle())
 
     def _idle(self) -> str:
         """Why nothing happens, where nothing does."""
@@ -241,7 +254,7 @@ class BeamScreen(ToolScreen[int]):
         if self.listed:
             place = max(0, min(len(self.listed) - 1, self._place + by))
             self.node = self.listed[place].node if place else None
-        self._say()
+        self.say()
 
     @on(BeamTable.BeamClicked)
     def _pointed(self, message: BeamTable.BeamClicked) -> None:
@@ -249,14 +262,14 @@ class BeamScreen(ToolScreen[int]):
             self.action_go()
         elif any(entry.node == message.node for entry in self.listed):
             self.node = message.node
-            self._say()
+            self.say()
 
     def action_look(self, by: int) -> None:
         """See the search as it was some steps before or after."""
         steps = len(self.control.search.steps) if self.control.search else 0
         at = max(1, min(steps, self.step + by))
         self.at = at if at < steps else None
-        self._say()
+        self.say()
 
     def action_first(self) -> None:
         """See the search after its first step."""
@@ -265,7 +278,7 @@ class BeamScreen(ToolScreen[int]):
     def action_last(self) -> None:
         """Show the last step of the search."""
         self.at = None
-        self._say()
+        self.say()
 
     def action_turn(self, by: int) -> None:
         """Change between list, tree and text; among the settings, go to another field."""
@@ -289,10 +302,10 @@ class BeamScreen(ToolScreen[int]):
 
     def action_leave(self) -> None:
         """Leave the settings for the search that there is, or go back; what runs is paused."""
-        if self._setting and self.control.search is not None:
+        if self.setting and self.control.search is not None:
             self._setting = False
             self.set_focus(None)
-            self._say()
+            self.say()
             return
         self.control.pause()
         self.dismiss(None)

@@ -40,21 +40,32 @@ class BeamStatus:
     wrong: bool = False
 
 
-def hints(control: BeamControl, setting: bool) -> tuple[Hint, ...]:
-    """The keys that mean something now."""
+def hints(control: BeamControl, setting: bool, replay: tuple[Hint, ...] = ()) -> tuple[Hint, ...]:
+    """The keys that mean something now.
+
+    Args:
+        control: Knows the search.
+        setting: Whether the form is shown.
+        replay: In a replay the keys that move it on and back.
+    """
+    if replay:
+        return (*replay, *(hint for hint in VIEWING if hint[0] not in ("space", "r", "n")))
     if setting:
         return SETTING
     return RUNNING if control.running else VIEWING
 
 
-def situation(control: BeamControl, setting: bool, at: int | None) -> BeamStatus:
+def situation(control: BeamControl, setting: bool, at: int | None, recorded: str = "") -> BeamStatus:
     """What is going on, and what to do about it.
 
     Args:
         control: Knows the search.
         setting: Whether the form is shown.
         at: The older step shown, None for the last.
+        recorded: In a replay what another search would need.
     """
+    if recorded:
+        return BeamStatus(_recorded(control.search, at, recorded))
     beams = control.controller.timeline.beams
     if beams.refused is not None:
         return _failed("No search was begun", beams.refused.message, beams.refused.hint)
@@ -68,6 +79,18 @@ def situation(control: BeamControl, setting: bool, at: int | None) -> BeamStatus
     if search.ended is not None:
         return BeamStatus(f"{_over(search)}. ⏎ goes to the highlighted beam, n sets up another search")
     return BeamStatus(_under_way(control, search))
+
+
+def _recorded(search: BeamSearch | None, at: int | None, more: str) -> str:
+    if search is None:
+        return f"No search was recorded up to here. {more}"
+    over = ", over" if search.ended is not None else ""
+    step = (
+        f"step {len(search.steps)} of at most {search.opened.max_tokens}{over}"
+        if at is None
+        else f"at step {at}"
+    )
+    return f"Recorded, {step}. {more}"
 
 
 def _failed(what: str, message: str, hint: str) -> BeamStatus:

@@ -24,7 +24,8 @@ class BeamActions(ToolActions):
         """Go to the end of the beam that was chosen."""
         if node is not None:
             self.control.go(node)
-        waits = self.control.search is not None and not self.control.search.over
+        search, recorded = self.control.search, self.controller.transport.recorded
+        waits = search is not None and not search.over and not recorded
         self.host.answer("The beam search waits: B goes on with it" if waits and node is None else "")
 
 
@@ -32,6 +33,7 @@ BEAMS = Tool(
     "beams",
     "Beam search",
     BeamActions,
+    screen=True,
     keys=(
         Key("beams", "B", "B", "Beam search", BRANCH,
             "Follow several continuations at once from the token that is looked at, step by step or to the end; a "

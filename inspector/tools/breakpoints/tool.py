@@ -6,7 +6,7 @@ from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
-from inspector.main.tool import LOOK, STEP, Key, Needs, Tool, ToolActions
+from inspector.main.tool import LOOK, STEP, Host, Key, Needs, Tool, ToolActions
 from inspector.state.breakpoints import conditions
 from inspector.tools.breakpoints.dialog import BreakpointsDialog
 from inspector.tools.breakpoints.landmarks import FORK, SURPRISE, go
@@ -15,6 +15,10 @@ from inspector.tools.breakpoints.landmarks import FORK, SURPRISE, go
 class BreakpointActions(ToolActions):
     """Sets where runs stop, and goes to where the model was unsure."""
 
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        host.controller.runs.keep = _kept
+
     def open(self) -> None:
         """Ask for breakpoints."""
         points, problems = self.controller.runs.breakpoints.points, SavedBreakpoints().read().problems
@@ -22,8 +26,7 @@ class BreakpointActions(ToolActions):
 
     def _left(self, points: Breakpoints | None) -> None:
         if points is not None:
-            self.controller.runs.break_at(points)
-            self.host.answer(f"{_told(points)}{_kept(points)}")
+            self.host.answer(f"{_told(points)}{self.controller.runs.break_at(points)}")
 
     def skip(self) -> None:
         """Run over sure tokens, or pause."""

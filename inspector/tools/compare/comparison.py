@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from engine.records import Step
+from engine.timing import warm
 from inspector.scales import METRIC
 from inspector.state.branch import ROOT
 from inspector.state.session_tree import Item, shared
@@ -128,7 +129,7 @@ def totals(items: Sequence[Item]) -> Totals:
         mean=mean,
         perplexity=None if mean is None else math.exp(min(-mean, 700.0)),
         entropy_bits=_mean(entropies),
-        ms=_mean([item.ms.total for item in items if isinstance(item, Step)]),
+        ms=_mean(warm(item.ms for item in items if isinstance(item, Step))),
     )
 
 

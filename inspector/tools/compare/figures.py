@@ -177,7 +177,7 @@ FIGURES = (
     ComparedFigure("logprob", "", lambda of: of.logprob if of.mean is not None else None, _plain, 2, 7),
     ComparedFigure("mean", "a token", lambda of: of.mean, _plain, 2, 3),
     ComparedFigure("perplexity", "", lambda of: of.perplexity, _plain, 2, 5),
-    ComparedFigure("entropy", "bits", lambda of: of.entropy_bits, _plain, 2, 2),
+    ComparedFigure("model entropy", "bits", lambda of: of.entropy_bits, _plain, 2, 2),
     ComparedFigure("ms a token", "", lambda of: of.ms, scales.ms, 2, 4),
 )
 

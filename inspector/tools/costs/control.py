@@ -9,7 +9,7 @@ from inspector.session.job import Job
 
 
 class CostControl:
-    """Asks for measurements of the step to come and keeps what came of them.
+    """Asks for measurements of the step to come; what came of them is in the timeline.
 
     Args:
         controller: Sends the commands.
@@ -18,20 +18,42 @@ class CostControl:
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self.job = Job(controller.client, Profile, MeasureRoofline, CompareKV)
-        self.profiled: Profiled | None = None
-        self.roofline: RooflineMeasured | None = None
-        self.compared: KVCompared | None = None
         self._node: int | None = None
 
+    @property
+    def profiled(self) -> Profiled | None:
+        """The parts of a step."""
+        return self.controller.timeline.measured.profiled
+
+    @property
+    def roofline(self) -> RooflineMeasured | None:
+        """Prefill and decode against the machine's limits."""
+        return self.controller.timeline.measured.roofline
+
+    @property
+    def compared(self) -> KVCompared | None:
+        """The KV cache at fewer bits."""
+        return self.controller.timeline.measured.compared
+
+    @property
+    def recorded(self) -> bool:
+        """Whether there is nobody to ask."""
+        return self.controller.transport.recorded
+
     def enter(self) -> None:
-        """Forget what was measured elsewhere."""
+        """Forget what was measured elsewhere; in a replay what was recorded last is shown, of whichever step."""
+        if self.recorded:
+            return
         if self._node != self.controller.timeline.tip:
             self._node = self.controller.timeline.tip
-            self.profiled = self.roofline = self.compared = None
+            measured = self.controller.timeline.measured
+            measured.profiled = measured.roofline = measured.compared = None
             self.job.failures.clear()
 
     def want(self, *kinds: type[Measure]) -> None:
-        """Ask for what is neither known, nor failed, nor under way."""
+        """Ask for what is neither known, nor failed, nor under way; there is nobody to ask in a replay."""
+        if self.recorded:
+            return
         asked = {type(command) for command in self.job.commands}
         for kind in kinds:
             if not (self.known(kind) or kind.kind in self.job.failures or kind in asked):
@@ -51,12 +73,3 @@ class CostControl:
     def receive(self, record: Record) -> None:
         """Take in one record."""
         self.job.receive(record)
-        match record:
-            case Profiled():
-                self.profiled = record
-            case RooflineMeasured():
-                self.roofline = record
-            case KVCompared():
-                self.compared = record
-            case _:
-                pass

@@ -45,6 +45,12 @@ class ProfileScreen(ToolScreen[None]):
 
     TOOL: ClassVar[str] = "costs"
     KEYS: ClassVar[str] = "#cost-keys"
+    MEASURES: ClassVar[str] = "A profile"
+    TELLING: ClassVar[tuple[type[records.Record], ...]] = (
+        records.Profiled,
+        records.RooflineMeasured,
+        records.KVCompared,
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab,right", "turn(1)", "Next page", tooltip="Show the next page.", priority=True),
         Binding("shift+tab,left", "turn(-1)", "Page before", tooltip="Show the page before.", priority=True),
@@ -91,11 +97,12 @@ class ProfileScreen(ToolScreen[None]):
         self.query_one("#cost-place", Static).update(self._tabs())
         self.view.put(PAGES[self.page], self._draw)
         status = self.query_one("#cost-status", Static)
-        status.update(Content(self.situation()))
-        status.set_class(self._failure is not None, "-answer")
-        doing = "stop" if self.control.job.running else "again"
+        status.update(Content(self.said or self.situation()))
+        status.set_class(bool(self.said) or self._failure is not None, "-answer")
+        again = (("r", "stop" if self.control.job.running else "again", 6),)
+        doing = self.replay_keys() if self.recorded else again
         hints = (
-            ("⇥", "page", 9), ("↑↓", "scroll", 5), ("r", doing, 6), ("T", "theme", 1), ("?", "help", 2),
+            ("⇥", "page", 9), ("↑↓", "scroll", 5), *doing, ("T", "theme", 1), ("?", "help", 2),
             ("esc", "back", 8),
         )  # fmt: skip
         self.show_keys(hints)
@@ -125,7 +132,9 @@ class ProfileScreen(ToolScreen[None]):
     def _empty(self, on: Canvas, width: int, height: int) -> list[Row]:
         """Why there is nothing yet."""
         failure = self._failure
-        if failure is not None:
+        if self.recorded:
+            texts = [("Not recorded up to here.", on.rich_style), (f"{self.needs_model}.", on.ink("muted"))]
+        elif failure is not None:
             texts = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
         elif self.control.job.running:
             texts = [("Being measured, on a copy of the KV cache.", on.rich_style)]
@@ -140,6 +149,8 @@ class ProfileScreen(ToolScreen[None]):
     def situation(self) -> str:
         """What is going on."""
         control = self.control
+        if self.recorded:
+            return self._recorded()
         if control.job.running:
             now = control.job.progress
             if now is None:
@@ -153,6 +164,15 @@ class ProfileScreen(ToolScreen[None]):
             return f"The step after {done.tokens:,} tokens, {done.repeats} times. Press r to measure again"
         return "Press r to measure again"
 
+    def _recorded(self) -> str:
+        """After how many tokens what is shown was measured."""
+        control = self.control
+        found = (control.profiled, control.profiled, control.roofline, control.compared)[self.page]
+        if found is None:
+            return self.needs_model
+        tokens = found.decode.context - 1 if isinstance(found, records.RooflineMeasured) else found.tokens
+        return f"Recorded after {tokens:,} tokens. {self.needs_model}"
+
     # ---- keys -------------------------------------------------------------------------------
 
     def action_turn(self, by: int) -> None:
@@ -163,7 +183,7 @@ class ProfileScreen(ToolScreen[None]):
         """Show a page, and ask for what it needs."""
         self.page = page
         self.control.want(*NEEDS[page])
-        self.changed()
+        self.say()
 
     def action_scroll(self, by: int) -> None:
         """Scroll the page."""
@@ -171,6 +191,8 @@ class ProfileScreen(ToolScreen[None]):
 
     def action_again(self) -> None:
         """Measure again, or stop."""
+        if self.refused():
+            return
         if not self.control.job.stop():
             self.control.again(*NEEDS[self.page])
         self.changed()

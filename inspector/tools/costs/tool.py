@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.costs.control import CostControl
-from inspector.tools.costs.screen import BITS, PARTS, ProfileScreen
+from inspector.tools.costs.screen import BITS, PARTS, ROOFLINE, ProfileScreen
 
 
 class CostActions(ToolActions):
@@ -13,6 +13,11 @@ class CostActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.control = CostControl(host.controller)
+
+    def parts(self) -> None:
+        """Open the parts of a step, or the roofline where a recording has that alone."""
+        alone = self.control.recorded and self.control.profiled is None
+        self.open(ROOFLINE if alone else PARTS)
 
     def open(self, page: int) -> None:
         """Open a page; what it needs is measured."""
@@ -25,13 +30,16 @@ COSTS = Tool(
     "costs",
     "What a step costs",
     CostActions,
+    screen=True,
     keys=(
         Key("profile", "P", "P", "Take a step apart", LOOK,
             "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "
-            "roofline.", lambda own: own.open(PARTS), Needs.DISTRIBUTION | Needs.ENGINE),
+            "roofline.", CostActions.parts, Needs.DISTRIBUTION | Needs.ENGINE,
+            recorded=lambda own: own.control.profiled is not None or own.control.roofline is not None),
         Key("compare_kv", "Q", "Q", "Quantized KV", LOOK,
             "Compare the KV cache with quantized ones: bytes, and how far the logits change.",
-            lambda own: own.open(BITS), Needs.DISTRIBUTION | Needs.ENGINE),
+            lambda own: own.open(BITS), Needs.DISTRIBUTION | Needs.ENGINE,
+            recorded=lambda own: own.control.compared is not None),
     ),
     help=(
         HelpSection(

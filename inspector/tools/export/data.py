@@ -199,4 +199,5 @@ def _times(step: Step | None) -> list[Any] | None:
         return None
     ms = step.ms
     values = [number(value, 2) for value in (ms.total, ms.forward, ms.sample, ms.inspect)]
-    return [*values, 1] if ms.pipelined else values
+    marks = [int(ms.pipelined), int(ms.cold)] if ms.cold else [1] if ms.pipelined else []
+    return [*values, *marks]

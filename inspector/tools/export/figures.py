@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from engine import records
 from engine.records import PromptToken, Step
 from engine.settings import FIELDS, Settings
-from engine.timing import tpot
+from engine.timing import tpot, warm
 from inspector.display import truncate, visible
-from inspector.scales import amount, bits, count, milliseconds, rate, size
+from inspector.scales import COLD, amount, bits, count, milliseconds, prompt_rate, rate, size
 from inspector.state.branch import ROOT
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -72,11 +72,13 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
         yield "finished", finish
     yield from _worth("", steps)
     if (prefilled := timeline.prompts.prefilled) is not None:
-        yield "first token", milliseconds(prefilled.ttft_ms)
-    if (times := tpot([step.ms.total for step in steps])) is not None:
+        yield "first token", milliseconds(prefilled.ttft_ms) + (f", {COLD}" if prefilled.cold else "")
+    if (times := tpot(warm(step.ms for step in steps))) is not None:
         spread = f"p50 {milliseconds(times.p50)}, p95 {milliseconds(times.p95)}"
         overlap = ", pipelined" if any(step.ms.pipelined for step in steps) else ""
-        yield "each token", f"{milliseconds(times.mean)} ({spread}), {rate(times.tps)}{overlap}"
+        cold = next((step.ms.total for step in steps if step.ms.cold), None)
+        first = f"; without the first, {milliseconds(cold)}, {COLD}" if cold else ""
+        yield "each token", f"{milliseconds(times.mean)} ({spread}), {rate(times.tps)}{overlap}{first}"
     if steps:
         yield "KV cache", kv(steps[-1].kv)
         yield "memory", f"{size(max(step.memory.peak_bytes for step in steps))} at its peak"
@@ -84,7 +86,7 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
 
 def _prompt(timeline: Timeline, tokens: int) -> str:
     text, prefilled = f"{count(tokens)} token{'s' * (tokens != 1)}", timeline.prompts.prefilled
-    return text if prefilled is None else f"{text}, {rate(prefilled.prompt_tps)}"
+    return text if prefilled is None else f"{text}, {prompt_rate(prefilled.prompt_tps)}"
 
 
 def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:

@@ -122,7 +122,7 @@ def _branches(paths: Sequence[Path]) -> list[str]:
 
 def _steps(items: Sequence[Item]) -> list[str]:
     table = [_step(item) for item in items if isinstance(item, Step)]
-    heading = ("step", "token", "probability", "sampler", "bits", "rank", "entropy", "time", "KV")
+    heading = ("step", "token", "probability", "sampler", "bits", "rank", "model entropy", "time", "KV")
     return ["## Steps", "", *_table(heading, table, "rlrrrrrrr")] if table else []
 
 

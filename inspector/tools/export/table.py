@@ -25,7 +25,7 @@ COLUMNS = (
     "draw", "draw_from", "draw_to", "reroll", "first_id", "first_text", "first_prob",
     "ms", "forward_ms", "sample_ms", "inspect_ms", "pipelined",
     "kv_tokens", "kv_used_bytes", "kv_allocated_bytes", "memory_active_bytes", "memory_peak_bytes",
-    "name", "bookmarked", "note", "caption",
+    "name", "bookmarked", "note", "caption", "cold",
 )  # fmt: skip
 
 
@@ -68,6 +68,7 @@ def _row(timeline: Timeline, item: Item, parent: int) -> Sequence[Cell]:
         step.choice.sampler_entropy_bits if step else None, *_draw(step.choice if step else None),
         *_first(item), *_costs(step),
         guarded(mark.name), mark.bookmarked, guarded(mark.note), guarded(mark.caption),
+        step.ms.cold if step else None,
     )  # fmt: skip
 
 

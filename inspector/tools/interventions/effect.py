@@ -63,11 +63,12 @@ def _figures(answer: Intervened, width: int) -> str:
         return f"{interventions_words(answer.interventions)}: KL {bits(answer.kl_bits)}"
     if width < WIDE:
         entropy = f"{bits(answer.entropy_before_bits)} → {bits(answer.entropy_after_bits)}"
-        return f"{interventions_words(answer.interventions)}, {scope}: KL {answer.kl_bits:.3f} bits, entropy {entropy}"
+        what = f"{interventions_words(answer.interventions)}, {scope}"
+        return f"{what}: KL {answer.kl_bits:.3f} bits, model entropy {entropy}"
     largest = quoted(token_label(answer.largest_change_text))
     below = " (rounding explains it)" if answer.largest_change <= answer.rounding else ""
     return (
-        f"{interventions_words(answer.interventions)}, {scope}: KL {answer.kl_bits:.3f} bits · entropy "
+        f"{interventions_words(answer.interventions)}, {scope}: KL {answer.kl_bits:.3f} bits · model entropy "
         f"{bits(answer.entropy_before_bits)} → {bits(answer.entropy_after_bits)} bits · largest logit change "
         f"{answer.largest_change:.2f} ({largest}){below}"
     )

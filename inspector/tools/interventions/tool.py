@@ -33,6 +33,7 @@ INTERVENTIONS = Tool(
     "interventions",
     "Switch off",
     InterventionsActions,
+    screen=True,
     family="inside",
     keys=(
         Key("interventions", "X", "X", "Switch off", LOOK,

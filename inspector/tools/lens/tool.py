@@ -43,6 +43,7 @@ LENS = Tool(
     "lens",
     "Logit lens",
     LensActions,
+    screen=True,
     family="inside",
     keys=(
         Key("lens", "I", "I", "Lens", LOOK,

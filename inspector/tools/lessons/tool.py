@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.settings import Settings
-from inspector.lessons.catalogue import Listed
+from engine.commands import MoveTo
+from engine.errors import PathError
+from engine.settings import Settings, for_model
+from inspector.display import visible
+from inspector.lessons.catalogue import END, Listed
 from inspector.lessons.play import LessonPhase, LessonPlay
+from inspector.lessons.progress import LessonProgress, Progress
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
 from inspector.main.narration import Narration
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
+from inspector.session.playback import Opening, checked
 from inspector.tools.lessons.card import card
+from inspector.tools.lessons.presenting import Presenting
 
 
 class LessonActions(ToolActions):
@@ -19,43 +25,78 @@ class LessonActions(ToolActions):
     Args:
         host: The main screen.
         first: The lesson to begin with, as soon as its model or its recording is there; None for none.
+        present: Whether to present it.
     """
 
-    def __init__(self, host: Host, first: Listed | None = None) -> None:
+    def __init__(self, host: Host, first: Listed | None = None, present: bool = False) -> None:
         super().__init__(host)
-        self._first = first
+        self._wanted: tuple[Listed, int | None] | None = (first, None) if first is not None else None
+        """A lesson that waits for its model or its recording, and the beat to begin with."""
         self.play: LessonPlay | None = None
         self.exploring = False
         self._hint = False
         self._shown = ""
         """Panel or tool of the beat that was gone to last."""
         self._before: tuple[Settings, int] | None = None
-        """The session as the lesson found it."""
+        """Settings and tip of the session as the lesson found it."""
+        self._progress = Progress()
+        self.presenting = Presenting(host, self._changed)
+        self._present = present
 
     # ---- the lesson under way ---------------------------------------------------------------
 
     def show(self) -> None:
         """Everything is shown again: go on with the lesson as far as it can."""
-        if self._first is not None and self._ready:
-            first, self._first = self._first, None
-            self.begin(first)
+        if self._wanted is not None and self._ready(self._wanted[0]):
+            (listed, beat), self._wanted = self._wanted, None
+            self._start(listed, beat)
         if self.play is not None:
             self.play.tick()
 
-    @property
-    def _ready(self) -> bool:
-        playback = self.host.playback
-        recorded = playback is not None and playback.player is not None
-        return recorded or (self.timeline.facts is not None and not self.controller.client.outstanding)
+    def _ready(self, listed: Listed) -> bool:
+        """Whether the recording is on show, or the model loaded and idle."""
+        if self._recorded:
+            return self.host.playback is not None and self.host.playback.path == listed.trace
+        facts = self.timeline.facts
+        return facts is not None and not self.controller.opening and not self.controller.client.outstanding
 
-    def begin(self, listed: Listed, beat: int = 0) -> None:
-        """Begin a lesson."""
+    @property
+    def _recorded(self) -> bool:
+        return self.controller.transport.recorded
+
+    def begin(self, listed: Listed, beat: int | None = None) -> None:
+        """Begin a lesson, once its model or its recording is there.
+
+        Args:
+            listed: The lesson.
+            beat: From 0; None for where it was left, if it was.
+        """
         self.leave()
+        self._wanted = listed, beat
+        setup, playback = self.controller.setup, self.host.playback
+        if self._recorded and playback is not None:
+            if playback.path != listed.trace:
+                playback.open(Opening(checked(listed.trace), play=True))
+        elif setup.load.model != listed.lesson.model:
+            said = "The session until now is saved: ctrl+o goes back to it."
+            self.host.announce(said, f"Loading {visible(listed.lesson.model)} for the lesson")
+            setup.open(for_model(setup.load, listed.lesson.model))
+        self.host.changed()
+
+    def _start(self, listed: Listed, beat: int | None) -> None:
+        known = self._progress.read().get(listed.lesson.id, LessonProgress())
         self._before = self.controller.setup.settings, self.timeline.tip
         self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._told)
+        begin = known.beat if beat is None else beat
+        if begin:
+            self.play.right |= {number: right for number, right in known.right.items() if number < begin}
+            self.host.answer(f"The lesson goes on at beat {begin + 1}; j goes back")
         self.exploring, self._shown = False, ""
-        self.host.narrate(self)
-        self.play.begin(beat)
+        self._changed()
+        self.play.begin(begin)
+        if self._present:
+            self._present = False
+            self.presenting.toggle()
 
     def _stage(self, listed: Listed) -> LessonStage:
         playback = self.host.playback
@@ -64,25 +105,56 @@ class LessonActions(ToolActions):
         return LiveStage(listed.lesson, self.controller)
 
     def leave(self) -> None:
-        """End the lesson; the session stays where it is."""
-        if self.play is not None:
-            self.play.close()
-            self.play = None
-            self.host.narrate(None)
-            self.host.answer()
+        """End the lesson: the session is where the lesson found it, and what the lesson added stays in the tree."""
+        self._wanted = None
+        if self.play is None:
+            return
+        self.play.close()
+        self.play = None
+        self._changed()
+        self._return()
+        self.host.answer("The lesson is left; V lists all of them")
+
+    def _return(self) -> None:
+        if self._recorded or self._before is None:
+            return
+        settings, tip = self._before
+        client = self.controller.client
+        client.leave()
+        if settings != self.controller.setup.settings:
+            self.controller.setup.configure(settings)
+        if tip in self.timeline.tree.nodes and tip != self.timeline.tip:
+            client.send(MoveTo(tip))
+
+    def _keep(self, play: LessonPlay) -> None:
+        """Keep how far it is; a file that can't be written is no reason to stop teaching."""
+        over = play.phase is LessonPhase.ENDED
+        progress = LessonProgress(0 if over else play.beat_number, dict(play.right), over)
+        try:
+            self._progress.keep(play.lesson.id, progress)
+        except PathError as error:
+            self.host.answer(visible(f"Progress isn't kept: {error}"))
 
     def _told(self) -> None:
         """The lesson went on: show the panel that matters and the token that it speaks of."""
         play = self.play
         if play is None:
             return
+        self._hint = self._hint and play.phase is LessonPhase.ACTING
+        if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED):
+            self._keep(play)
         if (
             play.phase in (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
             and not self.exploring
         ):
             self._go_to(play.beat.show)
             self._look(play)
-        self.host.narrate(self)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Have the card shown again, and the second terminal told."""
+        self.presenting.tell(self.play)
+        self.host.narrate(self if self.play is not None or self.presenting.on else None)
 
     def _go_to(self, panel: str) -> None:
         if panel and panel != self._shown:
@@ -101,11 +173,17 @@ class LessonActions(ToolActions):
 
     def narration(self) -> Narration | None:
         """What the card says now."""
-        return card(self.play, self._hint, self.exploring) if self.play is not None else None
+        told = card(self.play, self._hint, self.exploring) if self.play is not None else None
+        return self.presenting.presenter.narration(self.play, told) if self.presenting.on else told
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the lesson."""
         play = self.play
+        presents = self.presenting.keys(None if self.exploring else play) if self.presenting.on else {}
+        if (does := presents.get(key)) is not None:
+            does()
+            self._changed()
+            return True
         if play is None or self.exploring:
             return False
         done = self._taken(play).get(key)
@@ -114,7 +192,7 @@ class LessonActions(ToolActions):
             return True
         if done is not None:
             done()
-            self.host.narrate(self)
+            self._changed()
         return done is not None
 
     def _taken(self, play: LessonPlay) -> dict[str, Callable[[], object]]:
@@ -140,36 +218,46 @@ class LessonActions(ToolActions):
             play.do_it()
 
     def explore(self) -> None:
-        """Leave the card to look around, or come back; without a lesson, the list."""
+        """Leave the card to look around, or come back to it; without a lesson, the list."""
         if self.play is None:
             self.list()
             return
         self.exploring = not self.exploring
-        self.host.narrate(self)
+        self._changed()
 
     def list(self) -> None:
         """Show all lessons."""
-        from inspector.tools.lessons.list_dialog import LessonsDialog
+        from inspector.tools.lessons.list_dialog import LessonsDialog  # reads all lessons
 
-        self.host.open(LessonsDialog(), lambda listed: self.begin(listed) if listed is not None else None)
+        self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
+
+    def _chosen(self, listed: Listed | str | None) -> None:
+        if listed == END:
+            self.leave()
+        elif isinstance(listed, Listed):
+            self.begin(listed)
 
 
-def lessons(first: Listed | None = None) -> Tool:
+def lessons(first: Listed | None = None, present: bool = False) -> Tool:
     """The tool.
 
     Args:
         first: The lesson to begin with; None for none.
+        present: Whether to present it.
     """
     return Tool(
         "lessons",
         "Lessons",
-        lambda host: LessonActions(host, first),
+        lambda host: LessonActions(host, first, present),
         keys=(
             Key("lessons", "S", "S", "Learn", SCREEN,
                 "Lessons: predict, do it, and see. In a lesson: leave it to explore, and come back.",
                 LessonActions.explore),
             Key("all_lessons", "V", "V", "All lessons", SCREEN, "Show all lessons; begin another one.",
                 LessonActions.list),
+            Key("present", "K", "K", "Present", SCREEN,
+                "Present to a class: one panel of 60 columns, large numbers, votes; notes in a second terminal.",
+                lambda own: own.presenting.toggle()),
         ),
         help=(
             HelpSection(
@@ -181,6 +269,18 @@ def lessons(first: Listed | None = None) -> Tool:
                     ("`j` `J`", "Go a beat back, or on."),
                     ("`Z`", "Begin this beat again."),
                     ("`S`", "Explore freely, and come back."),
+                ),
+            ),
+            HelpSection(
+                "While presenting",
+                (
+                    ("`pgdn` `⏎`", "On: the class has predicted, do it, the next beat."),
+                    ("`pgup`", "Go a beat back."),
+                    ("`v`", "Type how many of the class chose each option."),
+                    ("`h`", "Hide probabilities, the candidates, nothing."),
+                    ("`.`", "Blank the screen, and show it again."),
+                    ("`g`", "Jump to a beat."),
+                    ("`K`", "End it. `inspector notes` in a second terminal shows the notes."),
                 ),
             ),
         ),

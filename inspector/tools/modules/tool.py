@@ -40,6 +40,7 @@ MODULES = Tool(
     "modules",
     "Inside the model",
     ModulesActions,
+    screen=True,
     family="inside",
     keys=(
         Key("modules", "O", "O", "Modules", LOOK,

@@ -32,6 +32,7 @@ POSITIONS = Tool(
     "positions",
     "Positions",
     PositionsActions,
+    screen=True,
     family="inside",
     keys=(
         Key("positions", "Y", "Y", "Positions", LOOK,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.commands import Race
 from engine.records import RaceOpened, RaceStep, Record
 from inspector.session.controller import Controller
 from inspector.session.job import Job
+from inspector.state.measured import RaceSoFar
 
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Tokens that a race can go to; those beyond the context window are left out."""
@@ -16,7 +15,7 @@ FIRST = 16
 
 
 class RaceControl:
-    """Starts races, pauses them and takes them up again, and keeps the steps of the last one.
+    """Starts races, pauses them and takes them up again; what came of the last one is in the timeline.
 
     Args:
         controller: Sends the commands.
@@ -24,15 +23,34 @@ class RaceControl:
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
-        self.last = 128
-        """Tokens to go to."""
-        self.opened: RaceOpened | None = None
-        self.steps: list[RaceStep] = []
-        """Their sums go on over pauses."""
+        self._asked = 128
         self.job = Job(controller.client, Race)
-        self.largest = 0.0
-        """Difference of the logits so far."""
-        self._before = 0.0, 0.0
+
+    @property
+    def race(self) -> RaceSoFar | None:
+        """The last race, live or recorded up to the place where the replay stands."""
+        return self.controller.timeline.measured.race
+
+    @property
+    def opened(self) -> RaceOpened | None:
+        """How it began."""
+        return self.race.opened if self.race else None
+
+    @property
+    def steps(self) -> list[RaceStep]:
+        """Its steps so far."""
+        return self.race.steps if self.race else []
+
+    @property
+    def last(self) -> int:
+        """Tokens to go to; in a replay those that were gone to."""
+        recorded = self.controller.transport.recorded
+        return self.race.opened.last if recorded and self.race else self._asked
+
+    @property
+    def first(self) -> int:
+        """Tokens before the first step."""
+        return self.race.opened.first if self.race else FIRST
 
     @property
     def tokens(self) -> int:
@@ -53,23 +71,24 @@ class RaceControl:
 
     def enter(self) -> None:
         """Forget a race over another text; keep the length within the window."""
+        if self.controller.transport.recorded:
+            return
         if self.opened is not None and self.opened.node != self.controller.timeline.tip:
             self.forget()
-        if self.last not in self.lengths:
-            self.last = max((each for each in self.lengths if each <= self.last), default=self.lengths[0])
+        if self._asked not in self.lengths:
+            self._asked = max((each for each in self.lengths if each <= self._asked), default=self.lengths[0])
 
     def forget(self) -> None:
         """Begin again from the first step."""
         self.job.stop()
-        self.opened, self.steps = None, []
+        self.controller.timeline.measured.race = None
         self.job.failures.clear()
-        self.largest, self._before = 0.0, (0.0, 0.0)
 
     def lengthen(self, by: int) -> None:
         """Go to another length; one that was passed already is not among them."""
-        allowed = [each for each in self.lengths if each >= self.tokens] or [self.last]
-        place = allowed.index(self.last) if self.last in allowed else 0
-        self.last = allowed[max(0, min(len(allowed) - 1, place + by))]
+        allowed = [each for each in self.lengths if each >= self.tokens] or [self._asked]
+        place = allowed.index(self._asked) if self._asked in allowed else 0
+        self._asked = allowed[max(0, min(len(allowed) - 1, place + by))]
 
     def toggle(self) -> None:
         """Start, pause, or go on; one that is over starts again."""
@@ -77,31 +96,10 @@ class RaceControl:
             return
         if self.over:
             self.forget()
-        if self.steps:
-            self._before = self.steps[-1].cached_total_ms, self.steps[-1].uncached_total_ms
-        self.job.start(Race(self.tokens, self.last))
+        self.job.start(Race(self.tokens, self._asked))
 
     def receive(self, record: Record) -> None:
         """Take in one record."""
         self.job.receive(record)
-        match record:
-            case RaceOpened():
-                first = self.opened.first if self.opened and self.steps else record.first
-                self.opened = replace(record, first=first)
-            case RaceStep():
-                self._step(record)
-            case _:
-                pass
-
-    def _step(self, step: RaceStep) -> None:
-        if step.tokens != self.tokens + 1:
-            return  # of a race that was forgotten
-        self.job.progress = None  # what is done before the first step is done
-        self.largest = max(self.largest, step.largest_difference)
-        cached, uncached = self._before
-        whole = replace(
-            step,
-            cached_total_ms=step.cached_total_ms + cached,
-            uncached_total_ms=step.uncached_total_ms + uncached,
-        )
-        self.steps.append(whole)
+        if isinstance(record, RaceStep):
+            self.job.progress = None  # what is done before the first step is done

@@ -15,7 +15,7 @@ from engine import records
 from inspector.display import visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.tools.race.control import FIRST, RaceControl
+from inspector.tools.race.control import RaceControl
 from inspector.tools.race.lanes import RaceLane, RaceTotals
 from inspector.tools.race.report import progress
 
@@ -32,6 +32,8 @@ class RaceScreen(ToolScreen[None]):
 
     TOOL: ClassVar[str] = "race"
     KEYS: ClassVar[str] = "#race-keys"
+    MEASURES: ClassVar[str] = "A race"
+    TELLING: ClassVar[tuple[type[records.Record], ...]] = (records.RaceStep,)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,r,enter", "go", "Start", tooltip="Start, pause or go on."),
         Binding("left,minus", "lengthen(-1)", "Shorter", tooltip="Race to fewer tokens."),
@@ -72,26 +74,29 @@ class RaceScreen(ToolScreen[None]):
     def show(self) -> None:
         """Show everything, now."""
         control = self.control
-        first = control.opened.first if control.opened else FIRST
         for lane in (self.cached, self.uncached):
-            lane.put(control.steps, first, control.last)
+            lane.put(control.steps, control.first, control.last)
         self.totals.put(control.steps, control.opened.how if control.opened else "")
-        self._write(first)
+        self._write()
 
-    def _write(self, first: int) -> None:
+    def _write(self) -> None:
         """The lines around the lanes."""
         facts = self.host.controller.timeline.facts
         name = visible(facts.name) if facts else ""
-        place = f"Race · the same tokens with and without a KV cache · {name} · {first} to {self.control.last} tokens"
+        span = f"{self.control.first} to {self.control.last} tokens"
+        what = "recorded" if self.recorded else "the same tokens with and without a KV cache"
+        place = f"Race · {what} · {name} · {span}"
         self.query_one("#race-place", Static).update(Content(place))
         status = self.query_one("#race-status", Static)
-        status.update(Content(self.situation()))
-        status.set_class(self.control.job.failure is not None, "-answer")
+        status.update(Content(self.said or self.situation()))
+        status.set_class(bool(self.said) or self.control.job.failure is not None, "-answer")
         self.show_keys(self._hints())
 
     def situation(self) -> str:
         """What is going on, and what to do about it."""
         control = self.control
+        if self.recorded:
+            return self._recorded()
         if control.job.failure is not None:
             return visible(f"{control.job.failure.message} {control.job.failure.hint}".strip())
         if not control.job.running:
@@ -105,6 +110,13 @@ class RaceScreen(ToolScreen[None]):
             )
         return progress(control.opened, control.steps[-1])
 
+    def _recorded(self) -> str:
+        """How far the recorded race is at this place."""
+        control = self.control
+        if not control.steps:
+            return f"No race was recorded up to here. {self.needs_model}"
+        return f"Recorded, {control.tokens} of {control.last} tokens. {self.needs_model}"
+
     def _idle(self) -> str:
         control = self.control
         if not control.steps:
@@ -115,6 +127,8 @@ class RaceScreen(ToolScreen[None]):
         return f"Paused at {control.tokens} of {control.last} tokens. Press space to go on, n to begin anew"
 
     def _hints(self) -> tuple[Hint, ...]:
+        if self.recorded:
+            return (*self.replay_keys(), ("T", "theme", 1), ("?", "help", 2), ("esc", "back", 8))
         running, steps = self.control.job.running, bool(self.control.steps)
         doing = "pause" if running else "go on" if steps and not self.control.over else "start"
         again: tuple[Hint, ...] = (("n", "anew", 4),) if steps and not running else ()
@@ -125,19 +139,23 @@ class RaceScreen(ToolScreen[None]):
 
     def action_go(self) -> None:
         """Start, pause or go on."""
-        self.control.toggle()
-        self.changed()
+        if not self.refused():
+            self.control.toggle()
+            self.say()
 
     def action_lengthen(self, by: int) -> None:
         """Race to another length."""
+        if self.refused():
+            return
         if not self.control.job.running:
             self.control.lengthen(by)
         self.changed()
 
     def action_again(self) -> None:
         """Go back to the beginning."""
-        self.control.forget()
-        self.changed()
+        if not self.refused():
+            self.control.forget()
+            self.say()
 
     def action_leave(self) -> None:
         """Go back; what runs stops."""

@@ -25,10 +25,11 @@ RACE = Tool(
     "race",
     "Race",
     RaceActions,
+    screen=True,
     keys=(
         Key("race", "z", "z", "Race", LOOK,
             "Race with the KV cache against without: the same tokens side by side, both measured.",
-            RaceActions.open, Needs.DISTRIBUTION | Needs.ENGINE),
+            RaceActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: bool(own.control.steps)),
     ),
     help=(
         HelpSection(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -14,13 +14,18 @@ from textual.widgets import Input, Label
 
 from engine.errors import EngineError, PathError
 from engine.paths import shorter
-from engine.trace import Entry, save_as
+from engine.trace import Entry, placed, save_as
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination
 from inspector.scales import size
+from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.safety import SafeInput
 
+LOGITS = ("without logits", "with those that are kept")
+LOGITS_HELP = (
+    "With a step's logits a replay tries other settings, shows raw logits and searches the whole vocabulary"
+)
 HELP = "A name that ends in .gz or .zst compresses it. `inspector replay FILE` shows it again, here or elsewhere."
 _REPORT_EVERY = 500
 """Entries between two words on how far it is."""
@@ -43,17 +48,29 @@ class SaveAsDialog(Dialog[Saved]):
     """Asks for a path and writes there; an existing file is replaced on the second request.
 
     Args:
-        entries: What to save.
+        entries: Returns what to save.
         proposal: The initial path in the field.
         program: Name and version of what writes.
+        read_logits: Has the kept rows of logits added to the entries, then `logits_read` called; None where none are.
+        row: Bytes of one row at most.
     """
 
     HEADING: ClassVar[str] = "Save as"
     APPLY: ClassVar[str] = "Save"
 
-    def __init__(self, entries: Sequence[Entry], proposal: str, program: str) -> None:
+    def __init__(
+        self,
+        entries: Callable[[], Sequence[Entry]],
+        proposal: str,
+        program: str,
+        read_logits: Callable[[], None] | None = None,
+        row: int = 0,
+    ) -> None:
         super().__init__()
         self.entries, self.proposal, self.program = entries, proposal, program
+        self._read_logits, self._row = read_logits, row
+        self._awaiting: tuple[Path, bool] | None = None
+        """Where to write once the rows are read, and whether a file there may be replaced."""
         self._destination = Destination("Save")
         self._stop: Event | None = None
         """Set to give up what is being written; None while nothing is."""
@@ -61,6 +78,9 @@ class SaveAsDialog(Dialog[Saved]):
     def body(self) -> Iterable[Widget]:
         yield Label("file", classes="field-label", markup=False)
         yield SafeInput(self.proposal, "session.jsonl.gz", id="save-path")
+        if self._read_logits is not None:
+            yield Label("logits", classes="field-label", markup=False)
+            yield Choice(LOGITS, id="save-logits")
         yield Remark(HELP, id="save-remark")
 
     def on_mount(self) -> None:
@@ -72,8 +92,16 @@ class SaveAsDialog(Dialog[Saved]):
 
     @on(Input.Changed, "#save-path")
     def _typed(self) -> None:
-        if self._stop is None:
+        if self._stop is None and self._awaiting is None:
             self._say(HELP)
+
+    @on(Choice.Changed, "#save-logits")
+    def _logits_chosen(self) -> None:
+        self._say(f"{LOGITS_HELP}: up to {size(self._row)} each." if self._with_logits else HELP)
+
+    @property
+    def _with_logits(self) -> bool:
+        return self._read_logits is not None and self.query_one("#save-logits", Choice).chosen == 1
 
     @on(Input.Submitted, "#save-path")
     def _submitted(self) -> None:
@@ -87,20 +115,38 @@ class SaveAsDialog(Dialog[Saved]):
     def action_apply(self) -> None:
         """Write, unless something is wrong with the name."""
         name = self.query_one("#save-path", SafeInput).value.strip()
-        if self._stop is not None:
+        if self._stop is not None or self._awaiting is not None:
             return
         try:
             path, force = self._destination.check(name)
         except PathError as error:
             self._say(str(error), wrong=True)
             return
+        if self._with_logits and self._read_logits is not None:
+            self._awaiting = path, force
+            self._say("Reading the kept logits …")
+            self._read_logits()
+        else:
+            self._begin(path, force, self.entries())
+
+    def logits_read(self, failure: str = "") -> None:
+        """The rows are among the entries, or why they are not: write, or say it."""
+        if self._awaiting is None:
+            return
+        (path, force), self._awaiting = self._awaiting, None
+        if failure:
+            self._say(failure, wrong=True)
+        else:
+            self._begin(path, force, placed(self.entries()))
+
+    def _begin(self, path: Path, force: bool, entries: Sequence[Entry]) -> None:
         self._stop = Event()
-        self._write(path, force, self._stop)
+        self._write(path, force, entries, self._stop)
 
     @work(thread=True)
-    def _write(self, path: Path, force: bool, stop: Event) -> None:
+    def _write(self, path: Path, force: bool, entries: Sequence[Entry], stop: Event) -> None:
         try:
-            written = save_as(path, self._counted(stop), self.program, force)
+            written = save_as(path, self._counted(entries, stop), self.program, force)
         except _Stopped:
             return
         except EngineError as error:
@@ -108,14 +154,14 @@ class SaveAsDialog(Dialog[Saved]):
         else:
             self.from_thread(self.dismiss, Saved(path, written))
 
-    def _counted(self, stop: Event) -> Iterator[Entry]:
-        whole = len(self.entries)
+    def _counted(self, entries: Sequence[Entry], stop: Event) -> Iterator[Entry]:
+        whole = len(entries)
         for number in range(whole):
             if stop.is_set():
                 raise _Stopped
             if number % _REPORT_EVERY == _REPORT_EVERY - 1:
                 self.from_thread(self._say, f"Writing: {number / whole:.0%}. Esc gives it up.")
-            yield self.entries[number]
+            yield entries[number]
 
     def _failed(self, why: str) -> None:
         self._stop = None

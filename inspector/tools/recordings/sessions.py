@@ -19,12 +19,14 @@ from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.option_list import SafeOptionList
 
+READING = "Reading the list"
 HELP = "⏎ shows it as a recording; there G goes on with it live. What runs now is saved and in this list too."
 
 
 class SessionsDialog(Dialog[Path]):
     """Lists sessions; returns the file of the one that is to be shown."""
 
+    KEPT: ClassVar[tuple[str, ...]] = ("_paths",)
     HEADING: ClassVar[str] = "Recent sessions"
     LEAVE: ClassVar[str] = "Close"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "choose", 5), ("⏎", "open", 6))
@@ -35,11 +37,15 @@ class SessionsDialog(Dialog[Path]):
 
     def body(self) -> Iterable[Widget]:
         yield SafeOptionList(id="sessions-list", markup=False, compact=True)
-        yield Remark("Reading the list", id="sessions-remark")
+        yield Remark(READING, id="sessions-remark")
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Read the files aside: there may be hundreds of MiB of them."""
-        self.query_one(SafeOptionList).focus()
+        super().begin()
+        options = self.query_one(SafeOptionList)
+        options.clear_options()
+        self.set_focus(options)
+        self.query_one("#sessions-remark", Remark).say(READING)
         self._read()
 
     @work(thread=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from inspector.main.tool import SET_UP, HelpSection, Hint, Key, Needs, Tool, ToolActions, When
+from engine.commands import ReadLogits
+from engine.records import Ended, Failure, Record
+from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.session.playback import Opening
 from inspector.tools.recordings.save_as import SaveAsDialog, Saved, saved_sentence
 from inspector.tools.recordings.sessions import SessionsDialog
@@ -12,6 +14,11 @@ from inspector.tools.recordings.sessions import SessionsDialog
 
 class RecordingActions(ToolActions):
     """Goes on with recorded sessions, saves them and lists them."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._dialog: SaveAsDialog | None = None
+        host.controller.client.listeners.append(self._receive)
 
     def go_live(self) -> None:
         """Go on live from the recording on show."""
@@ -28,10 +35,33 @@ class RecordingActions(ToolActions):
             self.host.answer("There is nothing to save yet")
             return
         name = playback.path.name.partition(".json")[0] if playback.path is not None else "session"
-        dialog = SaveAsDialog(tuple(playback.entries), f"{name}.jsonl.gz", playback.recorder.program)
-        self.host.open(dialog, self._saved)
+        facts, live = self.timeline.facts, self.controller.stepping and playback.player is None
+        bits = 2 if facts is not None and facts.dtype in ("bfloat16", "float16") else 4
+        self._dialog = SaveAsDialog(
+            lambda: tuple(playback.entries),
+            f"{name}.jsonl.gz",
+            playback.recorder.program,
+            self._read_logits if live else None,
+            bits * facts.vocabulary if facts is not None else 0,
+        )
+        self.host.open(self._dialog, self._saved)
+
+    def _read_logits(self) -> None:
+        self.controller.client.do(ReadLogits())
+
+    def _receive(self, record: Record) -> None:
+        """Have the dialog go on once the rows that it asked for are among the entries."""
+        if self._dialog is None:
+            return
+        if isinstance(record, Failure) and record.command == ReadLogits.kind:
+            self._dialog.logits_read(f"{record.message} {record.hint}")
+        elif isinstance(record, Ended) and record.command == ReadLogits.kind:
+            self._dialog.logits_read(
+                "The logits were not read: it was cancelled." if record.cancelled else ""
+            )
 
     def _saved(self, saved: Saved | None) -> None:
+        self._dialog = None
         if saved is not None:
             self.host.answer(saved_sentence(saved))
 
@@ -58,7 +88,7 @@ RECORDINGS = Tool(
             "In a replay: load the model, if it is the recorded one, and step on from what is on show.",
             RecordingActions.go_live, Needs.SESSION),
         Key("save_as", "ctrl+s", "ctrl+s", "Save as", SET_UP,
-            "Save the session, or what is on show of a recording, to a file of your own.",
+            "Save the session, with its kept logits if you like, or what is on show of a recording, to a file.",
             RecordingActions.save_as, Needs.SESSION),
         Key("sessions", "ctrl+o", "ctrl+o", "Recent sessions", SET_UP,
             "Look at a recent session, and go on with it.", RecordingActions.sessions),
@@ -68,12 +98,15 @@ RECORDINGS = Tool(
         HelpSection(
             "In a replay",
             (
-                ("`space`", "Show the next step; while it plays, pause."),
+                ("`space`", "Show the next step or caption; while it plays, pause."),
                 ("`r`", "Play it at the recorded pace, at its end from the start; again to pause."),
                 ("`+` `-`", "Play faster or slower: a quarter of the recorded pace up to as fast as possible."),
                 ("`⌫`", "Go back to what was there a step before."),
                 ("`⏎` `[` `]`", "Go to another branch that was recorded."),
-                ("`/`", "Search among the candidates that were recorded."),
+                ("`z` `P` `Q` `y` `B`", "Show the race, costs, quantized KV, sweeps or beams that were recorded up to "
+                 "here. There `space`, `r`, `⌫`, `+` and `-` move the recording, too."),
+                ("`/`", "Search among the candidates that were recorded, or the vocabulary where the logits were."),
+                ("`s`", "Try other settings, where the logits were recorded."),
                 ("`G`", "Go on live: load the model, compare it with the recording, step on."),
                 ("`o`", "Go on live with a model that lies elsewhere."),
             ),

@@ -27,6 +27,7 @@ _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
 _LEAST_ROWS = 4
 """Candidates that are shown at least, before a sentence is."""
 ADVICE = "ctrl+r computes them again."
+REPLAY_ADVICE = "G goes on live."
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,8 @@ How the sampler came from the model's logits to the token: each **column** is a 
         """What else is worth knowing: dropped logits, XTC, what the highlighted token is penalised for."""
         texts = []
         if view.explanation is not None and view.explanation.failure is not None:
-            texts.append(f"{visible(view.explanation.failure.message)} {ADVICE}")
+            advice = REPLAY_ADVICE if timeline.recorded else ADVICE
+            texts.append(f"{visible(view.explanation.failure.message)} {advice}")
         texts.append(xtc(view.distribution, view.settings))
         shown = next((c for c in view.distribution.candidates if c.id == self._highlighted), None)
         if shown is not None and self._is_penalised(view, shown):
@@ -289,7 +291,9 @@ How the sampler came from the model's logits to the token: each **column** is a 
         if timeline.trial is None:
             hidden = len(view.distribution.candidates) - len(self._places)
             more = f"{hidden} more rows ↑↓" if hidden else ""
-            self.title(Content(f"Why {label} · {where}"), Content(_dropped_note(view) or more))
+            self.title(
+                Content(f"Why {label} · {where}"), Content(_dropped_note(view, timeline.recorded) or more)
+            )
             return
         self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
                    Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
@@ -300,9 +304,10 @@ def _cut(share: float) -> str:
     return "−<0.1 %" if share < 0.0005 else f"−{share:.1%}"[:-1].removesuffix(".0") + " %"
 
 
-def _dropped_note(view: SamplerView) -> str:
-    failed = view.explanation is not None and view.explanation.failure is not None
-    return f"logits dropped · {ADVICE}" if failed else ""
+def _dropped_note(view: SamplerView, recorded: bool) -> str:
+    if view.explanation is None or view.explanation.failure is None:
+        return ""
+    return f"not recorded · {REPLAY_ADVICE}" if recorded else f"logits dropped · {ADVICE}"
 
 
 def _changes(used: Settings | None, tried: Settings) -> str:
@@ -339,6 +344,9 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     text += f", {by_hand} by hand" if by_hand else ""
     if not (dropped := len(drawn) - len(known)):
         return text
+    if timeline.recorded:
+        full = f"{text}; {dropped} can't be answered: their logits were not recorded"
+        return full if len(full) <= room else f"{text}; {dropped} not recorded"
     full = f"{text}; {dropped} can't be answered: their logits were dropped (ctrl+r recomputes)"
     return full if len(full) <= room else f"{text}; {dropped} dropped: ctrl+r"
 

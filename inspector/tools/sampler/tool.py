@@ -60,7 +60,8 @@ SAMPLER = Tool(
             SamplerActions.why, Needs.DISTRIBUTION),
         Key("sampling", "s", "s", "Sampling", SET_UP,
             "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
-            "have picked.", SamplerActions.sampling, Needs.ENGINE),
+            "have picked.", SamplerActions.sampling, Needs.ENGINE,
+            recorded=lambda own: bool(own.timeline.rows)),
     ),
     panel=PanelSpec(SamplerPanel, Place.SIDE, "Why this token", "Sampler", "the sampler"),
     hints=(Hint(9, ("why",), "why", 6), Hint(13, ("sampling",), "sampling", 4, When.LIVE)),
@@ -74,7 +75,7 @@ SAMPLER = Tool(
                 ("`shift+↑` `shift+↓`", "Look at the token before or after."),
                 ("`pgup` `pgdn`", "Look at the step before or after that would differ."),
                 ("`ctrl+r`", "Compute logits again that were dropped."),
-                ("`ctrl+s` or `⏎`", "Go on with the settings, from the token that is looked at."),
+                ("`ctrl+s` or `⏎`", "Go on with the settings, from the token that is looked at; not in a replay."),
                 ("`esc`", "Discard them; everything is as it was."),
             ),
         ),

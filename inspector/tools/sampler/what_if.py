@@ -6,6 +6,8 @@ from engine.settings import Settings
 from inspector.main.tool import Host
 from inspector.tools.sampler.dialog import SamplingDialog
 
+TRIED = "Recorded: the settings were tried, and can't be gone on with. G goes on live from here"
+
 
 class WhatIfFlow:
     """One dialog after the other.
@@ -54,6 +56,10 @@ class WhatIfFlow:
     def end(self, settings: Settings | None) -> None:
         """Apply the settings; or, where they were discarded, restore those before and the selected slot."""
         self.open = False
+        if settings is not None and self._controller.transport.recorded:
+            self._controller.queries.try_out(self._controller.timeline, None)
+            self._host.answer(TRIED)
+            return
         if settings is not None:
             self._controller.setup.apply(settings)
         else:

@@ -1,4 +1,4 @@
-"""Which sweeps are asked for, and what came of the last ones."""
+"""Which sweeps are asked for."""
 
 from __future__ import annotations
 
@@ -25,8 +25,12 @@ class SweepControl:
         self.controller = controller
         self.settings = SweepSettings(rounds=3, longest=512)
         """Those asked for last: less than the command's own, since somebody sits before it."""
-        self.swept: Swept | None = None
         self.job = Job(controller.client, Sweep)
+
+    @property
+    def swept(self) -> Swept | None:
+        """What came of the last ones, live or recorded up to the place where the replay stands."""
+        return self.controller.timeline.measured.swept
 
     @property
     def chosen(self) -> tuple[SweepName, ...]:
@@ -52,5 +56,3 @@ class SweepControl:
     def receive(self, record: Record) -> None:
         """Take in one record."""
         self.job.receive(record)
-        if isinstance(record, Swept):
-            self.swept = record

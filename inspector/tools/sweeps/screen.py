@@ -20,6 +20,7 @@ from inspector.tools.sweeps.control import SweepControl
 from inspector.tools.sweeps.page import sweeps_page
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
+from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.page_view import PageView
 
 BAR = 16
@@ -42,6 +43,8 @@ class SweepScreen(ToolScreen[None]):
 
     TOOL: ClassVar[str] = "sweeps"
     KEYS: ClassVar[str] = "#sweep-keys"
+    MEASURES: ClassVar[str] = "A sweep"
+    TELLING: ClassVar[tuple[type[records.Record], ...]] = (records.Swept,)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,r,enter", "go", "Start", tooltip="Start, or stop."),
         *(
@@ -88,16 +91,24 @@ class SweepScreen(ToolScreen[None]):
         self.query_one("#sweep-place", Static).update(self._selection())
         self.view.put("Sweeps", self._draw)
         status = self.query_one("#sweep-status", Static)
-        status.update(Content(self.situation()))
-        status.set_class(self.control.job.failure is not None, "-answer")
-        running = self.control.job.running
-        choose = (("1-5", "choose", 5), ("←→", "length", 6)) if not running else ()
-        hints = (("space", "stop" if running else "start", 9), *choose, ("↑↓", "scroll", 4), ("T", "theme", 1),
-                 ("?", "help", 2), ("esc", "back", 8))  # fmt: skip
+        status.update(Content(self.said or self.situation()))
+        status.set_class(bool(self.said) or self.control.job.failure is not None, "-answer")
+        hints = (*self._doing(), ("↑↓", "scroll", 4), ("T", "theme", 1), ("?", "help", 2), ("esc", "back", 8))
         self.show_keys(hints)
+
+    def _doing(self) -> tuple[KeyHint, ...]:
+        """The keys that start and choose, or those of a replay."""
+        if self.recorded:
+            return self.replay_keys()
+        if self.control.job.running:
+            return (("space", "stop", 9),)
+        return (("space", "start", 9), ("1-5", "choose", 5), ("←→", "length", 6))
 
     def _selection(self) -> Content:
         """The selected sweeps: each with its key and a mark, in words where there is room."""
+        if self.recorded:
+            swept = self.control.swept
+            return Content(f"Sweeps · recorded · {visible(swept.model)}" if swept else "Sweeps · recorded")
         control, short = self.control, self.size.width < 128
         parts = [
             Content.styled(
@@ -110,12 +121,18 @@ class SweepScreen(ToolScreen[None]):
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         control = self.control
-        if control.job.failure is not None:
+        if control.job.failure is not None and not self.recorded:
             failed = control.job.failure
             texts = [(visible(failed.message), on.ink("bad")), (visible(failed.hint), on.ink("muted"))]
             return centred(texts, width, height)
         if control.swept is not None:
             return sweeps_page(on, control.swept, width)
+        if self.recorded:
+            texts = [
+                ("No sweep was recorded up to here.", on.rich_style),
+                (f"{self.needs_model}.", on.ink("muted")),
+            ]
+            return centred(texts, width, height)
         about = [
             ("What speed and memory depend on, measured point by point.", on.rich_style),
             ("", on.rich_style),
@@ -126,6 +143,9 @@ class SweepScreen(ToolScreen[None]):
     def situation(self) -> str:
         """What is going on, and what to do about it."""
         control = self.control
+        if self.recorded:
+            more = ", more was measured" if control.swept is not None and not control.swept.last else ""
+            return f"Recorded{more}. {self.needs_model}"
         if control.job.running:
             now = control.job.progress
             if now is None:
@@ -143,17 +163,22 @@ class SweepScreen(ToolScreen[None]):
 
     def action_go(self) -> None:
         """Start, or stop."""
-        self.control.toggle()
-        self.changed()
+        if not self.refused():
+            self.control.toggle()
+            self.say()
 
     def action_turn(self, place: int) -> None:
         """Ask for a sweep, or no longer."""
+        if self.refused():
+            return
         if not self.control.job.running:
             self.control.turn(place)
         self.changed()
 
     def action_lengthen(self, by: int) -> None:
         """Go to longer or shorter prompts and contexts."""
+        if self.refused():
+            return
         if not self.control.job.running:
             self.control.lengthen(by)
         self.changed()

@@ -25,11 +25,13 @@ SWEEP = Tool(
     "sweeps",
     "Sweeps",
     SweepActions,
+    screen=True,
     keys=(
         Key("sweep", "y", "y", "Sweeps", LOOK,
             "Measure time to first token over the prompt's length, time per token over the context's, throughput over "
             "the batch, and what inspection costs.",
-            SweepActions.open, Needs.MODEL | Needs.ENGINE, refusal="There is no model to measure yet"),
+            SweepActions.open, Needs.MODEL | Needs.ENGINE, refusal="There is no model to measure yet",
+            recorded=lambda own: own.control.swept is not None),
     ),
     help=(
         HelpSection(

@@ -21,8 +21,9 @@ STOPS = (
          "The prompt is grey, with a bar at its left; what the model wrote comes after it. Coloured tokens "
          "surprised the model. ← → walk from token to token, and every panel follows."),
     Stop("candidates", "What could come next?",
-         "The likeliest tokens: what the model believes, and what the sampler made of it. A grey row was cut. "
-         "▶ is what space takes; ↑ ↓ and ⏎ take another, as a branch."),
+         "The likeliest tokens: what the model believes, and what the sampler made of it. The model entropy and the "
+         "sampler entropy tell how open each is. A grey row was cut. ▶ is what space takes; ↑ ↓ and ⏎ take another, "
+         "as a branch."),
     Stop("steps", "How did it go?",
          "A row for each token that was generated: its probability, how many bits it surprised by, and what it "
          "cost. m changes what the colours mean."),

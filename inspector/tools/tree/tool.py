@@ -145,7 +145,8 @@ class TreeActions(ToolActions):
         """Ask for name, note and caption."""
         if (node := self._here()) is not None:
             what = f"{'Branch' if self._is_current else 'Token'} {quoted(self.marking.label(node))}"
-            self.host.open(NamingDialog(self.marking.at(node), what), self._named)
+            stages, here = self.host.stages, self.host.arrangement.current
+            self.host.open(NamingDialog(self.marking.at(node), what, stages, here), self._named)
 
     def _named(self, mark: Marked | None) -> None:
         if mark is not None:

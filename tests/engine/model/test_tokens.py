@@ -18,7 +18,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from engine import pocket
 from engine.errors import LoadError, PromptError
-from engine.model.tokens import Tokens, alphabet, decode
+from engine.logits.token_texts import decode
+from engine.model.tokens import Tokens, alphabet
 from engine.records import NO_OPTIONS, Message
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)

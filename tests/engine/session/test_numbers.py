@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
 
+from engine.logits.readings import RowReader
 from engine.records import Candidate, PromptToken
 from engine.sampling.pipeline import sample
 from engine.sampling.ranking import Row, log_softmax
-from engine.session.readings import RowReader
 from engine.settings import Settings
 from tests.engine.sampling.test_reference import rows
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.records import KVGroup, Marked, Record
+from engine.records import KVGroup, Marked, Packed, Record
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.trace import Entry
 from engine.trace.shapes import INT_LIMIT, KINDS, FieldColumn, columns, items, optional, words
@@ -37,7 +37,14 @@ def _inner(column: FieldColumn, hint: Any) -> st.SearchStrategy[Any]:
         return made(hint)
     endless = st.sampled_from([float("inf"), float("-inf")])
     floats = FLOATS | FLOAT32 | endless if column.endless else FLOATS
-    return {int: INTS, float: floats, str: TEXTS, bytes: st.binary(max_size=5), bool: st.booleans()}[hint]
+    return {
+        int: INTS,
+        float: floats,
+        str: TEXTS,
+        bytes: st.binary(max_size=5),
+        Packed: st.binary(max_size=5),
+        bool: st.booleans(),
+    }[hint]
 
 
 def _setting(field: Any) -> st.SearchStrategy[Any]:

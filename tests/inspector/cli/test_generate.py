@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from engine.records import LogitsRow, Step
+from engine.trace import load
+from inspector.cli import main as cli
 from inspector.cli.subcommands import generate
 from inspector.cli.writers.jsonl import JsonLines
 from inspector.cli.writers.plain import PlainText
@@ -163,3 +166,34 @@ def test_sixty_starts_and_quits() -> None:
 def test_the_writer_is_the_one_asked_for() -> None:
     assert isinstance(generate.writer(Run({}).request, io.StringIO(), None), JsonLines)
     assert isinstance(generate.writer(Run({}, jsonl=False).request, io.StringIO(), None), PlainText)
+
+
+# ---- as a trace -------------------------------------------------------------------------------
+
+
+def test_a_trace_of_it_has_every_row_where_that_was_asked_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plain, rows = tmp_path / "plain.jsonl", tmp_path / "rows.jsonl.gz"
+    flags = ["generate", *STORY, "--max-tokens", "4", "--seed", "1"]
+    assert cli.main([*flags, "-o", str(plain)]) == 0
+    text = capsys.readouterr().out
+    assert cli.main([*flags, "-o", str(rows), "--record-logits"]) == 0
+    assert capsys.readouterr().out == text
+    told = [entry.value for entry in load(rows).entries]
+    steps = [value for value in told if isinstance(value, Step)]
+    assert [value.node for value in told if isinstance(value, LogitsRow)] == [
+        steps[0].parent,
+        *(step.node for step in steps),
+    ]
+    assert [step.id for step in steps] == [
+        entry.value.id for entry in load(plain).entries if isinstance(entry.value, Step)
+    ]
+    assert not any(isinstance(entry.value, LogitsRow) for entry in load(plain).entries)
+    assert cli.main([*flags, "-o", str(rows)]) == 2
+    assert "rows.jsonl.gz is there already" in capsys.readouterr().err
+
+
+def test_rows_without_a_trace_are_said_to_have_no_effect(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["generate", *STORY, "--max-tokens", "1", "--record-logits"]) == 0
+    assert "--record-logits has no effect without a trace: give -o TRACE." in capsys.readouterr().err

@@ -39,7 +39,7 @@ def test_what_is_not_known_stays(saved: SavedPreferences) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("metric", "beauty"), ("pace", "fast"), ("pace", True), ("alone", 1), ("hidden", "kv"), ("hidden", [3]),
-     ("sizes", {"left": "wide"}), ("sizes", {"up": 3}), ("sizes", 7), ("theme", 4)],
+     ("sizes", {"left": "wide"}), ("sizes", {"up": 3}), ("sizes", 7), ("theme", 4), ("view", "hex")],
 )  # fmt: skip
 def test_a_value_that_is_none_is_named_and_left_out(
     saved: SavedPreferences, name: str, value: object

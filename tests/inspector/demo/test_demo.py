@@ -8,14 +8,19 @@ import pytest
 
 from engine import pocket
 from engine.model.fingerprint import fingerprint
-from engine.records import BeamEnded, Step, Verified
+from engine.records import BeamEnded, BeatReached, Finished, ModelFacts, RaceEnded, Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import Trace, load
-from inspector.demo import DEMONSTRATION
-from inspector.state.timeline import Timeline
+from inspector.demo import DEMONSTRATION, LESSON
+from inspector.lessons.catalogue import listed
+from inspector.lessons.headless import live_play, live_session, recorded_play, recorded_session, settle
+from inspector.lessons.play import Card, LessonPlay
+from inspector.lessons.record import go_through
+from tests.inspector.lessons.playing import LearnerKeys, learn
 
 LIMIT = 100_000
 """Bytes."""
+LISTED = listed(LESSON)
 
 
 @pytest.fixture(scope="module")
@@ -23,61 +28,63 @@ def trace() -> Trace:
     return load(DEMONSTRATION)
 
 
-def replayed(trace: Trace) -> Timeline:
-    timeline = Timeline()
-    for entry in trace.entries:
-        if not isinstance(entry.value, Settings | LoadSettings):
-            timeline.apply(entry.value)  # type: ignore[arg-type]
-    return timeline
+def cards(session: object, play: LessonPlay) -> list[Card]:
+    seen: list[Card] = []
+    play.begin()
+    go_through(lambda *phases: settle(session, play, *phases), play, lambda _: seen.append(play.card))  # type: ignore[arg-type]
+    return seen
 
 
 def test_it_is_whole_and_small(trace: Trace) -> None:
     assert DEMONSTRATION.stat().st_size < LIMIT
     assert (trace.torn, trace.problems) == (0, [])
     assert re.fullmatch(r"mlx-inspector \d+\.\d+\.\d+.*", trace.header.program)
+    assert listed(LESSON).trace == DEMONSTRATION
 
 
-def test_its_session_has_what_is_to_be_shown(trace: Trace) -> None:
-    timeline = replayed(trace)
-    assert len(timeline.steps) > 60
-    marks = timeline.tree.marks.of.values()
-    assert len([mark for mark in marks if mark.caption]) > 8
-    assert all(len(mark.caption) < 200 for mark in marks)
-    assert len({mark.name for mark in marks} - {""}) == 4
-    assert any(mark.bookmarked for mark in marks)
-    kinds = {type(entry.value) for entry in trace.entries}
-    assert {BeamEnded, Verified, Settings} <= kinds
-    assert {step.origin for step in timeline.tree.nodes.values() if isinstance(step, Step)} == {
-        "sampled", "chosen", "inserted", "beam",
-    }  # fmt: skip
+def test_it_has_six_beats_that_stop_and_ask(trace: Trace) -> None:
+    beats = LISTED.lesson.beats
+    assert len(beats) == 6
+    assert all(beat.question is not None and beat.act for beat in beats)
+    reached = {
+        (each.value.beat, each.value.done) for each in trace.entries if isinstance(each.value, BeatReached)
+    }
+    assert reached == {(number, done) for number in range(6) for done in (False, True)}
 
 
-def test_the_story_ends_where_it_is_looked_at(trace: Trace) -> None:
-    timeline = replayed(trace)
-    assert timeline.following
-    assert timeline.steps[0].index == 0
-    assert {step.origin for step in timeline.steps} == {"sampled"}
+def test_it_has_temperature_end_penalties_race_and_beams(trace: Trace) -> None:
+    values = [entry.value for entry in trace.entries]
+    assert {Step, BeamEnded, RaceEnded} <= {type(value) for value in values}
+    assert any(isinstance(value, Finished) and value.reason == "eos" for value in values)
+    settings = [value for value in values if isinstance(value, Settings)]
+    assert any(value.temp > 1 for value in settings)
+    assert any(value.presence_penalty for value in settings)
 
 
-def test_time_goes_on_and_leaves_room_to_read(trace: Trace) -> None:
-    times = [entry.at for entry in trace.entries]
-    assert times == sorted(times)
-    assert times[-1] < 180
-    for one, next_one in zip(trace.entries, trace.entries[1:], strict=False):
-        if caption := getattr(one.value, "caption", ""):
-            assert next_one.at - one.at > len(caption) / 40
+def test_it_says_what_the_model_does_now() -> None:
+    with live_session(LoadSettings(), LISTED.lesson) as session:
+        live = cards(session, live_play(session, LISTED.lesson))
+    with recorded_session(LISTED.trace, LISTED.lesson) as (session, player):
+        recorded = cards(session, recorded_play(session, player, LISTED.lesson))
+    assert [card.right for card in live] == [card.right for card in recorded]
+    assert None not in [card.right for card in live]
+
+
+def test_it_is_gone_through_by_keys() -> None:
+    async def body(learner: LearnerKeys) -> None:
+        for _ in LISTED.lesson.beats:
+            await learner.beat(guess=0)
+        assert len(learner.play.right) == 6
+
+    learn(LISTED, body, recorded=True)
 
 
 def test_it_names_no_directory_of_the_machine_it_was_recorded_on(trace: Trace) -> None:
-    facts = replayed(trace).facts
-    assert facts is not None
-    assert facts.path == "engine/pocket"
     assert not re.search(r"/(home|root|tmp|Users|work)/", repr([entry.value for entry in trace.entries]))
 
 
 def test_it_is_of_the_bundled_model_so_that_it_can_be_gone_on_with(trace: Trace) -> None:
-    facts = replayed(trace).facts
-    assert facts is not None
+    facts = next(entry.value for entry in trace.entries if isinstance(entry.value, ModelFacts))
     assert facts.fingerprint == fingerprint(pocket.directory()), (
         "record it anew: python -m inspector.demo.record"
     )

@@ -15,10 +15,10 @@ from inspector.lessons.actions import Action
 from inspector.lessons.catalogue import Listed
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.session.playback import Opening
-from inspector.tools.lessons.tool import LessonActions, lessons
-from inspector.tools.registry import TOOLS
+from inspector.tools.lessons.tool import LessonActions
+from inspector.tools.registry import with_lesson
 
-PATIENCE = 120.0
+PATIENCE = 60.0
 """Seconds for what should take one: machines are busy."""
 WAITING = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 
@@ -123,7 +123,7 @@ def learn(
 ) -> None:
     """Run something inside the application with a lesson begun."""
     trace = Opening(listed.trace, play=True) if recorded else None
-    tools = tuple(lessons(listed) if tool.id == "lessons" else tool for tool in TOOLS)
+    tools = with_lesson(listed)
     app = InspectorApp(
         LoadSettings(listed.lesson.model),
         Settings() if recorded else listed.lesson.settings,

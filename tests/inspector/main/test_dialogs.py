@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
-from textual.widgets import Button
+from textual.widgets import Button, Markdown
 
 from engine import commands
 from engine.settings import FIELDS, LoadSettings, Settings
@@ -17,10 +17,12 @@ from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.dialogs.keys_page import KeysPage
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import PromptDialog
+from inspector.main.dialogs.topics import TOPICS, TopicPages, page
 from inspector.main.screen import key_table
 from inspector.tools.registry import TOOLS
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.widgets.one_line import escaped, unescaped
+from inspector.widgets.option_list import SafeOptionList
 from inspector.widgets.safety import SafeInput, SafeTextArea, editable
 from tests.inspector.fakes import facts
 from tests.inspector.main.test_prompt_dialog import previewed
@@ -328,6 +330,46 @@ def test_the_help_shows_both_pages():
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_the_pages_on_one_thing_each_are_laid_out_when_they_are_chosen(size: tuple[int, int]):
+    async def test(rig: Rig) -> None:
+        await rig.press("question_mark")
+        help = rig.app.screen
+        assert not help.query(TopicPages)
+        await rig.press("left")
+        assert "Query, key and value" in rig.screen_text()
+        assert not help.query(Markdown)
+        for place in range(len(TOPICS)):
+            await rig.press("home", *["down"] * place, "enter")
+            (shown,) = help.query_one("#topic").query(Markdown)
+            assert shown.source == page(f"parts/{TOPICS[place][0]}")
+            assert f"⌫ All pages  {TOPICS[place][1]}"[:30] in rig.screen_text()
+            assert help.query_one("#topic").has_focus
+            await rig.press("backspace")
+            assert help.query_one(SafeOptionList).has_focus
+
+    run(test, size=size)
+
+
+def test_a_page_leads_to_another_and_the_help_opens_at_the_keys_again():
+    async def test(rig: Rig) -> None:
+        await rig.press("question_mark", "left", "down", "down", "enter")
+        help = rig.app.screen
+        markdown = help.query_one("#topic").query_one(Markdown)
+        markdown.post_message(Markdown.LinkClicked(markdown, "mlp.md"))
+        await rig.pilot.pause()
+        assert help.query_one("#topic").query_one(Markdown).source == page("parts/mlp")
+        await rig.press("escape")
+        await rig.press("question_mark")
+        await rig.pilot.pause()
+        assert "Step and run" in rig.screen_text()
+        await rig.press("left")
+        assert help.query_one(SafeOptionList).has_focus
+        assert TOPICS[0][1] in rig.screen_text()
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_the_page_of_keys_leaves_nothing_out_and_fits(size: tuple[int, int]):
     async def test(rig: Rig) -> None:
         await rig.press("question_mark")
@@ -352,34 +394,42 @@ def test_an_editor_shows_control_characters_one_for_one():
     assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in shown)
 
 
-@pytest.mark.parametrize("key", ["p", "s", "g", "i", "o", "question_mark", "ctrl+p"])
+DIALOGS = ["p", "s", "g", "i", "o", "question_mark"]
+
+
 @pytest.mark.parametrize("size", [(100, 30), (40, 12)])
-def test_hostile_text_reaches_no_terminal_from_any_dialog(key, size):
+def test_hostile_text_reaches_no_terminal_from_any_dialog(size):
     session_facts = facts(name=HOSTILE, path=HOSTILE, family=HOSTILE, notes=(HOSTILE,), quantization=HOSTILE)
     names = ("name", "path", "family", "notes", "quantization")
 
     async def test(rig: Rig) -> None:
+        async def opened(key: str) -> None:
+            await rig.press(key)
+            for line in rig.app.screen.query("Line, Input"):
+                line.value = HOSTILE
+            await rig.pilot.pause()
+            text = rig.screen_text()
+            assert rig.app.screen is not rig.app.main
+            assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\ud83d")
+
         rig.session.load(**{name: getattr(session_facts, name) for name in names})
         await rig.push(rig.session.records)
         await rig.push([*rig.session.open(), *rig.session.steps(3)])
-        await rig.press(key)
-        for line in rig.app.screen.query("Line, Input"):
-            line.value = HOSTILE
-        await rig.pilot.pause()
-        text = rig.screen_text()
-        assert rig.app.screen is not rig.app.main
-        assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\ud83d")
+        await rig.through([*DIALOGS, "ctrl+p"], opened)
 
     run(test, size, prompt=HOSTILE, settings=replace(Settings(temp=0.8), stop=(HOSTILE,)),
         load=LoadSettings(model=HOSTILE))  # fmt: skip
 
 
-@pytest.mark.parametrize("key", ["p", "s", "g", "i", "o", "question_mark"])
-def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen(key):
+def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen():
     async def test(rig: Rig) -> None:
+        async def opened(key: str) -> None:
+            await rig.press(key)
+            assert rig.app.screen is not rig.app.main
+            assert "esc" in rig.screen_text()
+
         await rig.ready()
-        await rig.press(key)
-        assert "esc" in rig.screen_text()
+        await rig.through(DIALOGS, opened)
 
     run(test, (40, 12))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from inspector.widgets.safety import SafeInput
 from tests.inspector.main.test_overlays import OVERLAYS, branched, burst
 from tests.inspector.rig import Rig, run
 
-KEPT = ["s", "b", "slash", "a", "question_mark"]
+KEPT = ["s", "b", "slash", "a", "question_mark", "p"]
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +57,23 @@ def test_a_dialog_that_is_shown_again_looks_as_at_first(key: str) -> None:
         assert await opened(rig, key) is dialog
         assert rig.screen_text() == looks
         assert dialog.focused is focused
+
+    run(test)
+
+
+def test_the_facts_are_those_of_the_present_model() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        dialog = await opened(rig, "i")
+        await rig.press("escape")
+        assert await opened(rig, "i") is dialog
+        await rig.press("escape")
+        facts = rig.timeline.facts
+        assert facts is not None
+        rig.timeline.facts = replace(facts, name="another-model")
+        assert await opened(rig, "i") is not dialog
+        assert "another-model" in rig.screen_text()
+        await rig.until(lambda: not dialog.is_running)
 
     run(test)
 

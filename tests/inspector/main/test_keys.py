@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from textual.content import Content
 
 from engine.records import Ended
 from inspector.main.dialogs.help import PAGES, page
+from inspector.main.dialogs.topics import TOPICS
 from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.keyline import fitting, written
 from inspector.main.screen import key_table
@@ -107,6 +111,20 @@ def test_every_page_of_the_help_has_a_title_and_text():
     for name, _ in PAGES:
         assert page(name).startswith("# ")
         assert len(page(name).splitlines()) > 20
+
+
+def test_every_page_on_one_thing_says_where_to_look_at_it_and_readme_links_it():
+    readme = Path("README.md").read_text(encoding="utf-8")
+    assert {path.stem for path in Path("inspector/help/parts").glob("*.md")} == {name for name, *_ in TOPICS}
+    known = {shown for key in TABLE.keys for shown in (key.shown, *key.keys.split(","))}
+    for name, title, _ in TOPICS:
+        text = page(f"parts/{name}")
+        assert text.startswith(f"# {title}\n")
+        assert f"inspector/help/parts/{name}.md" in readme
+        live = re.split(r"Look at it live:?", text)[1].partition("\n## ")[0]
+        keys = re.findall(r"(?:^- |and |:\*\* |^\*\* )`([^` ]+)`", live, re.MULTILINE)
+        assert keys, name
+        assert set(keys) <= known, (name, keys)
 
 
 def test_the_help_explains_the_words_on_screen():

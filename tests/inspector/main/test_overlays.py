@@ -93,34 +93,36 @@ async def gone(rig: Rig, records: Iterable[Record] = ()) -> None:
 @pytest.mark.parametrize(
     "bursts", [BURSTS[:2], pytest.param(BURSTS[2:], marks=pytest.mark.slow)], ids=["some", "others"]
 )
-@pytest.mark.parametrize("key", OVERLAYS)
-def test_keys_pressed_twice_close_no_other_screen(key: str, bursts: list[tuple[str, ...]]) -> None:
+def test_keys_pressed_twice_close_no_other_screen(bursts: list[tuple[str, ...]]) -> None:
     async def test(rig: Rig) -> None:
-        await branched(rig)
-        for keys in bursts:
+        async def twice(case: tuple[str, tuple[str, ...]]) -> None:
+            key, keys = case
             await rig.press(key)
+            assert len(rig.app.screen_stack) == 2
             burst(rig, *keys)
             await rig.pilot.pause()
             kinds = [type(screen) for screen in rig.app.screen_stack]
-            assert kinds[0] is type(rig.app.main), keys
-            assert len(kinds) == len({*kinds}), keys
-            while len(rig.app.screen_stack) > 1:
-                rig.app.pop_screen()
-            await rig.pilot.pause()
+            assert kinds[0] is type(rig.app.main)
+            assert len(kinds) == len({*kinds})
+
+        await branched(rig)
+        await rig.through([(key, keys) for key in OVERLAYS for keys in bursts], twice)
 
     run(test)
 
 
-@pytest.mark.parametrize("key", OVERLAYS)
-def test_answers_that_come_after_a_screen_was_left_are_nobodys(key: str) -> None:
+def test_answers_that_come_after_a_screen_was_left_are_nobodys() -> None:
     async def test(rig: Rig) -> None:
+        async def left(key: str) -> None:
+            await rig.press(key)
+            assert len(rig.app.screen_stack) == 2
+            rig.app.screen.dismiss(None)
+            await gone(rig, [*late(), rig.session.step()])
+            await rig.pilot.pause()
+            assert rig.app.screen is rig.app.main
+
         await branched(rig)
-        await rig.press(key)
-        assert len(rig.app.screen_stack) == 2
-        rig.app.screen.dismiss(None)
-        await gone(rig, [*late(), rig.session.step()])
-        await rig.pilot.pause()
-        assert rig.app.screen is rig.app.main
+        await rig.through(OVERLAYS, left)
 
     run(test)
 

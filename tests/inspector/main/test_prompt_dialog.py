@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.dialogs.prompt import PromptDialog, counted
 from inspector.main.dialogs.prompt_file import PromptFileDialog, completed
+from inspector.session.conversation import edited, transcript
 from inspector.session.prefill import Prompt
 from inspector.session.prompt_history import PromptHistory
 from inspector.widgets.choice import Choice
@@ -342,5 +344,120 @@ def test_what_is_shown_is_what_is_prefilled() -> None:
             await pilot.press("p")
             said = app.screen.query_one("#prompt-remark", Remark)
             await until(lambda: f"The first {len(ids)} are those of the path on show." in str(said.content))
+
+    asyncio.run(body())
+
+
+# ---- a conversation ---------------------------------------------------------------------------
+
+TALK = (
+    Message("system", "Be kind."),
+    Message("user", "Tell me of a dog."),
+    Message("assistant", "It ran [/nope]\x1b[31m home."),
+    Message("user", "Why?"),
+)
+
+
+def talking(rig: Rig) -> list:
+    """A conversation of two turns, prefilled."""
+    opened = rig.session.begin()
+    told = replace(opened, chat=True, messages=TALK)
+    return [told, rig.session.prefilled(opened), Ended("Prefill")]
+
+
+def asks_of_the_whole(rig: Rig) -> bool:
+    question = next((each for each in reversed(rig.engine.asked) if isinstance(each, PreviewPrompt)), None)
+    return question is not None and question.messages == rig.app.screen.typed().messages != ()
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_the_whole_conversation_is_shown_and_its_last_message_edited(size: tuple[int, int]) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.push(talking(rig))
+        await rig.press("p")
+        await rig.until(lambda: asks_of_the_whole(rig))
+        dialog = rig.app.screen
+        assert area(rig).text == "Why?"
+        assert dialog.typed().messages == TALK
+        if size == (40, 12):  # the text that is edited is in sight first
+            await rig.press("shift+tab")
+            await rig.until(lambda: "user: Tell me of a dog." in rig.screen_text())
+            await rig.press("tab")
+        text = rig.screen_text()
+        if size != (40, 12):
+            assert "user: Tell me of a dog." in text
+            assert "assistant: It ran [/nope]␛[31m home." in text
+            assert "◉ the whole conversation" in text
+        await rig.press(*" Say.", "ctrl+s")
+        sent = rig.engine.last(commands.Prefill)
+        assert sent.messages == (*TALK[:-1], Message("user", "Why? Say."))
+
+    run(test, size)
+
+
+def test_its_last_message_alone_begins_another_one() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.push(talking(rig))
+        await rig.press("p", "tab", "left")
+        await rig.until(lambda: "◉ through the chat template" in rig.screen_text())
+        assert "Tell me of a dog." not in rig.screen_text()
+        await rig.press("ctrl+s")
+        sent = rig.engine.last(commands.Prefill)
+        assert (sent.text, sent.system, sent.messages) == ("Why?", "Be kind.", ())
+        await rig.push([*rig.session.open(), Ended("Prefill")])
+        await rig.press("p")
+        assert area(rig).text == "Why?"
+        assert "the whole conversation" not in rig.screen_text()
+        await rig.press("alt+up")
+        await rig.until(lambda: "Once upon a time," in area(rig).text)
+
+    run(test)
+
+
+def test_what_was_typed_and_not_sent_is_not_replaced_by_a_conversation() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("p", *" Hm", "escape")
+        await rig.push(talking(rig))
+        await rig.press("p")
+        assert area(rig).text.endswith(" Hm")
+        await rig.press("alt+up")
+        await rig.until(lambda: "user: Tell me of a dog." in rig.screen_text())
+        assert area(rig).text == "Why?"
+
+    run(test)
+
+
+def test_a_conversation_is_edited_in_its_last_message_and_its_system_prompt() -> None:
+    tools = Message("tool", "7", '{"id": "a"}')
+    assert edited(TALK, "x", "y") == (Message("system", "y"), *TALK[1:3], Message("user", "x"))
+    assert edited(TALK, "Why?", "") == TALK[1:]
+    assert edited(TALK[1:], "Why?", "Be kind.") == TALK
+    assert edited((*TALK[1:], tools), "x", "") == (*TALK[1:3], Message("user", "x"), tools)
+    assert edited(TALK[2:3], "", "") == TALK[2:3]
+    assert edited(TALK[2:3], "x", "") == (TALK[2], Message("user", "x"))
+    assert transcript((*TALK, tools)).splitlines()[-1] == 'tool: 7 {"id": "a"}'
+
+
+def test_the_flags_conversation_is_cut_as_a_whole() -> None:
+    """On the real model: role marks and special tokens of every message, and their number, before it is sent again."""
+
+    async def body() -> None:
+        talk = tuple(
+            Message(role, text) for role, text in (("user", "Hi."), ("assistant", "Yes?"), ("user", "Go."))
+        )
+        app = InspectorApp(LoadSettings("pocket"), Settings(), "Go.", True, messages=talk)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(lambda: app.controller.timeline.prompts.prefilled is not None)
+            await pilot.press("p")
+            await until(lambda: app.screen.query_one(PieceList).first)
+            found = app.screen.query_one(PieceList).first
+            assert [each.id for each in found] == [each.id for each in app.controller.timeline.items]
+            whole = "".join(each.text for each in found)
+            assert all(part in whole for part in ("user\nHi.", "assistant\nYes?", "user\nGo."))
+            assert sum(each.special for each in found) >= 6
+            assert f"{len(found)} tokens, " in str(app.screen.query_one("#prompt-remark", Remark).content)
 
     asyncio.run(body())

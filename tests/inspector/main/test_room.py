@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from textual.geometry import Region
 
 from engine.errors import EngineError
@@ -25,6 +29,10 @@ def region(rig: Rig, panel: str) -> Region:
 
 def shown(rig: Rig) -> set[str]:
     return {panel.id for panel in rig.app.main.query("#panels > .panel") if panel.display}
+
+
+def rooms(rig: Rig) -> dict[str, Region]:
+    return {panel: region(rig, panel) for panel in shown(rig)}
 
 
 # ---- the grid ---------------------------------------------------------------------------------
@@ -206,6 +214,158 @@ def test_the_lines_between_stacked_panels_are_dragged() -> None:
     run(test, STACKED)
 
 
+def test_the_line_between_the_lower_panels_of_a_column_is_dragged() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        line = region(rig, "timing").y
+        await drag(rig, (90, line - 1), (90, line - 3))
+        assert (region(rig, "timing").y, region(rig, "steps").height) == (line - 3, 16)
+        await drag(rig, (90, line - 3), (90, line - 5))
+        assert region(rig, "kv").height == LEAST_LINES
+        await drag(rig, (90, region(rig, "kv").y), (90, region(rig, "kv").y + 4))
+        assert min(region(rig, id).height for id in ("kv", "timing")) >= LEAST_LINES
+        await rig.press("4", "shift+up")
+        await rig.press("backslash")
+        assert region(rig, "timing").y == line
+
+    run(test, GRID)
+
+
+DRAGGED: list[tuple[tuple[int, int], str, str, tuple[int, int], set[str], str]] = [
+    (GRID, "right", "candidates", (118, 9), {"text", "steps"}, "Candidates, KV cache and Time hidden. 2, 4 and 5 show"),
+    (GRID, "right", "candidates", (1, 9), {"text", "candidates", "kv", "timing"}, "Steps hidden. 3 shows it again, \\"),
+    (GRID, "bottom", "text", (9, 37), {"text", "candidates", "kv", "timing"}, "Steps hidden. 3 shows it again"),
+    (GRID, "bottom", "text", (9, 0), {"text", "candidates", "steps", "kv", "timing"}, "Text stays."),
+    (GRID, "bottom", "candidates", (90, 39), {"text", "candidates", "steps"}, "KV cache and Time hidden. 4 and 5 show"),
+    (GRID, "bottom", "candidates", (90, 1), {"text", "steps", "kv", "timing"}, "Candidates hidden. 2 shows it again"),
+    (GRID, "bottom", "kv", (90, 38), {"text", "candidates", "steps", "kv"}, "Time hidden. 5 shows it again"),
+    (STACKED, "bottom", "candidates", (9, 23), {"text", "candidates"}, "Text and candidates alone. 0 brings the other"),
+    (STACKED, "bottom", "text", (9, 16), {"text", "steps"}, "Candidates hidden. 2 shows it again"),
+    (LOW, "right", "candidates", (99, 5), {"text"}, "Text alone. f or esc brings the other panel back"),
+    (LOW, "right", "candidates", (0, 5), {"candidates"}, "Candidates alone. f or esc brings the other panel back"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "side", "panel", "end", "left", "said"), DRAGGED)
+def test_a_panel_dragged_to_nothing_is_hidden(
+    size: tuple[int, int], side: str, panel: str, end: tuple[int, int], left: set[str], said: str
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        before, had = shown(rig), rooms(rig)
+        at = had[panel]
+        start = (at.x, at.y + 3) if side == "right" else (at.x + 9, at.bottom - 1)
+        await rig.pilot.mouse_down(offset=start)
+        await rig.pilot.hover(offset=end)
+        assert shown(rig) == before
+        if said.partition(" ")[0] != "Text" or size == LOW:
+            assert rig.status.startswith("Let go to hide ")
+        await rig.pilot.mouse_up(offset=end)
+        await rig.pilot.pause()
+        assert shown(rig) == left
+        assert rig.status.startswith(said)
+        assert sum(region(rig, id).area for id in left) == region(rig, "panels").area
+        assert rig.app.mouse_captured is None
+        for key in re.findall(r"\b[0-9f]\b", rig.status.partition(".")[2].partition(", \\")[0]):
+            if before != left:
+                await rig.press(key)
+        assert rooms(rig) == had, "each has its room back"
+
+    run(test, size)
+
+
+def test_a_tools_panel_dragged_to_nothing_is_closed() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("w")
+        await drag(rig, (region(rig, "sampler").x, 5), (119, 5))
+        assert "sampler" not in shown(rig)
+        assert rig.status.startswith("Sampler hidden. 6 shows it again")
+        await rig.press("6")
+        assert "sampler" in shown(rig)
+
+    run(test, GRID)
+
+
+def test_candidates_hidden_stay_so_and_the_two_alone_bring_them_back(config: Path) -> None:
+    async def leave(rig: Rig) -> None:
+        await rig.ready()
+        await drag(rig, (60, 5), (119, 5))
+        assert shown(rig) == {"text", "steps"}
+
+    async def find(rig: Rig) -> None:
+        await rig.ready()
+        assert shown(rig) == {"text", "steps"}
+        await rig.press("tab")
+        assert rig.app.main.arrangement.current == "steps"
+        await rig.pilot.resize_terminal(80, 24)
+        await rig.pilot.pause()
+        assert shown(rig) == {"text", "steps"}
+        await rig.pilot.resize_terminal(*LOW)
+        await rig.pilot.pause()
+        assert shown(rig) == {"text", "steps"}
+        await rig.press("0")
+        assert shown(rig) == {"text", "candidates"}
+
+    run(leave)
+    assert json.loads((config / "screen.json").read_text())["screen"] == {
+        "hidden": ["candidates", "kv", "timing"]
+    }
+    run(find)
+
+
+@pytest.mark.parametrize("keys", ["", "t", pytest.param("w", marks=pytest.mark.slow)])
+def test_dividers_dragged_anywhere_at_any_size(keys: str) -> None:
+    """The panels fill their place without overlapping, whatever was dragged, wherever to, on whichever terminal."""
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press(*keys)
+        dice = random.Random(7)
+        for size in ((300, 100), (80, 24), (120, 20), (100, 16), (1, 1), (121, 33)):
+            await rig.pilot.resize_terminal(*size)
+            await rig.pilot.pause()
+            for _ in range(2):
+                edges = [
+                    ((each.right, each.y + 1), (each.x + 3, each.bottom)) for each in rooms(rig).values()
+                ]
+                grips = [at for both in edges for at in both if rig.app.main._panel_layout.divider_at(*at)]
+                if grips:
+                    end = dice.randrange(size[0]), dice.randrange(size[1])
+                    await drag(rig, dice.choice(grips), end)
+                check_room(rig)
+            await rig.press("backslash")
+            check_room(rig)
+
+    run(test, GRID)
+
+
+def check_room(rig: Rig) -> None:
+    """Each panel on screen has cells of its own."""
+    area, seen = region(rig, "panels"), [region(rig, id) for id in shown(rig)]
+    assert all(each.area and area.contains_region(each) for each in seen), seen
+    assert sum(each.area for each in seen) == (area.area if seen else 0), seen
+    assert not any(a.overlaps(b) for n, a in enumerate(seen) for b in seen[n + 1 :]), seen
+
+
+@given(
+    below=st.integers(2, 96),
+    last=st.none() | st.integers(-100, 1000),
+    share=st.integers(-5000, 5000),
+    right=st.integers(0, 3),
+)
+def test_sizes_of_a_file_edited_by_hand_divide_what_there_is(
+    below: int, last: int | None, share: int, right: int
+) -> None:
+    made = divided(["text", "steps"], ["candidates", "kv", "timing"][:right], below, share, last)
+    _, upper, lower = made.rows.split()
+    assert min(int(upper), int(lower)) >= min(LEAST_LINES, below // 2)
+    assert int(upper) + int(lower) == below
+    columns = [int(each.removesuffix("fr")) for each in made.columns.split()]
+    assert sum(columns) == 1000
+    assert min(columns) >= 200
+
+
 async def drag(rig: Rig, start: tuple[int, int], end: tuple[int, int]) -> None:
     """Press at one cell, move to another and let go."""
     await rig.pilot.mouse_down(offset=start)
@@ -220,7 +380,7 @@ async def drag(rig: Rig, start: tuple[int, int], end: tuple[int, int]) -> None:
 def test_the_screen_is_found_as_it_was_left(config: Path) -> None:
     async def leave(rig: Rig) -> None:
         await rig.ready()
-        await rig.press("T", "m", "minus", "4", "H", "shift+left")
+        await rig.press("T", "m", "minus", "4", "H", "shift+left", "e", "e")
 
     async def find(rig: Rig) -> None:
         await rig.ready()
@@ -228,6 +388,7 @@ def test_the_screen_is_found_as_it_was_left(config: Path) -> None:
         assert "entropy from" in rig.screen_text()
         assert "pace 20 a second" in rig.screen_text()
         assert "kv" not in shown(rig)
+        assert str(rig.timeline.items[0].id) in rig.screen_text()
         assert region(rig, "text").width == 58
         await rig.press("0")
 
@@ -239,6 +400,7 @@ def test_the_screen_is_found_as_it_was_left(config: Path) -> None:
         "pace": 20,
         "hidden": ["kv"],
         "sizes": {"left": 484},
+        "view": "ids",
     }
     run(find)
     assert json.loads((config / "screen.json").read_text())["screen"] == {**kept, "alone": True}

@@ -16,19 +16,43 @@ PANELS = [*"123456789", "t", "w", "l"]
 SLOW = pytest.mark.slow
 
 
+async def lives(rig: Rig, sizes: list[tuple[int, int]]) -> None:
+    """Go through sizes, and on at the last one."""
+    for size in sizes:
+        await rig.pilot.resize_terminal(*size)
+        await rig.pilot.pause()
+    await rig.push([rig.session.step()])
+    assert rig.screen_text().strip()
+
+
 @pytest.mark.parametrize("sizes", [FEW, pytest.param(SIZES, marks=SLOW)], ids=["few", "all"])
-@pytest.mark.parametrize("key", [*OVERLAYS, *PANELS, *(("question_mark", "right"),)], ids=str)
-def test_it_lives_at_any_size(key: str | tuple[str, ...], sizes: list[tuple[int, int]]) -> None:
+def test_what_opens_lives_at_any_size(sizes: list[tuple[int, int]]) -> None:
     async def test(rig: Rig) -> None:
+        async def opened(keys: tuple[str, ...]) -> None:
+            await rig.pilot.resize_terminal(120, 40)
+            await rig.press(*keys)
+            assert len(rig.app.screen_stack) == 2
+            await lives(rig, sizes)
+
         await branched(rig)
-        await rig.press(*([key] if isinstance(key, str) else key))
-        if key in PANELS:
-            await rig.press("f")
-        for size in sizes:
-            await rig.pilot.resize_terminal(*size)
-            await rig.pilot.pause()
-        await rig.push([rig.session.step()])
-        assert rig.screen_text().strip()
+        await rig.through([*((key,) for key in OVERLAYS), ("question_mark", "right")], opened)
+
+    run(test)
+
+
+@pytest.mark.parametrize("sizes", [FEW, pytest.param(SIZES, marks=SLOW)], ids=["few", "all"])
+def test_a_panel_lives_at_any_size(sizes: list[tuple[int, int]]) -> None:
+    async def test(rig: Rig) -> None:
+        async def enlarged(key: str) -> None:
+            await rig.pilot.resize_terminal(120, 40)
+            await rig.press(key, "f")
+            assert rig.app.main.arrangement.enlarged
+            await lives(rig, sizes)
+            await rig.press("f", "1")
+            assert not rig.app.main.arrangement.enlarged
+
+        await branched(rig)
+        await rig.through(PANELS, enlarged)
 
     run(test)
 

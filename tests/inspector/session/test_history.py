@@ -8,7 +8,20 @@ from dataclasses import replace
 import pytest
 
 from engine import commands
-from engine.records import Deleted, Ended, Marked, Moved, Record, Undeleted, Undone
+from engine.breakpoints import Breakpoints
+from engine.records import (
+    Deleted,
+    Ended,
+    Intervention,
+    InterventionsHeld,
+    Marked,
+    Moved,
+    PromptOpened,
+    Record,
+    Resampled,
+    Undeleted,
+    Undone,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.session.controller import Controller
 from inspector.session.history import NOTHING, NOTHING_AGAIN
@@ -25,6 +38,8 @@ class Desk:
     def __init__(self) -> None:
         self.engine, self.made = FakeEngine(), Session()
         self.controller = Controller(self.engine, LoadSettings(), MADE, Prompt("", False))
+        self.owns: dict[int, int] = {}
+        """By the first nodes of branches under interventions, the same tokens as the model itself has them."""
         self.kept: list[Record | Settings] = []
         self.controller.client.listeners.append(self.kept.append)
         self.push([*self.made.load(), *self.made.open(), *self.made.steps(4)])
@@ -40,11 +55,24 @@ class Desk:
     def end(self) -> None:
         """Do what is outstanding, as the engine would."""
         for command in tuple(self.controller.client.outstanding):
-            if isinstance(command, commands.MoveTo):
-                self.push([self.made.move(command.node)])
-            if isinstance(command, commands.Configure):
-                self.kept.append(command.settings)
-            self.push([Ended(command.kind, id=command.id)])
+            self.end_one(command)
+
+    def end_one(self, command: commands.Command) -> None:
+        """Do one command."""
+        match command:
+            case commands.MoveTo(node):
+                self.push([self.made.move(node)])
+            case commands.Reroll(count):
+                self.push([self.drawn(count)])
+            case commands.HoldInterventions():
+                self.push(self.held(command))
+            case commands.TakeStep():
+                choice = self.made.tips[self.made.node]
+                other = next(each.id for each in choice.candidates if each.id != choice.picked)
+                self.push([self.made.step(other if choice.reroll else None, "sampled")])
+            case commands.Configure(settings):
+                self.kept.append(settings)
+        self.push([Ended(command.kind, id=command.id)])
 
     def choose(self, slot: int) -> int:
         """Choose another candidate at a step; returns its node."""
@@ -53,6 +81,44 @@ class Desk:
         other = next(each.id for each in tip.candidates if each.id != self.timeline.items[slot].id)
         self.push([*self.made.choose(node, other), Ended("Choose")])
         return self.timeline.tip
+
+    def drawn(self, count: int | None) -> Resampled:
+        """The distribution at the tip, drawn again so often."""
+        before = self.made.tips[self.made.node]
+        self.made.tips[self.made.node] = replace(before, reroll=before.reroll + 1 if count is None else count)
+        return Resampled(self.made.tips[self.made.node])
+
+    def draw_again(self) -> None:
+        """Draw again where the person looks."""
+        assert self.controller.navigation.reroll() == ""
+        self.end()
+
+    def held(self, command: commands.HoldInterventions) -> list[Record]:
+        """Go on under interventions from a token on, or as the model does."""
+        node, interventions = command.node, command.interventions
+        if not interventions:
+            first = next(item.node for item in reversed(self.timeline.items) if item.node in self.owns)
+            move = self.made.move(self.owns[first])
+            return [move, InterventionsHeld(self.owns[first], self.owns[first], (), 1.0)]
+        item = self.timeline.tree.nodes[node]
+        parent = self.timeline.tree.parent[node]
+        moves = [self.made.move(parent)] if self.made.node != parent else []
+        step = self.made.step(item.id, "intervened")
+        self.owns[step.node] = node
+        return [*moves, step, InterventionsHeld(step.node, node, interventions, 1.0)]
+
+    def hold(self, node: int, *interventions: Intervention) -> None:
+        """Have interventions held from a token on, or let go."""
+        self.controller.client.do(commands.HoldInterventions(node, interventions))
+        self.end()
+
+    def give(self, prompt: Sequence[str]) -> None:
+        """Give another prompt in the same tree."""
+        made = self.made
+        made.node = 0
+        tokens = tuple(made._prompt_token(place, piece) for place, piece in enumerate(prompt))
+        opened = PromptOpened("".join(prompt), False, tokens, True, new_tree=False)
+        self.push([opened, made.prefilled(opened), Ended("Prefill")])
 
     def undo(self) -> str:
         answer = self.controller.history.undo()
@@ -85,6 +151,14 @@ def test_marks_are_undone_one_after_another_and_done_again():
     assert desk.timeline.tree.marks.at(node) == changes[1]
     desk.push([Marked(node, "other")])
     assert desk.redo() == NOTHING_AGAIN, "something else was changed"
+
+
+def test_another_panel_for_a_caption_is_undone_by_its_name():
+    desk = Desk()
+    node = desk.timeline.tip
+    desk.push([Marked(node, caption="see"), Marked(node, caption="see", tool="kv")])
+    assert desk.undo() == "Undone: the panel of the caption at “␣little”. U does it again"
+    assert desk.timeline.tree.marks.at(node).tool == ""
 
 
 def test_a_bookmark_that_was_taken_off_comes_back():
@@ -189,11 +263,96 @@ def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change():
     desk = Desk()
     tip, old = desk.timeline.tip, desk.timeline.items[-2]
     desk.timeline.select(len(desk.timeline.items) - 2)
-    assert desk.controller.navigation.reroll() == ""
-    move, draw, step = tuple(desk.controller.client.outstanding)
-    desk.push([desk.made.move(old.parent), Ended("MoveTo", id=move.id), Ended("Reroll", id=draw.id)])
-    other = next(each.id for each in desk.made.tips[old.parent].candidates if each.id != old.id)
-    drawn = desk.made.step(other)
-    desk.push([replace(drawn, choice=replace(drawn.choice, reroll=1)), Ended("TakeStep", id=step.id)])
+    desk.draw_again()
+    drawn = desk.timeline.tip
+    assert desk.timeline.items[-1].parent == old.parent
+    assert drawn not in (tip, old.node)
     assert desk.undo().startswith("Undone: going on with")
     assert desk.timeline.tip == tip
+    assert desk.made.tips[old.parent].reroll == 0, "it would be drawn again as it was"
+    assert desk.undo() == NOTHING
+    assert desk.redo().startswith("Done again: going on with")
+    assert (desk.timeline.tip, desk.made.tips[old.parent].reroll) == (drawn, 1)
+
+
+def test_draws_at_the_tip_are_undone_one_after_another():
+    desk = Desk()
+    tip = desk.timeline.tip
+    desk.draw_again()
+    desk.draw_again()
+    assert desk.timeline.next.reroll == 2
+    assert desk.undo() == "Undone: drawing again after “␣little”. U does it again"
+    assert desk.engine.sent[-1].count == desk.timeline.next.reroll == 1
+    desk.undo()
+    assert desk.timeline.next.reroll == 0
+    assert desk.undo() == NOTHING
+    assert desk.redo() == "Done again: drawing again after “␣little”. u undoes it"
+    desk.push(desk.made.steps(2))
+    assert desk.undo() == "Undone: drawing again after “␣little”; the branch after it stays. U does it again"
+    assert (desk.timeline.tip, desk.timeline.next.reroll) == (tip, 0)
+
+
+def test_a_draw_of_a_branch_that_was_left_is_not_undone():
+    desk = Desk()
+    desk.draw_again()
+    desk.push([desk.made.move(desk.timeline.items[-2].node), Ended("MoveTo")])
+    assert desk.undo() == NOTHING
+
+
+def test_a_hold_and_its_release_are_undone():
+    desk = Desk()
+    tip, node = desk.timeline.tip, desk.timeline.items[-2].node
+    desk.hold(node, Intervention("head", 5, 0), Intervention("mlp", 2))
+    desk.push([desk.made.step(origin="intervened") for _ in range(2)])
+    under = desk.timeline.tip
+    assert desk.timeline.under
+    desk.hold(desk.timeline.tip)
+    assert (desk.timeline.tip, desk.timeline.under) == (node, ())
+    assert desk.undo() == "Undone: going back to the model's own; its branch stays. U does it again"
+    assert desk.timeline.tip == under
+    assert desk.undo().startswith("Undone: going on with L6 h1 and L3 MLP off; its branch stays.")
+    assert (desk.timeline.tip, desk.timeline.under) == (tip, ())
+    assert desk.undo() == NOTHING
+    desk.redo()
+    assert desk.timeline.tip == under
+    desk.redo()
+    assert desk.timeline.tip == tip, "to the end of the branch, as going to one by its key does"
+
+
+def test_a_hold_at_the_tip_is_undone():
+    desk = Desk()
+    tip, parent = desk.timeline.tip, desk.timeline.items[-2].node
+    desk.hold(tip, Intervention("layer", 1))
+    assert desk.undo().startswith("Undone: going on with L2 off")
+    assert desk.timeline.tip == tip != parent
+
+
+def test_a_prompt_is_undone_by_going_back_to_the_path_before():
+    desk = Desk()
+    tip = desk.timeline.tip
+    desk.give(["Once", " upon", " a", " hill"])
+    end = desk.timeline.tip
+    desk.push(desk.made.steps(1))
+    assert desk.undo() == "Undone: giving the prompt “Once upon a hill”; its branch stays. U does it again"
+    assert desk.timeline.tip == tip
+    desk.redo()
+    assert desk.timeline.tree.parent[desk.timeline.tip] == end
+
+
+def test_breakpoints_are_undone_and_kept_for_the_next_start():
+    desk, kept = Desk(), []
+    desk.controller.runs.keep = lambda points: kept.append(points) or ". Not remembered: full"
+    first, second = Breakpoints(prob_below=0.05), Breakpoints(prob_below=0.05, tokens=3)
+    desk.controller.runs.break_at(first)
+    desk.controller.runs.break_at(second)
+    desk.push([Marked(desk.timeline.tip, bookmarked=True)])
+    desk.undo()
+    assert (
+        desk.undo()
+        == "Undone: the change of breakpoints: runs stop at p < 5 % now. U does it again. Not remembered: full"
+    )
+    assert desk.controller.runs.breakpoints.points == kept[-1] == first
+    assert desk.undo().startswith("Undone: the change of breakpoints: none is set now.")
+    assert desk.undo() == NOTHING
+    assert desk.redo().startswith("Done again: the change of breakpoints: runs stop at p < 5 % now.")
+    assert sum(isinstance(record, Undone) for record in desk.kept) == 1, "breakpoints are in no record"

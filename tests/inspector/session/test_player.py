@@ -259,9 +259,12 @@ def test_rerolls_are_counted_for_the_tree_on_show(tmp_path):
 
     last = records[-1]
     assert isinstance(last, Step)
-    records.append(Resampled(replace(last.next, reroll=2)))
+    records += [Resampled(replace(last.next, reroll=2)), Resampled(last.next)]
     save_as(tmp_path / "a.jsonl", [Entry(record) for record in records], "test 1")
     shown = Shown(tmp_path / "a.jsonl")
+    shown.settle()
+    assert shown.replay.rerolls == {}, "the draw was taken back"
+    shown.replay.back()
     shown.settle()
     assert shown.replay.rerolls == {last.node: 2}
     shown.replay.back()

@@ -6,6 +6,7 @@ from rich.segment import Segment
 from textual.strip import Strip
 
 from inspector.widgets.canvas import Canvas, Row
+from tests.inspector.painting import painting
 from tests.inspector.panels_app import on_screen, screen, shown
 
 
@@ -24,9 +25,10 @@ class Counted(Canvas):
 
 @on_screen
 async def test_another_size_is_painted_once_and_as_wide_as_it_is() -> None:
-    async with shown(Counted(), size=(10, 4)) as (panel, pilot):
-        for size in ((12, 4), (12, 6), (9, 3)):
-            panel.painted = 0
-            await pilot.resize_terminal(*size)
-            assert panel.painted == size[1]
-            assert screen(pilot) == "\n".join([f"{size[0]:x}" * size[0]] * size[1])
+    with painting():
+        async with shown(Counted(), size=(10, 4)) as (panel, pilot):
+            for size in ((12, 4), (12, 6), (9, 3)):
+                panel.painted = 0
+                await pilot.resize_terminal(*size)
+                assert panel.painted == size[1]
+                assert screen(pilot) == "\n".join([f"{size[0]:x}" * size[0]] * size[1])

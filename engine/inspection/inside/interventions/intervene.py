@@ -12,12 +12,12 @@ from engine.errors import Cancelled, StepError
 from engine.inspection.inside.capture import before_and_cost
 from engine.inspection.inside.interventions.scaling import Scaling, Survey, check_interventions, edited
 from engine.inspection.inside.taps import Edits
+from engine.logits.readings import LN2, entropy_bits
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of
 from engine.records import CandidateChange, CaptureFacts, Check, Intervened, Intervention, Scope
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, ranked
 from engine.session.detached import copy_runner
-from engine.session.readings import LN2, entropy_bits
 from engine.session.session import Session
 
 MOST_LISTED = 100

@@ -63,10 +63,10 @@ function numbers(row) {
     ["after the sampler", tokens.step[row] ? percent(tokens.drawn[row]) : null],
     ["surprisal", tokens.bits[row] === null ? null : bits(tokens.bits[row]) + " bits"],
     ["rank", tokens.rank[row] === null ? null : count(tokens.rank[row])],
-    ["entropy", tokens.entropy[row] === null ? null : bits(tokens.entropy[row]) + " bits"],
+    ["model entropy", tokens.entropy[row] === null ? null : bits(tokens.entropy[row]) + " bits"],
   ];
   const ms = tokens.ms[row], kv = tokens.kv[row];
-  if (ms) list.push([ms[4] ? "time, pipelined" : "time", milliseconds(ms[0])]);
+  if (ms) list.push([(ms[4] ? "time, pipelined" : "time") + (ms[5] ? ", cold start" : ""), milliseconds(ms[0])]);
   if (kv) list.push(["KV cache", size(kv[0])]);
   const known = list.filter(([, value]) => value !== null && value !== "–");
   return make("dl", { class: "numbers" },

@@ -11,6 +11,7 @@ from engine import commands, records
 from inspector.cli.driver import Outcome
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import Run, script, with_texts
+from tests.inspector.cold import cold_start
 
 STEP_KEYS = {
     *("index", "position", "id", "text", "logprob", "prob", "rank", "entropy_bits", "surprisal_bits", "draw"),
@@ -75,6 +76,21 @@ def test_the_end_sums_up() -> None:
     assert end["peak_bytes"] == steps[-1].memory.peak_bytes
     assert end["seed"] == 7
     assert end["pipelined"] is False
+
+
+def test_a_cold_start_is_marked_and_in_no_rate() -> None:
+    answers = {kind: cold_start(told) for kind, told in script(steps=5).items()}
+    run = Run(answers)
+    run.go()
+    prompt = next(event for event in run.events if event["event"] == "prompt")
+    assert (prompt["cold"], prompt["prompt_tps"]) == (True, None)
+    assert prompt["prompt_logprobs_ms"] == prompt["echo_ms"]
+    steps = [event["ms"] for event in run.events if event["event"] == "step"]
+    assert [ms["cold"] for ms in steps] == [True, False, False, False, False]
+    end = run.events[-1]
+    assert (end["cold"], end["cold_step_ms"], end["prompt_tps"], end["steps"]) == (True, 900.0, None, 5)
+    assert end["tpot_p95_ms"] == max(ms["total"] for ms in steps[1:])
+    assert end["generation_tps"] == pytest.approx(4000 / sum(ms["total"] for ms in steps[1:]))
 
 
 def test_lines_are_strict_json_in_ascii() -> None:

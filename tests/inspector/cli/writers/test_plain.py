@@ -15,6 +15,7 @@ from inspector.cli.summary import Tally
 from inspector.cli.writers.plain import ERASE, PlainText, figures, for_terminal, loading
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import Run, Terminal, script, with_texts
+from tests.inspector.cold import cold_start
 
 
 def test_plain_text_streams_and_sums_up() -> None:
@@ -40,6 +41,23 @@ def test_pipelined_steps_are_called_so() -> None:
     run = Run(answers, jsonl=False)
     run.go()
     assert re.search(r"^each token .* tok/s, pipelined$", run.err.getvalue(), re.MULTILINE)
+
+
+def test_a_cold_start_is_marked_and_in_no_rate() -> None:
+    answers = {kind: cold_start(told) for kind, told in script(steps=3).items()}
+    run = Run(answers, jsonl=False)
+    run.go()
+    told = run.err.getvalue()
+    assert re.search(r"^prompt +5 tokens, cold start$", told, re.MULTILINE)
+    assert re.search(r"^first token .*, cold start$", told, re.MULTILINE)
+    assert re.search(
+        r"^each token  \d\.\d ms .* tok/s; without the first, 900 ms, cold start$", told, re.MULTILINE
+    )
+    answers = {kind: cold_start(told) for kind, told in script(steps=1).items()}
+    run = Run(answers, jsonl=False)
+    run.go()
+    assert "each token  900 ms, cold start\n" in run.err.getvalue()
+    assert "tok/s" not in run.err.getvalue()
 
 
 def test_a_pipe_gets_the_text_as_it_is_and_a_terminal_what_it_may_show() -> None:

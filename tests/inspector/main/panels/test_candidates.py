@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.style import Style
 
-from engine.records import Candidate
+from engine.records import Candidate, PromptToken
 from inspector.main.messages import CandidateChosen
 from inspector.main.panels.candidate_columns import columns
 from inspector.main.panels.candidates import CandidatesPanel, rows_of
@@ -75,8 +75,21 @@ async def test_the_title_tells_the_choice_that_the_model_saw() -> None:
         timeline = with_candidates(session(3).timeline(), entropy_bits=2.31, sampler_entropy_bits=1.5)
         panel.show(timeline)
         await pilot.pause()
-        assert "Next token · 2.31 bits of choice" in lines(pilot)[0]
-        assert "1.50 bits after the sampler" in lines(pilot)[-1]
+        assert "Next token · model entropy 2.31 bits ─" in lines(pilot)[0]
+        assert " sampler entropy 1.50 bits" in lines(pilot)[-1]
+
+
+@on_screen
+async def test_the_title_of_a_prompt_token_names_the_entropy_too() -> None:
+    async with shown(CandidatesPanel()) as (panel, pilot):
+        timeline = session(3).timeline()
+        timeline.select(2)
+        panel.show(timeline)
+        await pilot.pause()
+        item = timeline.selected
+        assert isinstance(item, PromptToken)
+        assert item.entropy_bits is not None
+        assert f"Prompt token 3 · model entropy {item.entropy_bits:.2f} bits ─" in lines(pilot)[0]
 
 
 @on_screen

@@ -153,7 +153,7 @@ def slowed(changes: dict[int, StepTimes], steps: int = 12) -> Timeline:
 
 def test_slow_steps_have_their_causes_where_they_are_known():
     slow = {
-        0: StepTimes(40.0, 39.0, 0.5, 0.5),
+        0: StepTimes(40.0, 39.0, 0.5, 0.5, cold=True),
         4: StepTimes(30.0, 9.0, 20.0, 1.0),
         6: StepTimes(30.0, 20.0, 1.0, 1.0, collecting=15.0),
         8: StepTimes(30.0, 29.0, 0.5, 0.5, collecting=7.0, drawing=18.0),
@@ -161,7 +161,7 @@ def test_slow_steps_have_their_causes_where_they_are_known():
     }
     found = outliers(slowed(slow), 10.0)
     assert [each.number for each in found] == [1, 5, 7, 9]
-    assert found[0].cause.startswith("first use")
+    assert found[0].cause.startswith("cold start: the model's first step")
     assert found[1].cause == "cause not known; most of it in the sampler"
     assert found[2].cause == "garbage collection, 15.0 ms"
     assert found[2].times == pytest.approx(3.0)

@@ -15,6 +15,7 @@ from inspector.main.panels.kv import KVPanel, reading_at, slope
 from inspector.main.panels.series import Series, StepMs
 from inspector.main.panels.timing import TimingPanel, split
 from inspector.state.timeline import Timeline
+from tests.inspector.cold import cold_start
 from tests.inspector.fakes import PROMPT, Session, long_timeline, session
 from tests.inspector.panels_app import lines, on_screen, screen, shown
 
@@ -221,8 +222,57 @@ async def test_first_token_then_tokens_and_throughput() -> None:
         assert f"then {times.mean:.1f} ms  p50 {times.p50:.1f}  p95 {times.p95:.1f}" in text
         assert f"generation {times.tps:.0f} tok/s" in text
         assert "prompt 133 tok/s" in text
-        assert "echo 1.5 ms" in text
+        assert "─ Time · prompt logprobs +1.5 ms ─" in text
         assert "memory 16 MiB · peak 21.9 MiB" in text
+
+
+def cold(made: Session) -> Session:
+    """The same, as the first work of a model after its loading."""
+    made.records = cold_start(made.records)
+    return made
+
+
+@on_screen
+@pytest.mark.parametrize("size", [(70, 12), (60, 12), (60, 24)])
+async def test_a_cold_start_is_marked_and_in_no_rate(size: tuple[int, int]) -> None:
+    timeline = cold(session(20)).timeline()
+    times = tpot([step.ms.total for step in timeline.steps[1:]])
+    assert times is not None
+    async with shown(TimingPanel(), size) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        text = screen(pilot)
+        assert f"first token 45.5 ms  cold start  then {times.mean:.1f} ms" in text
+        assert f"p95 {times.p95:.1f}" in text
+        assert f"prompt cold start  generation {times.tps:.0f} tok/s" in text
+
+
+@on_screen
+async def test_a_cold_start_alone_has_no_rate_at_all() -> None:
+    timeline = cold(session(1)).timeline()
+    async with shown(TimingPanel(), (70, 12)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        assert "then 900 ms  cold start" in screen(pilot)
+        assert "tok/s" not in screen(pilot)
+
+
+@on_screen
+async def test_a_first_prefill_under_way_has_the_rate_of_the_chunks_after_the_first() -> None:
+    made = Session()
+    made.load()
+    opened = made.begin(PROMPT * 2)
+    made.chunk(opened, 3)
+    cold(made)
+    async with shown(TimingPanel(), (70, 12)) as (panel, pilot):
+        panel.show(made.timeline())
+        await pilot.pause()
+        assert "prompt cold start" in screen(pilot)
+        made.chunk(opened, 6)
+        panel.show(made.timeline())
+        await pilot.pause()
+        assert "prefill 922 ms for 6 of 10 tokens" in screen(pilot)
+        assert "prompt 133 tok/s" in screen(pilot)
 
 
 @on_screen

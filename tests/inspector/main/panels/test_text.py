@@ -10,6 +10,7 @@ from inspector.main.messages import SlotSelected
 from inspector.main.panels.text import TextPanel
 from inspector.scales import METRICS
 from tests.inspector.fakes import HOSTILE, PROMPT, TORN, Session, long_timeline, next_step, session
+from tests.inspector.painting import painting
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
 
 
@@ -336,10 +337,11 @@ async def test_appending_a_token_draws_a_few_lines_only(monkeypatch: pytest.Monk
         await pilot.pause()
         draw = panel._draw
         monkeypatch.setattr(panel, "_draw", lambda y: drawn.append(y) or draw(y))
-        for number in range(10):
-            timeline.apply(next_step(timeline, pattern[number]))
-            panel.show(timeline)
-            await pilot.pause()
+        with painting():
+            for number in range(10):
+                timeline.apply(next_step(timeline, pattern[number]))
+                panel.show(timeline)
+                await pilot.pause()
         assert 0 < len(drawn) <= 10 * 4
 
 

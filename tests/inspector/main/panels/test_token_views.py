@@ -18,6 +18,7 @@ from inspector.main.panels.token_views import BYTES, VIEWS, facts, under
 from inspector.state.timeline import Timeline
 from inspector.state.token_bytes import carried
 from tests.inspector.fakes import HOSTILE, TORN, Piece, Session, long_timeline, next_step, session
+from tests.inspector.painting import painting
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
 from tests.inspector.rig import Rig, run
 
@@ -198,12 +199,13 @@ async def test_appending_draws_a_few_rows_only_and_ends_as_if_laid_out_at_once(
         await pilot.pause()
         draw = panel._draw
         monkeypatch.setattr(panel, "_draw", lambda y: drawn.append(y) or draw(y))
-        for number in range(10):
-            timeline.apply(next_step(timeline, pattern[number]))
-            panel.show(timeline)
-            await pilot.pause()
+        with painting():
+            for number in range(10):
+                timeline.apply(next_step(timeline, pattern[number]))
+                panel.show(timeline)
+                await pilot.pause()
+        assert 10 <= len(drawn) <= 10 * 4 * panel._lines.height
         grown = _without_bar(pilot)
-        assert 0 < len(drawn) <= 10 * 4 * panel._lines.height
     async with shown(TextPanel(), (60, 20)) as (panel, pilot):
         panel.view = view
         panel.show(timeline)

@@ -21,10 +21,10 @@ from engine.records import (
 )
 from engine.records.floats import floats
 from engine.settings import Settings
-from inspector.demo import DEMONSTRATION
 from inspector.tools.export import FORMATS, Recording, line
 from inspector.tools.export.recording import read
 from tests.inspector.fakes import HOSTILE, Session
+from tests.inspector.story import STORY
 from tests.inspector.tools.export.browser import Browser, installed
 
 pytestmark = pytest.mark.skipif(installed() is None, reason="needs Chromium or Chrome")
@@ -46,7 +46,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def demonstration(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, str]:
     """The demonstration, and the address of its page."""
-    recording = read(DEMONSTRATION)
+    recording = read(STORY)
     return recording, written(recording, tmp_path_factory.mktemp("page") / "demonstration.html")
 
 

@@ -19,16 +19,17 @@ from engine.errors import EngineError
 from engine.records import Deleted, Marked, Step
 from engine.settings import LoadSettings, Settings
 from inspector.cli.picture import picture
-from inspector.demo import DEMONSTRATION
 from inspector.display import GUARDED, guarded
 from inspector.scales import METRIC
 from inspector.state.timeline import Timeline
-from inspector.tools.export import FORMATS, Recording, line
+from inspector.tools.export import FORMATS, Recording, figures, line
 from inspector.tools.export.html import embedded
 from inspector.tools.export.markdown import escaped
 from inspector.tools.export.paths import paths
 from inspector.tools.export.recording import read, snapshot
+from tests.inspector.cold import cold_start
 from tests.inspector.fakes import HOSTILE, Session, session
+from tests.inspector.story import STORY
 
 BLOCKED = """
 import sys
@@ -292,8 +293,26 @@ def test_a_table_of_infinities_has_them_as_words() -> None:
 # ---- Markdown and text ------------------------------------------------------------------------
 
 
+def test_a_cold_start_is_marked_in_every_format_and_in_no_rate() -> None:
+    made = session(9)
+    made.records = cold_start(made.records)
+    recording = told(made)
+    steps = [item for item in recording.items if isinstance(item, Step)]
+    mean = sum(step.ms.total for step in steps[1:]) / 8
+    totals = dict(figures.totals(recording.timeline, recording.items))
+    assert totals["prompt"] == "5 tokens, cold start"
+    assert totals["first token"] == "45.5 ms, cold start"
+    assert totals["each token"].startswith(f"{mean:.1f} ms (p50 ")
+    assert totals["each token"].endswith(f"{1000 / mean:.0f} tok/s; without the first, 900 ms, cold start")
+    assert "without the first, 900 ms, cold start" in FORMATS["md"].make(recording)
+    assert [row["cold"] for row in table(recording)[-9:]] == ["1", *["0"] * 8]
+    found = page_data(recording)["tokens"]
+    assert isinstance(found, dict)
+    assert [times[5:] for times in found["ms"][-9:]] == [[1], *[[]] * 8]
+
+
 def test_the_report_tells_text_figures_captions_and_steps() -> None:
-    recording = read(DEMONSTRATION)
+    recording = read(STORY)
     made = FORMATS["md"].make(recording)
     assert "> Once upon a time, there was a little boy named Tim." in made
     assert "| 28 | ␣wall | 0.32 % | 8.28 | 31 | ␣pond 25.58 % |" in made
@@ -356,7 +375,7 @@ def test_plain_text_is_what_was_said() -> None:
 
 def test_the_command_needs_no_mlx(tmp_path: Path) -> None:
     for name in ("html", "svg"):
-        ran = command("export", str(DEMONSTRATION), "--to", name, code=BLOCKED, cwd=tmp_path)
+        ran = command("export", str(STORY), "--to", name, code=BLOCKED, cwd=tmp_path)
         assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
         assert ran.stderr.startswith(f"pocket.{name}: ")
     assert "Content-Security-Policy" in (tmp_path / "pocket.html").read_text()
@@ -369,7 +388,7 @@ def test_the_command_needs_no_mlx(tmp_path: Path) -> None:
 
 
 def test_a_picture_of_a_recording_has_the_caption_of_its_token(tmp_path: Path) -> None:
-    recording = read(DEMONSTRATION)
+    recording = read(STORY)
     marked = next(each for each in recording.timeline.tree.marks.of.values() if "magic" not in each.caption)
     shown = picture(line(recording, marked.node), (120, 40)).replace("&#160;", " ")
     assert marked.caption[:30] in shown

@@ -189,13 +189,17 @@ def test_it_can_begin_to_play_at_once(path):
     replayed(test, path, settled=False, play=True, speed=float("inf"))
 
 
-@pytest.mark.parametrize("key", [*"psabndvlLBzPQy", "ctrl+r"])
-def test_a_key_that_needs_a_model_says_so(path, key):
+def test_a_key_that_needs_a_model_says_so(path):
     async def test(rig: Rig) -> None:
-        await rig.press(key)
-        assert rig.status == REFUSED
-        assert rig.app.screen is rig.app.main
-        assert rig.engine.sent == []
+        async def refused(key: str) -> None:
+            rig.app.main.host.answer()
+            assert rig.status != REFUSED
+            await rig.press(key)
+            assert rig.status == REFUSED
+            assert rig.app.screen is rig.app.main
+            assert rig.engine.sent == []
+
+        await rig.through([*"psabndvlLBzPQy", "ctrl+r"], refused)
 
     replayed(test, path)
 
@@ -220,17 +224,18 @@ def test_beams_and_look_ahead_open_where_they_were_recorded(path):
     replayed(test, path)
 
 
-@pytest.mark.parametrize("key", [*"psorGdBzPyl", "space", "enter", "backspace", "plus", "ctrl+s"])
-def test_a_key_before_a_recording_is_open_does_nothing(path, key):
+def test_a_key_before_a_recording_is_open_does_nothing(path):
     async def test(rig: Rig) -> None:
         await rig.ready(3)
         rig.app.controller.client.send(commands.Verify())  # the recording waits for its end
         sent = list(rig.engine.sent)
         rig.app.playback.open(Opening(path))
-        await rig.press(key)
-        assert rig.status == OPENING
-        assert rig.app.screen is rig.app.main
-        assert rig.engine.sent == sent
+        for key in (*"psorGdBzPyl", "space", "enter", "backspace", "plus", "ctrl+s"):
+            rig.app.main.host.answer()
+            await rig.press(key)
+            assert rig.status == OPENING, key
+            assert rig.app.screen is rig.app.main, key
+            assert rig.engine.sent == sent, key
         await rig.press("question_mark")
         assert isinstance(rig.app.screen, HelpDialog)
         await rig.press("escape")
@@ -622,10 +627,10 @@ class Block:
 sys.meta_path.insert(0, Block())
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.demo import DEMONSTRATION
+from tests.inspector.story import STORY
 from inspector.session.playback import Opening
 async def main():
-    app = InspectorApp(LoadSettings(), Settings(), trace=Opening(DEMONSTRATION, play=True, speed=float("inf")))
+    app = InspectorApp(LoadSettings(), Settings(), trace=Opening(STORY, play=True, speed=float("inf")))
     async with app.run_test(size=(120, 40)) as pilot:
         for _ in range(200):
             await pilot.pause(0.05)
@@ -645,7 +650,7 @@ asyncio.run(main())
 """
 
 
-def test_the_demonstration_is_replayed_where_there_is_no_mlx():
+def test_a_recording_is_replayed_where_there_is_no_mlx():
     done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()

@@ -15,7 +15,7 @@ import pytest
 from textual.widgets import OptionList
 from textual.worker import WorkerCancelled
 
-from engine.records import Step
+from engine.records import Ended, Failure, LogitsRow, ModelVocabulary, Packed, Step
 from engine.settings import LoadSettings
 from engine.trace import load
 from inspector.cli import main as cli
@@ -407,3 +407,54 @@ def test_the_screen_leaves_the_signals_as_they_were(opened):
     assert cli.main(["replay"]) == 0
     assert opened["ran"]
     assert [signal.getsignal(number) for number in terminal.ENDING] == before
+
+
+# ---- with logits ------------------------------------------------------------------------------
+
+
+def test_the_kept_logits_go_with_it_when_chosen_each_after_its_step(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+
+    async def test(rig: Rig) -> None:
+        await rig.ready(3)
+        await rig.press("ctrl+s", "tab", "right")
+        assert "With a step's logits a replay tries other settings" in remark(rig)
+        rig.app.screen.query_one("#save-path").value = str(path)
+        await rig.press("ctrl+s")
+        assert rig.engine.names[-1] == "ReadLogits"
+        assert not path.exists()
+        steps = [each.value for each in rig.app.recorder.entries if isinstance(each.value, Step)]
+        rows = [LogitsRow(step.node, 1, "float32", Packed(b"row")) for step in steps]
+        await rig.push([ModelVocabulary(1, Packed(b""), (), ()), *rows, Ended("ReadLogits")])
+        await rig.until(lambda: not isinstance(rig.app.screen, SaveAsDialog))
+        values = [entry.value for entry in load(path).entries]
+        assert [values[values.index(row) - 1] for row in rows] == steps
+        assert sum(isinstance(value, LogitsRow) for value in values) == 3
+
+    run(test)
+
+
+def test_what_keeps_the_logits_from_being_read_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready(2)
+        await rig.press("ctrl+s", "tab", "right")
+        rig.app.screen.query_one("#save-path").value = str(tmp_path / "mine.jsonl")
+        await rig.press("ctrl+s")
+        await rig.push([Failure("ReadLogits", "They are gone.", "Go on."), Ended("ReadLogits")])
+        assert remark(rig) == "They are gone. Go on."
+        assert not list(tmp_path.iterdir())
+        await rig.press("escape")
+        await rig.press("ctrl+s")
+        assert isinstance(rig.app.screen, SaveAsDialog)
+
+    run(test)
+
+
+def test_a_recording_has_no_logits_to_choose(tmp_path: Path) -> None:
+    trace(tmp_path / "a.jsonl")
+
+    async def test(rig: Rig) -> None:
+        await rig.press("ctrl+s")
+        assert not rig.app.screen.query("#save-logits")
+
+    replayed(test, tmp_path / "a.jsonl")

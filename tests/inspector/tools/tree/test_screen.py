@@ -187,7 +187,7 @@ def test_one_dialog_asks_for_name_note_and_caption():
         await forked(rig)
         first = rig.app.main.panel(TreePanel).branch.first
         await rig.press("N", *"ab", "tab", *"cd", "tab", *"ef", "enter")
-        assert rig.timeline.tree.marks.at(first) == Marked(first, "ab", False, "cd", "ef")
+        assert rig.timeline.tree.marks.at(first) == Marked(first, "ab", False, "cd", "ef", "tree")
         assert rig.status == "Kept: ab ✎ cd ❝ ef"
         await rig.press("N")
         assert isinstance(rig.app.screen, NamingDialog)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from engine.model.tokens import Tokens
+from engine.logits.token_texts import TokenTexts
 from engine.records import Candidate, Distribution, PromptToken
 from engine.sampling.pipeline import Sampled
 from engine.sampling.ranking import Row, log_softmax, rank_of, ranked
@@ -52,10 +52,10 @@ class RowReader:
     """Turns rows into records with the text of one model's tokens.
 
     Args:
-        tokens: The model's tokenizer.
+        tokens: The bytes and texts of the model's tokens.
     """
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: TokenTexts) -> None:
         self._tokens = tokens
 
     def candidates(

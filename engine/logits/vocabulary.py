@@ -12,12 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import Cancelled
-from engine.inspection.explain import draw_reroll, kept_row
-from engine.model.forward import Stopped, never
-from engine.model.tokens import Tokens
+from engine.logits.source import LogitsSource, Stopped, draw_reroll, kept_row, never
+from engine.logits.token_texts import TokenTexts
 from engine.records import TokensFound
 from engine.sampling.ranking import Row
-from engine.session.session import Session
 from engine.token_query import TokenQuery, read
 
 Ids = npt.NDArray[np.intp]
@@ -29,10 +27,10 @@ class Vocabulary:
     """The bytes and texts of a model's tokens, in the form that searches need; read at the first search.
 
     Args:
-        tokens: The model's tokenizer.
+        tokens: The model's.
     """
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: TokenTexts) -> None:
         self._tokens = tokens
         self._raws: list[bytes] = []
         self._texts: list[str] = []
@@ -90,12 +88,12 @@ class Vocabulary:
 
 
 def find(
-    session: Session, vocabulary: Vocabulary, node: int, query: str, limit: int, stopped: Stopped = never
+    source: LogitsSource, vocabulary: Vocabulary, node: int, query: str, limit: int, stopped: Stopped = never
 ) -> TokensFound:
     """Find tokens, with their probability after a node by the model and by the sampler.
 
     Args:
-        session: Provides tree and kept logits; not changed.
+        source: Provides tree and kept logits; not changed.
         vocabulary: Of its model.
         node: The node before the tokens.
         query: See `engine.token_query.read`; an empty one matches all tokens.
@@ -106,16 +104,16 @@ def find(
         StepError: There is no such node, or its logits aren't kept.
         Cancelled: `stopped` returned True.
     """
-    row = kept_row(session, node)
+    row = kept_row(source, node)
     vocabulary.read(stopped)
-    node_logits = session.node_reader.sample(
-        node, row, session.settings_at.get(node, session.settings), reroll=draw_reroll(session, node)
+    node_logits = source.node_reader.sample(
+        node, row, source.settings_at.get(node, source.settings), reroll=draw_reroll(source, node)
     )
-    pending = session.pending.get(node, b"")
+    pending = source.pending.get(node, b"")
     ids = np.array(vocabulary.matching(read(query), pending), np.intp)
     ids = ids[ids < row.size]
     best = _best(row, ids, limit)
-    matches = session.node_reader.row_reader.chosen(
+    matches = source.node_reader.row_reader.chosen(
         row, node_logits.logprobs, best, pending, node_logits.sampled
     )
     mass = float(np.exp(node_logits.logprobs[ids], dtype=np.float64).sum())

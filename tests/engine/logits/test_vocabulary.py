@@ -9,7 +9,7 @@ import pytest
 
 from engine import commands, records
 from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
-from engine.inspection.vocabulary import Vocabulary, find
+from engine.logits.vocabulary import Vocabulary, find
 from engine.model.forward import never
 from engine.model.tokens import Tokens
 from engine.records import Candidate, TokensFound

@@ -11,7 +11,7 @@ import pytest
 from engine import commands, records
 from engine.decoding.run import run
 from engine.errors import SettingsError, StepError
-from engine.inspection.explain import explain, what_if
+from engine.logits.explain import explain, what_if
 from engine.model.forward import never
 from engine.sampling.pipeline import uniform
 from engine.session.session import Session
@@ -191,6 +191,16 @@ def test_a_draw_made_again_elsewhere_changes_nothing_of_the_branch_that_was_left
     session.move(tip)
     assert all(step.same for step in what_if(session, session.settings, tip).steps)
     assert explain(session, fork).next.draw == recorded
+
+
+def test_a_draw_goes_back_to_an_earlier_one(zoo: Zoo) -> None:
+    session = ran(zoo, BASE, 4)
+    first, second = session.next, session.reroll()
+    assert session.reroll().draw not in (first.draw, second.draw)
+    assert session.reroll(0) == first
+    assert session.reroll(1) == second
+    assert session.reroll(0) == first
+    assert session.step().choice == first
 
 
 def test_a_bias_beyond_the_vocabulary_is_refused(zoo: Zoo) -> None:

@@ -1,0 +1,105 @@
+"""Goes where a caption of a recording points: to a panel, or to a screen of a tool until the replay goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inspector.main.refusals import refusal
+from inspector.main.tool import Key, Tool
+from inspector.main.tool_screen import ToolScreen
+from inspector.session.captions import Caption
+from inspector.session.player import Player
+from inspector.session.stops import ELSEWHERE
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+
+class CaptionGuide:
+    """Follows the captions as they speak.
+
+    Args:
+        screen: The main screen; its panels, tools and playback are used.
+    """
+
+    def __init__(self, screen: MainScreen) -> None:
+        self._screen = screen
+        self._told: Caption | None = None
+        self._due = False
+        """Whether what the caption points at has not been gone to: a race may begin after it."""
+        self._opened: ToolScreen[object] | None = None
+        """The screen that was opened for a caption."""
+        self._pictures, self._at = 0, 0
+        """How many changes of the main screen, and how many entries, were on show then."""
+
+    def follow(self) -> None:
+        """Go where the caption that speaks now points; leave what was opened for the one before."""
+        told = self._screen.controller.transport.telling
+        if told is not self._told:
+            self._told, self._due = told, told is not None and bool(told.tool)
+        if self._opened is not None and self._is_over(self._opened):
+            self._leave(self._opened)
+        if told is not None and self._due:
+            self._go(told.tool)
+
+    def _is_over(self, opened: ToolScreen[object]) -> bool:
+        player, told = self._player, self._told
+        since = player.entries[self._at : player.position] if player is not None else ()
+        elsewhere = self._due and told is not None and told.tool != opened.TOOL
+        kinds = [type(each.value) for each in since]
+        other = any(issubclass(kind, ELSEWHERE) and not issubclass(kind, opened.TELLING) for kind in kinds)
+        return opened.left or elsewhere or other or self._pictures != self._shown
+
+    @property
+    def _shown(self) -> int:
+        """How many changes of the main screen are on show."""
+        player = self._player
+        return player.stops.pictures(player.position) if player is not None else 0
+
+    @property
+    def _player(self) -> Player | None:
+        playback = self._screen.host.playback
+        return playback.player if playback is not None else None
+
+    def _leave(self, opened: ToolScreen[object]) -> None:
+        self._opened = None
+        if not opened.left:
+            opened.dismiss(None)
+
+    def _go(self, place: str) -> None:
+        """Go to a panel, or open the screen of a tool as soon as it has something to show."""
+        screen, top = self._screen, self._screen.app.screen
+        if any(panel.id == place for panel in screen.arrangement.panels):
+            self._due = False
+            screen.host.go_to(place)
+        elif isinstance(top, ToolScreen) and place == top.TOOL:
+            self._due = False
+        elif (key := self._key(place)) is not None and (top is screen or getattr(top, "left", False)):
+            self._due = False
+            screen.call_later(self._open, key, place)
+
+    def _key(self, place: str) -> Key | None:
+        """The key that opens a tool's screen on what was recorded."""
+        screen = self._screen
+        tool = next((tool for tool in screen.table.tools if tool.id == place), None)
+        return recorded_key(tool, screen) if tool is not None and tool.screen else None
+
+    async def _open(self, key: Key, place: str) -> None:
+        screen = self._screen
+        if self._told is None or self._told.tool != place or not screen.is_active:
+            return  # it went on meanwhile
+        if (done := key.run(screen.actions[place])) is not None:
+            await done
+        top = screen.app.screen
+        if isinstance(top, ToolScreen):
+            self._opened, self._pictures = top, self._shown
+            self._at = self._player.position if self._player is not None else 0
+
+
+def recorded_key(tool: Tool, screen: MainScreen) -> Key | None:
+    """The first key of a tool that has something to show without an engine; None where none has."""
+    actions = screen.actions[tool.id]
+    keys = (
+        key for key in tool.keys if key.recorded(actions) and not refusal(key, screen.controller, actions)
+    )
+    return next(keys, None)

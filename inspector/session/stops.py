@@ -1,0 +1,111 @@
+"""Where a step through a recording ends: places at which the picture changes, or a caption speaks. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+
+from engine.records import (
+    BeamEnded,
+    BeamOpened,
+    BeamStep,
+    KVCompared,
+    Moved,
+    PrefillChunk,
+    Prefilled,
+    Profiled,
+    RaceOpened,
+    RaceStep,
+    Resampled,
+    RooflineMeasured,
+    Step,
+    Swept,
+)
+from engine.trace import Entry, Kept, Unknown
+from inspector.session.captions import Captions
+from inspector.session.transport import Telling
+
+_PICTURES = (PrefillChunk, Prefilled, Step, Moved, Resampled)
+"""Entries that change the main screen."""
+_FOUND = (BeamEnded, Profiled, RooflineMeasured)
+_GROWING = (BeamStep, RaceStep, KVCompared, Swept)
+"""Of those that come in a row a step ends at the first, and where a whole one is told anew each time, at the last."""
+ELSEWHERE = (*_FOUND, *_GROWING)
+"""Entries that change the screen of a tool and not the main one."""
+
+
+class Stops:
+    """The places of one recording, each a number of entries.
+
+    Args:
+        entries: Those that were read; more come.
+    """
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+        self._places: list[int] = []
+        self._pictures: list[int] = []
+        self._row: type[object] | None = None
+        """The kind of those that come in a row now."""
+
+    def note(self, value: Kept | Unknown) -> None:
+        """Take in the last entry that was read."""
+        if isinstance(value, _PICTURES):
+            self._pictures.append(len(self._entries))
+        if self._ends_step(value):
+            self._places.append(len(self._entries))
+
+    def _ends_step(self, value: Kept | Unknown) -> bool:
+        if isinstance(value, _GROWING):
+            first, self._row = self._row is not type(value), type(value)
+            return first or (isinstance(value, KVCompared | Swept) and value.last)
+        if isinstance(value, (*_PICTURES, *_FOUND, RaceOpened, BeamOpened)):
+            self._row = None
+        return isinstance(value, (*_PICTURES, *_FOUND))
+
+    def speak(self, place: int, captions: Captions) -> None:
+        """Have a step end where a caption speaks, rather than just before it."""
+        if self._places and captions.alone(place, self._places[-1]):
+            self._places[-1] = place
+        elif self.upto(place) != place:
+            insort(self._places, place)
+
+    def cut(self) -> None:
+        """Forget the places beyond the last entry."""
+        for places in (self._places, self._pictures):
+            del places[bisect_right(places, len(self._entries)) :]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def number(self, place: int) -> int:
+        """How many there are up to a place."""
+        return bisect_right(self._places, place)
+
+    def pictures(self, place: int) -> int:
+        """How often the main screen has changed up to a place."""
+        return bisect_right(self._pictures, place)
+
+    def after(self, place: int, telling: Telling = ()) -> int:
+        """The next place where a step ends.
+
+        Args:
+            place: The present one.
+            telling: Records that change what is looked at, too.
+        """
+        stop = self.number(place)
+        end = self._places[stop] if stop < len(self._places) else len(self._entries)
+        told = (n + 1 for n in range(place, end) if isinstance(self._entries[n].value, telling))
+        return next(told, end)
+
+    def upto(self, place: int, telling: Telling = ()) -> int:
+        """The last place where a step ends, that one included; 0 for the beginning.
+
+        Args:
+            place: The present one.
+            telling: Records that change what is looked at, too.
+        """
+        stop = self.number(place) - 1
+        begin = self._places[stop] if stop >= 0 else 0
+        told = (n for n in range(place, begin, -1) if isinstance(self._entries[n - 1].value, telling))
+        return next(told, begin)

@@ -1,0 +1,115 @@
+"""What was measured of the model, from the records as they come, live or recorded. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+
+from engine.records import (
+    KVCompared,
+    Profiled,
+    RaceEnded,
+    RaceOpened,
+    RaceStep,
+    Record,
+    RooflineMeasured,
+    Swept,
+)
+
+MEASUREMENTS = (RaceOpened, RaceStep, RaceEnded, Profiled, RooflineMeasured, KVCompared, Swept)
+"""What is taken in."""
+MOST = 1e15
+"""No engine measured so much of anything."""
+
+
+@dataclass(slots=True)
+class RaceSoFar:
+    """One race; one that was paused and taken up again goes on."""
+
+    opened: RaceOpened
+    """How it began; where it goes to, and how it was measured, as told last."""
+    steps: list[RaceStep] = field(default_factory=list)
+    """Their sums go on over pauses."""
+    before: tuple[float, float] = 0.0, 0.0
+    """Milliseconds with the cache and without, of the steps before the last pause."""
+
+    @property
+    def tokens(self) -> int:
+        """Of the sequence so far."""
+        return self.steps[-1].tokens if self.steps else self.opened.first
+
+    def go_on(self, opened: RaceOpened) -> bool:
+        """Take up again what was paused; returns whether it is the same race. Steps beyond that place run again."""
+        if opened.node != self.opened.node or not self.opened.first < opened.first <= self.tokens:
+            return False
+        self.steps = [step for step in self.steps if step.tokens <= opened.first]
+        self.before = self.steps[-1].cached_total_ms, self.steps[-1].uncached_total_ms
+        self.opened = replace(opened, first=self.opened.first)
+        return True
+
+    def take(self, step: RaceStep) -> None:
+        """Take in the next step; another one is of a race that was forgotten."""
+        if step.tokens == self.tokens + 1:
+            cached, uncached = self.before
+            cached, uncached = step.cached_total_ms + cached, step.uncached_total_ms + uncached
+            self.steps.append(replace(step, cached_total_ms=cached, uncached_total_ms=uncached))
+
+
+@dataclass(slots=True)
+class Measured:
+    """The last measurement of each kind."""
+
+    race: RaceSoFar | None = None
+    profiled: Profiled | None = None
+    roofline: RooflineMeasured | None = None
+    compared: KVCompared | None = None
+    swept: Swept | None = None
+
+    def apply(self, record: Record) -> None:
+        """Take in one record; those of other matters change nothing."""
+        match record:
+            case RaceOpened():
+                if self.race is None or not self.race.go_on(record):
+                    self.race = RaceSoFar(record)
+            case RaceStep() if self.race is not None:
+                self.race.take(record)
+            case Profiled():
+                self.profiled = record
+            case RooflineMeasured():
+                self.roofline = record
+            case KVCompared():
+                self.compared = record
+            case Swept():
+                self.swept = record
+            case _:
+                pass
+
+
+def sound(record: Record) -> bool:
+    """Whether a measurement of a file can be drawn, as one that an engine made can.
+
+    Its numbers are finite and not below zero, and those that others are divided by are above it.
+    """
+    above: tuple[float, ...] = ()
+    match record:
+        case KVCompared(costs=costs):  # how far logits change may be no number
+            return all(_sound((each.bits, each.used_bytes, each.allocated_bytes)) for each in costs)
+        case RaceStep():
+            above = record.cached_ms, record.uncached_ms, record.cached_total_ms, record.uncached_total_ms
+        case Profiled():
+            above = record.fenced_ms, record.unfenced_ms
+        case RooflineMeasured(decode=decode, prefill=prefill):
+            works = [work for work in (decode, prefill) if work is not None]
+            above = record.bandwidth_gbs, record.matmul_gflops, *(min(work.ms, work.flops) for work in works)
+        case Swept(points=points):
+            above = tuple(min((len(each.values) for each in point.figures), default=0) for point in points)
+        case _:
+            pass
+    return _sound(record) and all(each > 0 for each in above)
+
+
+def _sound(value: object) -> bool:
+    if isinstance(value, int | float):
+        return 0 <= value <= MOST
+    if isinstance(value, tuple):
+        return all(map(_sound, value))
+    return not is_dataclass(value) or all(_sound(getattr(value, each.name)) for each in fields(value))

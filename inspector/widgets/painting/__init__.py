@@ -1,0 +1,1 @@
+"""What spares the toolkit styling, laying out and drawing the same thing again."""

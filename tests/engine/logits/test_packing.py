@@ -1,0 +1,188 @@
+"""Rows and vocabularies as records: exact, of the size that is promised, and refused where they mislead."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import commands, records
+from engine.errors import StepError, TraceError
+from engine.logits.packing import MOST_TOKENS, pack_row, pack_vocabulary, unpack_row, unpack_vocabulary
+from engine.records import LogitsRow, ModelVocabulary, Packed
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings
+from engine.trace import Entry, load, save_as, worth_keeping
+from engine.trace.bounds import INSIDE_LIMIT
+from tests.engine.logits.recording import Recording, answer, taken
+from tests.zoo import Zoo
+
+BITS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50)
+
+
+def row_of(bits: list[int], keep: int = 0xFFFFFFFF) -> np.ndarray:
+    return (np.array(bits, np.uint32) & np.uint32(keep)).view(np.float32)
+
+
+@given(BITS, st.sampled_from([0xFFFFFFFF, 0xFFFF0000, 0xFFFFE000]))
+def test_every_bit_comes_back(bits: list[int], keep: int) -> None:
+    row = row_of(bits, keep)
+    record = pack_row(3, row)
+    assert (record.node, record.tokens) == (3, len(bits))
+    assert (unpack_row(record).view(np.uint32) == row.view(np.uint32)).all()
+
+
+@given(st.lists(st.floats(width=16), min_size=1, max_size=50))
+def test_numbers_of_16_bits_take_16(values: list[float]) -> None:
+    row = np.array(values, np.float16).astype(np.float32)
+    record = pack_row(1, row)
+    assert record.dtype in ("float16", "bfloat16")
+    assert (unpack_row(record).view(np.uint32) == row.view(np.uint32)).all()
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("file", 6.0), ("float32", 14.5), ("float16", 8.1)])
+def test_the_size_of_a_step_is_what_the_help_says(zoo: Zoo, dtype: str, most: float) -> None:
+    session = Session(zoo.load("pocket", dtype=dtype), Settings(temp=1, seed=3))
+    list(session.prefill("", session.tokens.encode("Once upon a time"), echo=False))
+    sizes = []
+    for _ in range(30):
+        session.step()
+        record = pack_row(session.node, session.logits)
+        assert record.dtype == {"file": "bfloat16"}.get(dtype, dtype)
+        sizes.append(record.nbytes / 1024)
+    assert most * 0.8 < sum(sizes) / 30 < most
+    assert pack_vocabulary(session.tokens).nbytes < 14 * 1024
+
+
+def test_a_vocabulary_comes_back(zoo: Zoo) -> None:
+    tokens = zoo.load("pocket").tokens
+    record = pack_vocabulary(tokens)
+    assert unpack_vocabulary(record) == [tokens.raw(token) for token in range(tokens.vocabulary)]
+    assert [token for token in range(tokens.vocabulary) if tokens.is_special(token)] == list(record.special)
+    assert record.spared == tokens.spared
+
+
+# ---- made to mislead --------------------------------------------------------------------------
+
+ROW = pack_row(1, np.arange(40, dtype=np.float32) / 3)
+BOMB = Packed(zlib.compress(bytes(2**28)))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        replace(ROW, packed=Packed(ROW.packed[:-1])),
+        replace(ROW, packed=Packed(ROW.packed[:9])),
+        replace(ROW, packed=Packed(b"")),
+        replace(ROW, packed=Packed(b"no zlib at all")),
+        replace(ROW, tokens=39),
+        replace(ROW, tokens=41),
+        replace(ROW, tokens=0),
+        replace(ROW, tokens=-1),
+        replace(ROW, dtype="bfloat16"),
+        replace(ROW, tokens=2**63),
+        replace(ROW, tokens=MOST_TOKENS + 1, packed=BOMB),
+        replace(ROW, packed=BOMB),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused_in_one_line(record: LogitsRow) -> None:
+    with pytest.raises(StepError, match="recorded here are") as refused:
+        unpack_row(record)
+    assert "\n" not in str(refused.value)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("tokens", "content"),
+    [
+        (3, b"\1\0\1\0\1\0ab"),
+        (3, b"\1\0\1\0\1\0abcd"),
+        (3, b"\1\0"),
+        (0, b""),
+        (-1, b""),
+        (2**62, b"\1\0a"),
+        (2, bytes(2**26)),
+    ],
+)
+def test_a_vocabulary_that_does_not_fit_is_refused_in_one_line(tokens: int, content: bytes) -> None:
+    record = ModelVocabulary(tokens, Packed(zlib.compress(content)), (), ())
+    with pytest.raises(StepError, match="recorded here are") as refused:
+        unpack_vocabulary(record)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    import tracemalloc
+
+    tracemalloc.start()
+    with pytest.raises(StepError):
+        unpack_row(replace(ROW, packed=BOMB))
+    with pytest.raises(StepError):
+        unpack_vocabulary(ModelVocabulary(4096, BOMB, (), ()))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 * 2**20
+
+
+@pytest.fixture(scope="module")
+def entries() -> list[Entry]:
+    """A short session with rows."""
+    live = Recording(LoadSettings(record_logits=True))
+    live.do(commands.Prefill("Once upon a time", chat=False))
+    live.do(commands.TakeStep())
+    return live.entries
+
+
+def test_what_a_question_says_of_a_damaged_row(entries: list[Entry]) -> None:
+    def damaged(value: object) -> object:
+        return replace(value, packed=Packed(b"?")) if isinstance(value, LogitsRow) else value
+
+    recorded = taken(damaged(entry.value) for entry in entries)
+    for command in (commands.Explain(4), commands.FindTokens(4, "a"), commands.WhatIf(Settings(), 5)):
+        told = answer(recorded, command)
+        assert isinstance(told, records.Failure)
+        assert told.message == "The logits recorded here are damaged."
+
+
+def changed(entries: list[Entry], path: Path, packed: object) -> Path:
+    """A file of the session, the first row's bytes replaced, without checksums."""
+    save_as(path, entries, "test")
+    lines = gzip.decompress(path.read_bytes()).splitlines()
+    for place, line in enumerate(lines):
+        content = json.loads(line)
+        content.pop("crc", None)
+        if "LogitsRow" in content:
+            content["LogitsRow"][3] = packed
+        lines[place] = json.dumps(content).encode()
+    path.write_bytes(gzip.compress(b"\n".join(lines) + b"\n", mtime=0))
+    return path
+
+
+@pytest.mark.parametrize("packed", ["no base64!", "YQ=", {"hex": "00"}, 5, None, ["YQ=="]])
+def test_a_line_whose_bytes_are_none_is_refused_with_its_number(
+    entries: list[Entry], tmp_path: Path, packed: object
+) -> None:
+    with pytest.raises(TraceError, match=r"Line \d+ .*LogitsRow.packed must be base64") as refused:
+        load(changed(entries, tmp_path / "rows.jsonl.gz", packed))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_row_larger_than_any_is_neither_written_nor_read(entries: list[Entry], tmp_path: Path) -> None:
+    large = replace(ROW, packed=Packed(bytes(INSIDE_LIMIT + 1)))
+    assert not worth_keeping(large)
+    assert worth_keeping(ROW)
+    with pytest.raises(TraceError, match=r"LogitsRow\.packed has more than 2097152 packed bytes"):
+        load(changed(entries, tmp_path / "rows.jsonl.gz", "A" * (INSIDE_LIMIT * 4 // 3 + 8)))
+
+
+def test_rows_that_are_not_looked_into_are_copied_as_they_are(entries: list[Entry], tmp_path: Path) -> None:
+    save_as(tmp_path / "a.jsonl", entries, "test")
+    again = load(tmp_path / "a.jsonl").entries
+    assert [entry.value for entry in again] == [entry.value for entry in entries]

@@ -1,0 +1,141 @@
+"""Before a class: votes, timers, what is hidden, and the notes in a second terminal."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from textual.widgets import Static
+
+from engine.errors import EngineError
+from inspector.lessons import notes
+from inspector.lessons.catalogue import shipped
+from inspector.lessons.notes import NotesPage, NotesServer, follow, page, presenting
+from inspector.lessons.play import LessonPhase
+from inspector.main.narration import NarrationCard
+from inspector.tools.lessons.notes_app import NotesApp, body_text, head_line
+from inspector.tools.lessons.present_dialogs import VotesDialog
+from inspector.tools.lessons.presenter import Presenter, block_digits, read_votes
+from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
+
+LESSON = next(each for each in shipped() if each.lesson.id == "the-draw")
+PAGE = NotesPage(
+    "The draw", 1, 2, "A number picks", "asking", ("Ask.",), "Which?", ("girl", "boy"), "boy", (12, 5)
+)
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory for sockets of each test's own; a path of a socket may have 100 characters."""
+    short = Path(os.path.relpath(tmp_path))
+    chosen = tmp_path if len(str(tmp_path)) < 60 else short
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(chosen))
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "votes"),
+    [
+        ("12 5 3", (12, 5, 3)),
+        (" 0,1, 2 ", (0, 1, 2)),
+        ("12 5", None),
+        ("a b c", None),
+        ("1 2 -3", None),
+        ("", None),
+    ],
+)
+def test_votes_are_whole_numbers(text: str, votes: tuple[int, ...] | None) -> None:
+    assert read_votes(text, 3) == votes
+
+
+def test_large_numbers_have_three_lines() -> None:
+    assert block_digits("17") == ["╶╮ ╶─┐", " │   │", "╶┴╴  ╵"]
+
+
+def test_hiding_goes_round() -> None:
+    presenter = Presenter()
+    said = [presenter.hide() for _ in range(3)]
+    assert said == ["Probabilities are hidden", "Candidates are hidden", "Everything is shown"]
+
+
+def test_notes_are_the_owners_alone_and_leave_nothing_behind(runtime: Path) -> None:
+    server = NotesServer()
+    path = presenting()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    server.publish(PAGE)
+    followed = follow(path)
+    assert next(followed) == PAGE  # whoever comes late sees what is on show
+    server.publish(NotesPage("The draw", 2, 2, "Hotter", "asking"))
+    assert next(followed).title == "Hotter"
+    server.close()
+    assert list(followed) == []
+    assert not path.exists()
+    with pytest.raises(EngineError, match="Nobody presents"):
+        presenting()
+
+
+def test_a_socket_that_nobody_listens_at_is_passed_over(runtime: Path) -> None:
+    notes.folder().mkdir(parents=True)
+    (notes.folder() / "notes-1.sock").touch()
+    with pytest.raises(EngineError, match="Nobody presents"):
+        presenting()
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b"null", b'{"version": 9}', b"\xff", b"[" * 5000])
+def test_what_is_no_page_is_refused(line: bytes) -> None:
+    with pytest.raises(EngineError, match="can't be read"):
+        page(line)
+
+
+def test_the_notes_say_what_comes_next_and_who_is_late() -> None:
+    shown = body_text(PAGE).plain
+    assert "Ask." in shown
+    assert "✓ 2 boy  5" in shown
+    assert "$warning" in str(head_line(NotesPage("L", 1, 2, "T", "asking", lesson_minutes=5), 400.0).spans)
+
+
+def test_a_class_is_taken_through_a_lesson(runtime: Path) -> None:
+    """By the presenter's keys alone; the second terminal has the notes of each beat."""
+
+    async def body(learner: LearnerKeys) -> None:
+        await learner.press("K")
+        followed = follow(presenting())
+        card = learner.app.main.query_one(NarrationCard)
+        assert card.size.width <= 60
+        await learner.press("v")
+        await learner.until(lambda: isinstance(learner.app.screen, VotesDialog))
+        await learner.press("1", "2", "space", "5", "space", "3", "enter")
+        await learner.until(lambda: "12 girl" in learner.text())
+        await learner.press("full_stop")
+        await learner.until(lambda: "12 girl" not in learner.text())
+        await learner.press("full_stop")
+        for _ in LESSON.lesson.beats:
+            number = learner.play.beat_number
+            while learner.play.phase is not LessonPhase.REVEALED:
+                await learner.press("pagedown")
+                await learner.phase(*WAITING)
+            await learner.press("pagedown")
+            await learner.until(lambda number=number: learner._left(number))  # type: ignore[misc]
+        pages = [next(followed)]
+        while pages[-1].phase != "ended":
+            pages.append(next(followed))
+        assert pages[-1].beats == len(LESSON.lesson.beats)
+        await learner.press("K")
+        assert not learner.actions.presenting.on
+
+    learn(LESSON, body)
+
+
+def test_the_second_terminal_shows_the_page() -> None:
+    import asyncio
+
+    async def body() -> None:
+        app = NotesApp(lambda: iter([PAGE]))
+        async with app.run_test(size=(60, 20)) as pilot:
+            while "A number picks" not in str(app.query_one("#notes-body", Static).content):
+                await pilot.pause(0.01)
+
+    asyncio.run(body())

@@ -1,0 +1,94 @@
+"""A lesson on the screen beyond going through it: left and come back to, begun again, ended, resumed, listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.records import Step
+from inspector.lessons.catalogue import shipped
+from inspector.lessons.play import LessonPhase
+from inspector.lessons.progress import LessonProgress, Progress
+from inspector.tools.lessons.list_dialog import LessonsDialog
+from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
+
+LESSON = next(each for each in shipped() if each.lesson.id == "the-draw")
+
+
+def test_detours_and_resets_come_back_to_the_beat() -> None:
+    async def body(learner: LearnerKeys) -> None:
+        play, timeline = learner.play, learner.app.controller.timeline
+        await learner.press("9", "1")  # no such option; then one
+        assert play.guess == 0
+        await learner.press("S", "space", "space", "space")  # explores: the same keys mean the program's own
+        await learner.until(lambda: len(timeline.steps) >= 3)
+        assert "Explore freely" in learner.text()
+        await learner.press("S", "Z")  # back, and this beat from its start
+        await learner.phase(LessonPhase.ASKING)
+        assert timeline.steps == []
+        assert play.guess is None
+        await learner.beat(guess=0)
+        await learner.phase(*WAITING)
+        first = play.beat_number
+        await learner.press("j")
+        await learner.phase(*WAITING)
+        assert (first, play.beat_number) == (1, 0)
+
+    learn(LESSON, body)
+
+
+def test_a_lesson_leaves_the_session_as_it_found_it() -> None:
+    """What was there stays, settings and place; the lesson is a branch of its own."""
+
+    async def body(learner: LearnerKeys) -> None:
+        controller = learner.app.controller
+        learner.actions.leave()
+        await learner.until(lambda: not controller.client.outstanding)
+        await learner.press("space", "space")
+        await learner.until(lambda: len(controller.timeline.steps) == 2)
+        tip, settings = controller.timeline.tip, controller.setup.settings
+        ids = [item.id for item in controller.timeline.items]
+        await learner.press("V")
+        await learner.until(lambda: isinstance(learner.app.screen, LessonsDialog))
+        place = [each.lesson.id for each in shipped()].index(LESSON.lesson.id)
+        await learner.press(*["down"] * place, "enter")
+        await learner.phase(*WAITING)
+        for _ in LESSON.lesson.beats:
+            await learner.beat(guess=0)
+        assert learner.play.phase is LessonPhase.ENDED
+        await learner.press("enter")
+        await learner.until(lambda: controller.timeline.tip == tip and not controller.client.outstanding)
+        assert learner.actions.play is None
+        assert controller.setup.settings == settings
+        assert [item.id for item in controller.timeline.items] == ids
+        assert isinstance(controller.timeline.items[-1], Step)
+        assert Progress().read()[LESSON.lesson.id].done
+
+    learn(LESSON, body)
+
+
+def test_a_lesson_that_was_left_goes_on_at_its_beat() -> None:
+    Progress().keep(LESSON.lesson.id, LessonProgress(1, {0: True}))
+
+    async def body(learner: LearnerKeys) -> None:
+        assert learner.play.beat_number == 1
+        assert learner.play.right == {0: True}
+        assert learner.app.controller.timeline.next is not None
+
+    learn(LESSON, body)
+
+
+def test_progress_survives_what_a_file_may_hold(tmp_path: Path) -> None:
+    path = tmp_path / "lessons.json"
+    for content in (
+        "",
+        "[]",
+        "{",
+        '{"a": 3, "b": {"beat": -1, "right": {"x": 1, "2": 0}, "done": "yes"}}',
+        "[" * 9999,
+    ):
+        path.write_text(content)
+        assert all(isinstance(each, LessonProgress) for each in Progress(path).read().values())
+    assert Progress(path).read() == {}
+    Progress(path).keep("a", LessonProgress(2, {0: True, 1: False}, done=True))
+    Progress(path).keep("a", LessonProgress(1))
+    assert Progress(path).read() == {"a": LessonProgress(1, {}, done=True)}
