@@ -268,15 +268,20 @@ class _Walk:
         if beat.look != "next" and slot is None:
             hint = f"The completion has {len(timeline.steps)} tokens."
             self._found.faults.add(line, f"There is no {beat.look} to look at.", hint, "look")
-        about = {name for text in beat.why for each in text.expressions for name in each.names()}
-        others = about & {"step", "next", "candidate"}
-        if "last" in about and not others and slot is not None and slot != timeline.step_slots[-1]:
-            self._found.faults.add(
-                line,
-                f"The reveal speaks of the last token, and look selects {beat.look}.",
-                'Write look = "last".',
-                "look",
-            )
+        spoken = [(each, about) for text in beat.why for each in text.expressions for about in tokens(each)]
+        if spoken and slot not in {self._slot(about) for _, about in spoken}:
+            message = f"The reveal speaks of {{{spoken[0][0].source}}}, and look selects {beat.look}."
+            slots, wanted = timeline.step_slots, self._slot(spoken[0][1])
+            look = f"step {slots.index(wanted) + 1}" if wanted in slots else "next"
+            self._found.faults.add(spoken[0][0].line, message, f'Write look = "{look}".', "look")
+
+    def _slot(self, about: str) -> int | None:
+        """Where a token stands that the reveal speaks of; None for the one to come."""
+        timeline = self._session.controller.timeline
+        if about == "least_sure":
+            entropies = [each.choice.entropy_bits for each in timeline.steps]
+            return timeline.step_slots[entropies.index(max(entropies))]
+        return Beat("", 0, look=about).slot(timeline)
 
 
 SEED_HINT = "Look for a seed that is safe: inspector lesson check --find-seed."

@@ -13,12 +13,29 @@ PANELS: Mapping[str, frozenset[str]] = {
     "text": frozenset({f"{name}.text" for name in _TOKEN} | {"completion.text", "completion.occurrences"}),
     "candidates": _SHARES | _SHARE_OF_DRAW | {"candidate"},
     "steps": _TOKEN,
-    "kv": frozenset({"kv"}),
+    "kv": frozenset({"kv.bytes"}),
     "timing": frozenset({f"{name}.ms" for name in _TOKEN} | {"prefill.ms"}),
     "sampler": _SHARE_OF_DRAW | {"stage", "whatif", "next.kept", "next.removed", "next.sampler_entropy"},
     "tree": frozenset(),
 }
 """Panels by id, with the quantities that each shows: `function`, or `function.field`."""
+PARTS: Mapping[str, frozenset[str]] = {
+    "picked": _SHARE_OF_DRAW,
+    "probabilities": frozenset(
+        {
+            "next.prob",
+            "next.sampler_prob",
+            "next.top_prob",
+            "next.second_prob",
+            "candidate.prob",
+            "candidate.sampler_prob",
+        }
+    ),
+    "captions": frozenset(),
+}
+"""Parts of panels that `hide` may name besides the panels, in the same way."""
+HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
+"""What `hide` may name."""
 SCREENS = (
     "attention", "attribution", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
     "interventions", "lens", "look_ahead", "modules", "own_text", "patching", "positions", "profile", "prompt", "race",

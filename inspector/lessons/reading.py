@@ -20,7 +20,7 @@ from inspector.lessons.actions import Action, action
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression, Template, expression, functions, template
 from inspector.lessons.lesson import Beat, Lesson, Question
-from inspector.lessons.names import PANELS, SHOWN
+from inspector.lessons.names import HIDDEN, SHOWN
 from inspector.lessons.options import Option, option
 from inspector.lessons.toml_table import TomlTable
 
@@ -273,8 +273,8 @@ def _check_names(beat: Beat, table: TomlTable, faults: Faults) -> None:
         names = f"There are {', '.join(SHOWN)}."
         faults.add(table.line("show"), f"There is no panel or tool {beat.show} to show.", names, "show")
     for each in beat.hide:
-        if each not in PANELS:
-            names = f"There are {', '.join(PANELS)}."
+        if each not in HIDDEN:
+            names = f"There are {', '.join(HIDDEN)}."
             faults.add(table.line("hide", each), f"There is no {each} to hide.", names, "hide")
     if LOOK.fullmatch(beat.look) is None:
         line = table.line("look")

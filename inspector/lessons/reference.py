@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from engine.settings import FIELDS
 from inspector.lessons.actions import VERBS
 from inspector.lessons.expressions import Function, functions
-from inspector.lessons.names import PANELS, SCREENS
+from inspector.lessons.names import PANELS, PARTS, SCREENS
 from inspector.lessons.values import FORMS
 
 HEADING = "## Reference"
@@ -41,6 +41,8 @@ def _lines() -> Iterator[str]:
         yield f"| `{name}` | {form(0.4567)} |"
     yield from ("", "### What can be shown", "")
     yield f"Panels, which `hide` can name too: {', '.join(f'`{each}`' for each in PANELS)}."
+    yield ""
+    yield f"Parts of them, for `hide` alone: {', '.join(f'`{each}`' for each in PARTS)}."
     yield ""
     yield f"Screens of tools: {', '.join(f'`{each}`' for each in SCREENS)}."
     yield from ("", "### Settings", "", "| name | what it is |", "|---|---|")

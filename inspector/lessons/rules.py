@@ -16,7 +16,7 @@ from inspector.lessons.actions import MOST_STEPS, Action, settings_given
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression, Template, functions
 from inspector.lessons.lesson import Beat, Lesson
-from inspector.lessons.names import PANELS
+from inspector.lessons.names import HIDDEN
 from inspector.lessons.options import Option
 
 COLUMNS = 76
@@ -201,7 +201,7 @@ def _overlap(one: Option, other: Option) -> bool:
 def _check_hidden(beat: Beat, faults: Faults) -> None:
     """See that nothing on show gives the answer away, or what is hidden."""
     answer = ast.dump(beat.question.answer.tree) if beat.question is not None and not beat.act else ""
-    hidden = {each: PANELS[each] for each in beat.hide if each in PANELS}
+    hidden = {each: HIDDEN[each] for each in beat.hide}
     for expression in before(beat):
         if ast.dump(expression.tree) == answer:
             hint = "Show it in the reveal: a line that begins with >."
@@ -233,21 +233,22 @@ def _quantities(expression: Expression) -> set[str]:
 def _check_look(beat: Beat, faults: Faults) -> None:
     """See that the token that the reveal speaks of is selected when it does."""
     spoken = [(each, about) for text in beat.why for each in text.expressions for about in tokens(each)]
-    accepted = {"last": ("last", "step "), "next": ("next",)}
+    accepted = {"last": ("last", "step "), "least_sure": ("last", "step ")}
     if any(beat.look.startswith(accepted.get(about, (about,))) for _, about in spoken) or not spoken:
         return
     expression, about = spoken[0]
+    look = "step 3" if about == "least_sure" else about
     faults.add(expression.line, f"The reveal speaks of {{{expression.source}}}, and look selects {beat.look}.",
-               f'Write look = "{about}".', "look")  # fmt: skip
+               f'Write look = "{look}"' + (", with its number." if about == "least_sure" else "."), "look")  # fmt: skip
 
 
 def tokens(expression: Expression) -> Iterator[str]:
-    """The tokens that it reads, as `look` names them."""
+    """The tokens that it reads, as `look` names them, and `least_sure`."""
     for node in ast.walk(expression.tree):
         if isinstance(node, ast.Name) and node.id in ("next", "candidate"):
             yield "next"
-        elif isinstance(node, ast.Name) and node.id == "last":
-            yield "last"
+        elif isinstance(node, ast.Name) and node.id in ("last", "least_sure"):
+            yield node.id
     for call in expression.calls("step"):
         if call.args and isinstance(call.args[0], ast.Constant):
             yield f"step {call.args[0].value!s}"

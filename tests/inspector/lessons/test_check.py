@@ -232,8 +232,11 @@ def test_an_answer_that_rests_on_a_fragile_token_is_fragile(session: HeadlessSes
     ]
 
 
-def test_what_a_new_lesson_is_written_as_has_no_fault(session: HeadlessSession) -> None:
-    assert [each.at("FILE") for each in faults_of(session, new_lesson('A "quoted" title'))] == []
+def test_what_a_new_lesson_is_written_as_has_no_fault() -> None:
+    """In a session of its own: its prompt is the beginning of the other one, whose tokens would be its steps."""
+    text = new_lesson('A "quoted" title')
+    with live_session(LoadSettings("pocket"), lesson_of(text, "new")) as live:
+        assert [each.at("FILE") for each in faults_of(live, text)] == []
 
 
 def test_a_seed_is_found_that_is_safe() -> None:
@@ -254,3 +257,15 @@ def test_what_may_be_shown_is_on_the_screen() -> None:
     assert tuple(PANELS) == tuple(each.id for each in panels_with(TOOLS))
     keys = {key.id for tool in key_table(TOOLS).tools for key in tool.keys}
     assert set(SCREENS) <= keys
+
+
+def test_a_look_at_another_step_than_the_reveal_speaks_of(session: HeadlessSession) -> None:
+    """Which step that is depends on the run."""
+    text = GOOD.replace('act = "step"', 'act = "step 3"').replace('look = "last"', 'look = "step 2"')
+    text = text.replace("> It is {last.text}, at {last.prob}.", "> It was {least_sure.text}.")
+    text = text.replace('begin = "back"', 'begin = "back 3"').replace('"last.text"', '"step(1).text"')
+    found = faults_of(session, text)
+    line = text.split("\n").index("> It was {least_sure.text}.") + 1
+    assert [(each.rule, each.line) for each in found] == [("look", line)], [each.at("") for each in found]
+    assert found[0].hint == 'Write look = "step 3".'
+    assert faults_of(session, text.replace("step 2", "step 3")) == []
