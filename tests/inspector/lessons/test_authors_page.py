@@ -92,7 +92,7 @@ def test_what_is_wrong_is_told_by_file_and_line(tmp_path: Path, capsys: pytest.C
         FIVE.read_text().replace('act = "step"', 'act = "jump"').replace("{next", "{nxt"), "utf-8"
     )
     assert main(["lesson", "check", str(path), "--static"]) == 2
-    assert capsys.readouterr().out.startswith(f"{path}:11: There is no action jump. There are step,")
+    assert capsys.readouterr().out.startswith(f"{path}:10: There is no action jump. There are step,")
     assert main(["lesson", "record", str(path)]) == 2
     assert not path.with_suffix(".trace.zst").exists()
 
