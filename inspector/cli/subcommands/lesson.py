@@ -15,7 +15,7 @@ from inspector.cli.flags import EXIT_STATUS, Parser, add_theme, command_parser, 
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
-    from inspector.lessons.check import Examination
+    from inspector.lessons.authors.check import Examination
     from inspector.lessons.errors import LessonError
     from inspector.lessons.lesson import Lesson
 
@@ -73,7 +73,7 @@ def _path(args: Namespace) -> Path:
 
 
 def _new(args: Namespace) -> int:
-    from inspector.lessons.new import new_lesson
+    from inspector.lessons.authors.new import new_lesson
 
     path = _path(args)
     title = path.stem.replace("-", " ").replace("_", " ").strip().capitalize()
@@ -93,7 +93,7 @@ def _run(args: Namespace) -> int:
 
 
 def _check(args: Namespace) -> int:
-    from inspector.lessons.check import OWN_DTYPES, check_live
+    from inspector.lessons.authors.check import OWN_DTYPES, check_live
 
     if args.dtype and args.all_dtypes:
         raise EngineError("--dtype and --all-dtypes were both given.", "Leave one of them out.")
@@ -116,7 +116,7 @@ def _silent(_: str) -> None:
 
 
 def _read(path: Path) -> tuple[Lesson | None, list[LessonError]]:
-    from inspector.lessons.check import read_checked
+    from inspector.lessons.authors.check import read_checked
     from inspector.lessons.errors import LessonError
     from inspector.lessons.reading import text_of
 
@@ -151,7 +151,7 @@ def _computed(examined: Examination) -> Iterable[str]:
 
 
 def _find_seed(args: Namespace, lesson: Lesson, load: LoadSettings) -> int:
-    from inspector.lessons.check import find_seed
+    from inspector.lessons.authors.check import find_seed
 
     tried = args.seeds or SEEDS
     seed, examined = find_seed(
@@ -175,8 +175,8 @@ def _many(wrong: int) -> str:
 
 
 def _record(args: Namespace) -> int:
+    from inspector.lessons.authors.check import check_live
     from inspector.lessons.catalogue import recording_of
-    from inspector.lessons.check import check_live
     from inspector.lessons.record import record
 
     path = _path(args)

@@ -10,10 +10,10 @@ from typing import TextIO
 import pytest
 
 from inspector.cli.main import main
-from inspector.lessons.check import read_checked
+from inspector.lessons.authors.check import read_checked
+from inspector.lessons.authors.reference import current
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.reading import BEAT, HEAD
-from inspector.lessons.reference import current
 from inspector.main.dialogs.help import page
 
 FIVE = Path(__file__).with_name("five-beats.md")

@@ -1,6 +1,6 @@
 """The reference in the author's page, made from the tables: `inspector/help/lessons.md` from its heading on.
 
-python -c 'from inspector.lessons.reference import current as c; from pathlib import Path
+python -c 'from inspector.lessons.authors.reference import current as c; from pathlib import Path
 p = Path("inspector/help/lessons.md"); p.write_text(c(p.read_text()))'
 """
 

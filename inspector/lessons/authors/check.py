@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from engine.records import Failure, Record
 from engine.settings import LoadSettings
+from inspector.lessons.authors.rules import before, static, tokens, too_long
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression
 from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle
@@ -15,7 +16,6 @@ from inspector.lessons.margins import near_draw
 from inspector.lessons.options import Option
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.reading import draft
-from inspector.lessons.rules import before, static, tokens, too_long
 from inspector.lessons.values import Value
 
 OWN_DTYPES = ("file", "float32")
