@@ -16,9 +16,9 @@ from inspector.lessons.lesson import Lesson
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.stages import LiveStage, RecordedStage
 from inspector.session.controller import Controller
-from inspector.session.player import Player
 from inspector.session.prefill import Prompt
-from inspector.session.replay_backend import ReplayBackend
+from inspector.session.replay.player import Player
+from inspector.session.replay.replay_backend import ReplayBackend
 from inspector.state.timeline import Phase as SessionPhase
 
 PATIENCE = 300.0
@@ -112,7 +112,7 @@ def recorded_session(trace: Path, lesson: Lesson) -> Iterator[tuple[HeadlessSess
     controller = Controller(_NoEngine(), LoadSettings(), lesson.settings, Prompt("", False))
     backend = ReplayBackend(controller, queue.put, lambda _: None)
     player = Player(trace, backend.show, backend.begin, from_start=True)
-    backend.answered = player.answered
+    backend.questions = player.questions
     controller.client.backend = backend
     backend.begin()
 

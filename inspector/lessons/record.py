@@ -44,7 +44,7 @@ def record(
         session.controller.client.listeners.append(recorder.receive)
         play = live_play(session, lesson)
         play.begin()
-        rows = _Rows(session)
+        rows = RowRecorder(session)
 
         def settled(*phases: LessonPhase) -> None:
             settle(session, play, *phases)
@@ -54,7 +54,7 @@ def record(
     return save_as(path, placed([_harmless(entry, lesson.model) for entry in recorder.entries]), program)
 
 
-class _Rows:
+class RowRecorder:
     """Has the logits recorded where beats begin and end: there a learner tries settings, and no model is needed.
 
     Args:

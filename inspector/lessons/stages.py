@@ -13,7 +13,7 @@ from inspector.lessons.actions import Action, Before
 from inspector.lessons.errors import LessonError
 from inspector.lessons.lesson import Lesson
 from inspector.session.controller import Controller
-from inspector.session.player import Player
+from inspector.session.replay.player import Player
 
 
 class LessonStage(Protocol):

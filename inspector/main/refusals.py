@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspector.main.tool import LOOK, Key, Needs, ToolActions
 from inspector.session.controller import Controller
-from inspector.session.replay_backend import REFUSED
+from inspector.session.replay.replay_backend import REFUSED
 from inspector.state.timeline import Phase, Timeline
 
 OPENING = "A recording is being opened. Wait a moment"

@@ -12,7 +12,7 @@ from engine.settings import DTYPES, LoadSettings
 from inspector.display import visible
 from inspector.session.backend import Backend
 from inspector.session.controller import Controller
-from inspector.session.player import Player
+from inspector.session.replay.player import Player
 from inspector.session.restore import differs, largest_difference, restore_of
 
 ROUNDING = 1e-4

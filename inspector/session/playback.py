@@ -16,9 +16,9 @@ from inspector.recordings.recorder import Recorder
 from inspector.session.backend import Backend
 from inspector.session.controller import Controller
 from inspector.session.going_live import GoingLive, LoadedModel
-from inspector.session.player import Player
-from inspector.session.replay_backend import ReplayBackend
-from inspector.session.replay_transport import ReplayTransport
+from inspector.session.replay.player import Player
+from inspector.session.replay.replay_backend import ReplayBackend
+from inspector.session.replay.replay_transport import ReplayTransport
 
 Severity = Literal["information", "warning", "error"]
 
@@ -113,7 +113,7 @@ class Playback:
         except TraceError as error:
             self._stage.announce(visible(str(error)), "Not opened", "error")
             return
-        backend.answered = player.answered
+        backend.questions = player.questions
         self.recorder.rest()
         self._shown, self.player, client.backend = opening, player, backend
         backend.begin()

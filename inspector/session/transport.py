@@ -10,9 +10,9 @@ from typing import ClassVar, Protocol
 from engine.commands import MoveTo, Run, TakeStep
 from engine.records import Record, Step
 from engine.settings import LoadSettings
-from inspector.session.captions import Caption
 from inspector.session.client import EngineClient
 from inspector.session.prefill import PrefillControl
+from inspector.session.replay.captions import Caption
 from inspector.session.runs import Runs, pace_text
 from inspector.session.setup import Setup
 from inspector.state.timeline import Phase

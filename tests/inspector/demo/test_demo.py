@@ -18,7 +18,7 @@ from inspector.lessons.play import Card, LessonPlay
 from inspector.lessons.record import go_through
 from tests.inspector.lessons.playing import LearnerKeys, learn
 
-LIMIT = 100_000
+LIMIT = 200_000
 """Bytes."""
 LISTED = listed(LESSON)
 

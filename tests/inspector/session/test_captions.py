@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.records import BeamStep, Marked, Measuring, Prefilled, RaceOpened, RaceStep, Record, Step
 from engine.trace import Entry, save_as
-from inspector.session.player import Player
+from inspector.session.replay.player import Player
 from inspector.state.timeline import Timeline
 from tests.inspector.fake_beams import search
 from tests.inspector.fakes import PROMPT, Session

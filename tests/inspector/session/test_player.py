@@ -10,7 +10,7 @@ import pytest
 from engine.errors import TraceError
 from engine.records import Marked, Prefilled, PromptOpened, Step
 from engine.trace import Entry, save_as
-from inspector.session.player import LONGEST_PAUSE, SPEEDS, Player
+from inspector.session.replay.player import LONGEST_PAUSE, SPEEDS, Player
 from tests.inspector.fakes import Session
 
 

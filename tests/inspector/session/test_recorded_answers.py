@@ -14,7 +14,7 @@ from engine.commands import Command
 from engine.logits import recorded
 from engine.records import Ended, Explained, Failure, Record, Step, TokensFound, WhatIfAnswered
 from engine.settings import LoadSettings, Settings
-from inspector.session.recorded_answers import RecordedAnswers
+from inspector.session.replay.recorded_answers import RecordedAnswers
 from tests.engine.logits.recording import Recording
 
 

@@ -22,7 +22,7 @@ from inspector.main.dialogs.help import HelpDialog
 from inspector.main.refusals import available
 from inspector.main.tool import LOOK, Hint, Key, Needs, PanelSpec, Tool, ToolActions
 from inspector.session.playback import Opening
-from inspector.session.replay_backend import REFUSED
+from inspector.session.replay.replay_backend import REFUSED
 from inspector.tools.registry import TOOLS
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.inks import panel_css

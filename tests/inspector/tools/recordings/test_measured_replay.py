@@ -8,7 +8,7 @@ from engine.records import Explained, KVCompared, Marked, RaceEnded, RaceOpened,
 from engine.settings import LoadSettings
 from engine.trace import Entry, save_as
 from inspector.main.caption import CaptionLine
-from inspector.session.replay_backend import REFUSED
+from inspector.session.replay.replay_backend import REFUSED
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.costs.screen import ProfileScreen
 from inspector.tools.race.screen import RaceScreen

@@ -15,7 +15,7 @@ from engine.settings import LoadSettings, Settings
 from engine.trace import save_as
 from inspector.app import InspectorApp
 from inspector.session.playback import Opening
-from inspector.session.replay_backend import REFUSED
+from inspector.session.replay.replay_backend import REFUSED
 from inspector.tools.find.match_list import MatchList
 from inspector.tools.sampler.panel import trial_summary
 from inspector.tools.sampler.what_if import TRIED

@@ -17,10 +17,10 @@ from engine.records import (
 )
 from engine.settings import LoadSettings
 from inspector.display import visible
-from inspector.session.captions import Caption
 from inspector.session.client import EngineClient
 from inspector.session.going_live import GoingLive
-from inspector.session.player import Player
+from inspector.session.replay.captions import Caption
+from inspector.session.replay.player import Player
 from inspector.session.transport import Telling
 
 LIVE = "G goes on live"

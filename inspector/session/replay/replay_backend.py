@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from engine import commands, records, wire
+from engine import commands, records
 from engine.commands import Command
 from engine.records import Candidate, Ended, Explained, Failure, Record, TokensFound
 from engine.settings import LoadSettings, Settings
 from engine.token_query import TokenQuery, read
 from engine.trace import Kept
 from inspector.session.controller import Controller
-from inspector.session.recorded_answers import RecordedAnswers
+from inspector.session.replay.questions import RecordedQuestions
+from inspector.session.replay.recorded_answers import RecordedAnswers
 from inspector.state.measured import MEASUREMENTS, sound
 from inspector.state.timeline import Timeline
 
@@ -39,8 +40,8 @@ class ReplayBackend:
     ) -> None:
         self._controller, self._emit, self._answer = controller, emit, answer
         self._explained: dict[int, Explained] = {}
-        self.answered: Mapping[str, Sequence[Record]] = {}
-        """Recorded answers to questions of a lesson, by the question as a trace has it."""
+        self.questions = RecordedQuestions()
+        """Of a lesson, with their recorded answers."""
         self._answers = RecordedAnswers(emit)
 
     # ---- entries ----------------------------------------------------------------------------
@@ -91,19 +92,13 @@ class ReplayBackend:
         """Take a command; what it asks for is done at once, but for what is computed from recorded rows of logits."""
         if isinstance(command, commands.Cancel):
             self._answers.cancel(command.target)
-        elif recorded := self._recorded(command):
+        elif recorded := self.questions.answer(command):
             for record in recorded:
                 self._emit(record)
             self._emit(Ended(command.kind, id=command.id))
         elif not self._answers.ask(command):
             done = self._do(command)
             self._emit(Ended(command.kind, cancelled=not done, id=command.id))
-
-    def _recorded(self, command: Command) -> Sequence[Record]:
-        """The answer to the same question that the recording has; none for most."""
-        if not self.answered:
-            return ()
-        return self.answered.get(wire.encode(replace(command, id=0)).decode(), ())
 
     def _do(self, command: Command) -> bool:
         """Do what can be done with the record alone; returns whether it was."""

@@ -15,18 +15,15 @@ from pathlib import Path
 from engine.errors import TraceError
 from engine.records import (
     Distribution,
-    Ended,
     Marked,
     ModelFacts,
     PromptOpened,
-    QuestionAsked,
-    Record,
 )
-from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Kept, TraceReader, Unknown
 from engine.trace.file import uncollected
-from inspector.session.captions import LATE_CAPTION, Caption, Captions
-from inspector.session.stops import Stops
+from inspector.session.replay.captions import LATE_CAPTION, Caption, Captions
+from inspector.session.replay.questions import RecordedQuestions
+from inspector.session.replay.stops import Stops
 from inspector.session.transport import Telling
 from inspector.state.unfit import UNFIT, unfit
 
@@ -84,10 +81,8 @@ class Player:
         """Where steps through it end."""
         self._opened: list[int] = []
         """Places after the prompts that begin a tree."""
-        self.answered: dict[str, list[Record]] = {}
-        """What was answered to questions of a lesson, by the question."""
-        self._asked: list[Record] | None = None
-        """The answer that is being read."""
+        self.questions = RecordedQuestions()
+        """Of a lesson, with their answers."""
         self._captions = Captions()
         self._tells = False
         """Whether the captions of the place are told: where it was stepped or played to."""
@@ -269,17 +264,7 @@ class Player:
         self.stops.note(value)
         if (speaks := self._captions.note(place, entry)) is not None:
             self.stops.speak(speaks, self._captions)
-        self._note_answer(value)
-
-    def _note_answer(self, value: Kept | Unknown) -> None:
-        """Keep what was answered to a question: all up to the end of its command."""
-        if isinstance(value, QuestionAsked):
-            self._asked = self.answered.setdefault(value.command, [])
-            self._asked.clear()
-        elif isinstance(value, Ended):
-            self._asked = None
-        elif self._asked is not None and not isinstance(value, Unknown | Settings | LoadSettings):
-            self._asked.append(value)
+        self.questions.note(value)
 
     def _catch_up(self) -> None:
         end = self._clock() + SHOW_SECONDS

@@ -22,7 +22,7 @@ from engine.records import (
     Swept,
 )
 from engine.trace import Entry, Kept, Unknown
-from inspector.session.captions import Captions
+from inspector.session.replay.captions import Captions
 from inspector.session.transport import Telling
 
 _PICTURES = (PrefillChunk, Prefilled, Step, Moved, Resampled)

@@ -1,0 +1,1 @@
+"""A recording in the place of an engine: read, played, stepped through, and asked."""

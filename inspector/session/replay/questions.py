@@ -1,0 +1,34 @@
+"""Questions of a lesson that was recorded: the same question gets the same answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine import wire
+from engine.commands import Command
+from engine.records import Ended, QuestionAsked, Record
+from engine.settings import LoadSettings, Settings
+from engine.trace import Kept, Unknown
+
+
+class RecordedQuestions:
+    """Those of one recording, as far as it was read."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, list[Record]] = {}
+        """By the question, as `QuestionAsked` has it."""
+        self._reading: list[Record] | None = None
+        """The answer that is being read."""
+
+    def note(self, value: Kept | Unknown) -> None:
+        """Take in an entry: an answer is all up to the end of its command."""
+        if isinstance(value, QuestionAsked):
+            self._reading = self._answers[value.command] = []
+        elif isinstance(value, Ended):
+            self._reading = None
+        elif self._reading is not None and not isinstance(value, Unknown | Settings | LoadSettings):
+            self._reading.append(value)
+
+    def answer(self, command: Command) -> list[Record]:
+        """What was answered to a question; empty where it was not asked."""
+        return self._answers.get(wire.encode(replace(command, id=0)).decode(), []) if self._answers else []
