@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from engine import commands
 from engine.beam_settings import BeamSettings, check_beams
@@ -18,6 +19,7 @@ from engine.settings import BY_NAME, Settings, check
 from inspector.lessons.errors import LessonError
 from inspector.session.controller import Controller
 
+Number = TypeVar("Number", int, float)
 MOST_STEPS = 1000
 """Of one action: a lesson's trace holds each of them."""
 
@@ -87,8 +89,21 @@ class Verb:
 # ---- steps ------------------------------------------------------------------------------------
 
 
+def _number(kind: Callable[[str], Number], text: str) -> Number:
+    try:
+        return kind(text)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{text or 'Nothing'} is not {what}") from None
+
+
+def _some(given: str) -> None:
+    if not given.strip():
+        raise ValueError("It names nothing")
+
+
 def _times(given: str) -> int:
-    number = int(given or "1")
+    number = _number(int, given or "1")
     if not 1 <= number <= MOST_STEPS:
         raise ValueError(f"It must be from 1 to {MOST_STEPS:,}")
     return number
@@ -185,13 +200,13 @@ def beam_settings(given: str) -> BeamSettings:
     Raises:
         ValueError: One of them is none, or out of range.
     """
-    kinds = {"width": int, "max_tokens": int, "length_penalty": float}
+    kinds: Mapping[str, type[int] | type[float]] = {"width": int, "max_tokens": int, "length_penalty": float}
     values: dict[str, float] = {}
     for word in given.split():
         name, _, text = word.partition("=")
         if name not in kinds:
             raise ValueError(f"{name} is no setting of a beam search")
-        values[name] = kinds[name](text)
+        values[name] = _number(kinds[name], text)
     try:
         return check_beams(BeamSettings(**values))  # type: ignore[arg-type]
     except SettingsError as error:
@@ -199,7 +214,7 @@ def beam_settings(given: str) -> BeamSettings:
 
 
 def _race_length(given: str) -> int:
-    length = int(given)
+    length = _number(int, given)
     if not 32 <= length <= 4096:
         raise ValueError("It must be from 32 to 4,096")
     return length
@@ -209,7 +224,7 @@ def _raced(given: str, controller: Controller, before: Before) -> bool:
     return any(isinstance(each, RaceEnded) for each in before.since)
 
 
-VERBS: Mapping[str, Verb] = {
+VERBS: dict[str, Verb] = {
     "step": Verb(
         "step 3", "Take steps; one without a number.",
         lambda given, on: [commands.TakeStep() for _ in range(_times(given))],
@@ -234,13 +249,13 @@ VERBS: Mapping[str, Verb] = {
     ),
     "choose": Verb(
         "choose girl", "Take a candidate by its text.", _choose, _last_is,
-        lambda given: f"↓ until {given} is highlighted, then ⏎",
+        lambda given: f"↓ until {given} is highlighted, then ⏎", _some,
     ),
     "type": Verb(
         "type and then", "Put a text of one's own into the completion.",
         lambda given, on: [commands.Insert(on.timeline.tip, f" {given}")],
         lambda given, on, before: any(isinstance(each, Step) and each.origin == "inserted" for each in before.since),
-        lambda given: f"y, type “{given}” after a space, then ctrl+s",
+        lambda given: f"a, type “{given}” after a space, then ctrl+s", _some,
     ),
     "reroll": Verb(
         "reroll 12", "Draw again; once without a number.",
@@ -253,7 +268,7 @@ VERBS: Mapping[str, Verb] = {
         "prompt Tom was sad.", "Read another prompt, raw.",
         lambda given, on: [commands.Prefill(given, chat=False)],
         lambda given, on, before: _read(before),
-        lambda given: f"p, give “{given}” as raw text, then ctrl+s",
+        lambda given: f"p, give “{given}” as raw text, then ctrl+s", _some,
     ),
     "race": Verb(
         "race 128", "Race with the KV cache against without, to so many tokens.",

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 from engine.errors import EngineError
+
+Read = TypeVar("Read")
+Source = TypeVar("Source")
 
 
 class LessonError(EngineError):
@@ -22,3 +28,32 @@ class LessonError(EngineError):
     def at(self, path: str) -> str:
         """As a compiler would say it: file, line, what is wrong, what would mend it."""
         return f"{path}:{self.line}: {self.message} {self.hint}".rstrip()
+
+
+class Faults:
+    """What is wrong with a file, in the order in which it is read."""
+
+    def __init__(self) -> None:
+        self.found: list[LessonError] = []
+
+    def of(self, read: Callable[[], Read], otherwise: Read) -> Read:
+        """Read a part; where it can't be read, that is a fault and something else stands for it."""
+        try:
+            return read()
+        except LessonError as error:
+            self.found.append(error)
+            return otherwise
+
+    def add(self, line: int, message: str, hint: str, rule: str) -> None:
+        """One more."""
+        self.found.append(LessonError(line, message, hint, rule))
+
+    def each(self, read: Callable[[Source], Read], sources: Iterable[Source]) -> tuple[Read, ...]:
+        """Read several parts; those that can't be read are left out."""
+        made: list[Read] = []
+        for source in sources:
+            try:
+                made.append(read(source))
+            except LessonError as error:
+                self.found.append(error)
+        return tuple(made)

@@ -9,21 +9,25 @@ listed here is refused, and nothing of it is ever run.
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from engine.errors import SettingsError
 from inspector.display import visible
 from inspector.lessons.errors import LessonError
-from inspector.lessons.values import FORMS, Value
+from inspector.lessons.values import FORMS, NEAR_BORDER, NEAR_TIMED, Value
 
 if TYPE_CHECKING:
     from inspector.lessons.scope import Scope
 
 LONGEST, DEEPEST = 200, 12
 """Characters of an expression, and levels of its tree: a parser of deep ones ends the process."""
+MOST_VALUES = 40
+"""In one text."""
 Argument = str | float | bool
 
 
@@ -84,7 +88,7 @@ class Expression:
             LessonError: It has none here, with the reason.
             Unanswered: The engine has to be asked first.
         """
-        return _value(self._found(self.tree, scope))
+        return self._value(self._found(self.tree, scope))
 
     def names(self) -> set[str]:
         """All names in it: functions and kept values."""
@@ -106,13 +110,13 @@ class Expression:
             case ast.Constant(value=str() as value):
                 return Value("text", value)
             case ast.UnaryOp(operand=operand):
-                inner = _value(self._found(operand, scope))
+                inner = self._value(self._found(operand, scope))
                 return replace(inner, raw=-self._number(inner))
             case ast.BinOp(left=left, op=op, right=right):
-                pair = (_value(self._found(left, scope)), _value(self._found(right, scope)))
+                pair = (self._value(self._found(left, scope)), self._value(self._found(right, scope)))
                 return self._computed(*pair, _ARITHMETIC[type(op)])
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                pair = (_value(self._found(left, scope)), _value(self._found(right, scope)))
+                pair = (self._value(self._found(left, scope)), self._value(self._found(right, scope)))
                 return self._compared(*pair, _COMPARISONS[type(op)])
             case ast.Attribute(value=inner_node, attr=name):
                 return self._field(self._found(inner_node, scope), name)
@@ -138,30 +142,36 @@ class Expression:
             raise self._wrong(
                 f"{name} doesn't take these arguments.", f"It is written {function.usage}."
             ) from error
+        except SettingsError as error:
+            raise self._wrong(error.message, error.hint, "setting") from error
         except LookupError as error:
-            raise self._wrong(
-                f"There is no {self.source} here: {error.args[0] if error.args else name}."
-            ) from error
+            raise self._missing(error, name) from error
+
+    def _missing(self, error: Exception, name: str) -> LessonError:
+        return self._wrong(f"There is no {self.source} here: {error.args[0] if error.args else name}.")
+
+    def _value(self, found: Subject | Value) -> Value:
+        return found if isinstance(found, Value) else self._field(found, found.kind.default)
 
     def _field(self, found: Subject | Value, name: str) -> Value:
         if isinstance(found, Value):
             raise self._wrong(f"A {found.unit} has no field {name}.")
         if name not in found.kind.fields:
             raise self._wrong(
-                f"{found.kind.name} has no field {name}.", f"It has {', '.join(found.kind.fields)}."
+                f"{found.kind.name} has no field {name}.", f"It has {', '.join(found.kind.fields)}.", "field"
             )
         try:
             return found.field(name)
-        except LookupError as error:
-            raise self._wrong(
-                f"There is no {self.source} here: {error.args[0] if error.args else name}."
-            ) from error
+        except (LookupError, TypeError, ArithmeticError) as error:
+            raise self._missing(error, name) from error
 
     def _computed(self, left: Value, right: Value, op: Callable[[float, float], float]) -> Value:
         try:
             number = op(self._number(left), self._number(right))
         except (ZeroDivisionError, OverflowError) as error:
             raise self._wrong(f"{self.source} divides by zero here, or is too large.") from error
+        if not math.isfinite(number):
+            raise self._wrong(f"{self.source} is too large here.")
         unit = left.unit if left.unit == right.unit and op in (operator.add, operator.sub) else "number"
         unit = "times" if op is operator.truediv and left.unit == right.unit else unit
         return Value(unit, number, "", left.fragile or right.fragile, left.timed or right.timed)
@@ -171,7 +181,7 @@ class Expression:
         truth = op(left.plain, right.plain) if words else op(self._number(left), self._number(right))
         fragile = left.fragile or right.fragile
         if not words and not fragile and not (left.exact and right.exact):
-            fragile = _close(self._number(left), self._number(right))
+            fragile = _close(self._number(left), self._number(right), left.timed or right.timed)
         return Value("truth", truth, "", fragile, left.timed or right.timed)
 
     def _number(self, value: Value) -> float:
@@ -187,14 +197,10 @@ class Expression:
         return LessonError(self.line, message, hint, rule)
 
 
-def _value(found: Subject | Value) -> Value:
-    return found if isinstance(found, Value) else found.field(found.kind.default)
-
-
-def _close(left: float, right: float) -> str:
+def _close(left: float, right: float, timed: bool) -> str:
     """Why a comparison of two measured numbers is not safe; empty where it is."""
     apart = abs(left - right)
-    if apart == 0 or apart >= 0.02 * max(abs(left), abs(right)):
+    if apart == 0 or apart >= (NEAR_TIMED if timed else NEAR_BORDER) * max(abs(left), abs(right)):
         return ""
     return f"{left:.4g} and {right:.4g} are too near to each other to be compared"
 
@@ -312,13 +318,21 @@ def template(text: str, line: int) -> Template:
     """
     parts: list[str | tuple[Expression, str]] = []
     end = 0
-    for match in _BRACES.finditer(text):
-        parts += [text[end : match.start()], _part(match[1], line)]
+    for number, match in enumerate(_BRACES.finditer(text)):
+        if number == MOST_VALUES:
+            raise LessonError(line, "A text has too many values.", f"{MOST_VALUES} are allowed.")
+        at = line + text.count("\n", 0, match.start())
+        parts += [_spaced(text[end : match.start()]), _part(" ".join(match[1].split()), at)]
         end = match.end()
-    rest = text[end:]
-    if "{" in rest or "}" in "".join(part for part in (*parts, rest) if isinstance(part, str)):
+    rest = _spaced(text[end:])
+    if any(brace in part for part in (*parts, rest) if isinstance(part, str) for brace in "{}"):
         raise LessonError(line, "A brace is open.", "A value of the run is written {next.entropy}.")
     return Template(tuple(part for part in (*parts, rest) if part != ""), line)
+
+
+def _spaced(text: str) -> str:
+    """On one line, with single spaces."""
+    return re.sub(r"\s+", " ", text)
 
 
 def _part(inside: str, line: int) -> tuple[Expression, str]:
@@ -326,6 +340,6 @@ def _part(inside: str, line: int) -> tuple[Expression, str]:
     if not colon or form not in FORMS:
         if colon and not form.endswith(("'", '"', ")")):
             names = ", ".join(FORMS)
-            raise LessonError(line, f"There is no form {form} for a number.", f"There are {names}.")
+            raise LessonError(line, f"There is no form {form} for a number.", f"There are {names}.", "form")
         source, form = inside, ""
     return expression(source, line), form

@@ -19,13 +19,9 @@ from engine.records import (
     Step,
 )
 from inspector.lessons.expressions import SubjectKind
+from inspector.lessons.margins import margin, near_draw, near_top
 from inspector.lessons.values import Unit, Value
 from inspector.state.session_tree import Item
-
-NEAREST_DRAW = 0.005
-"""A draw that is nearer to a border than this may fall on another token where numbers are rounded otherwise."""
-NEAREST_TOP = 0.02
-"""The same of the probabilities of the two most probable tokens."""
 
 
 def token(text: str, label: str = "", fragile: str = "") -> Value:
@@ -54,25 +50,7 @@ def written(item: Item | Candidate | Piece) -> str:
 def picked(distribution: Distribution) -> Value:
     """The token that the sampler picked, and how near it was to another one."""
     chosen = next(each for each in distribution.candidates if each.id == distribution.picked)
-    return token(written(chosen), fragile=_near_draw(distribution))
-
-
-def _near_draw(distribution: Distribution) -> str:
-    draw, low, high = distribution.draw, distribution.draw_from, distribution.draw_to
-    if draw is None or low is None or high is None:
-        return near_top([each.sampler_prob or each.prob for each in distribution.candidates])
-    nearest = min(draw - low if low > 0 else 1.0, high - draw if high < 1 else 1.0)
-    if nearest >= NEAREST_DRAW:
-        return ""
-    return f"the draw {draw:.3f} is {nearest:.4f} from a border; {NEAREST_DRAW} is the least"
-
-
-def near_top(probs: Sequence[float]) -> str:
-    """Why the most probable token isn't safe; empty where it is."""
-    first, second = (*sorted(probs, reverse=True)[:2], 0.0, 0.0)[:2]
-    if first - second >= NEAREST_TOP:
-        return ""
-    return f"the two most probable tokens are {first - second:.4f} apart; {NEAREST_TOP} is the least"
+    return Value("token", written(chosen), "", near_draw(distribution), margin=margin(distribution))
 
 
 def _top(distribution: Distribution) -> Value:
@@ -162,14 +140,17 @@ def stage_column(explained: Explained, name: str) -> int:
 
 def _near_step(step: Step) -> str:
     """Why a step may have taken another token elsewhere: only where the sampler picked it."""
-    return _near_draw(step.choice) if step.origin in ("greedy", "sampled") else ""
+    return near_draw(step.choice) if step.origin in ("greedy", "sampled") else ""
 
 
 STEP = SubjectKind(
     "a step",
     "text",
     {
-        "text": ("its characters", lambda of: token(written(of), fragile=_near_step(of))),
+        "text": (
+            "its characters",
+            lambda of: Value("token", written(of), "", _near_step(of), margin=margin(of.choice)),
+        ),
         "prob": ("the model's probability", lambda of: measured("probability", of.prob)),
         "sampler_prob": (
             "its probability after the sampler",

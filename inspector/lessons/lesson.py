@@ -8,6 +8,7 @@ from engine.settings import Settings
 from inspector.lessons.actions import Action
 from inspector.lessons.expressions import Expression, Template
 from inspector.lessons.options import Option
+from inspector.state.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Beat:
     show: str = ""
     """Panel or tool that matters; empty for the one before."""
     look: str = "next"
-    """The token that is selected: `next`, `step 3`, `prompt 2`."""
+    """The token that is selected once it is revealed: `next`, `last`, `step 3`, `prompt 2`."""
     hide: tuple[str, ...] = ()
     """Panels whose content is hidden until the reveal."""
     number: Expression | None = None
@@ -53,6 +54,16 @@ class Beat:
     """The presenter's time for it; 0 for a share of the lesson's."""
     notes: tuple[str, ...] = ()
     """For the presenter alone."""
+
+    def slot(self, timeline: Timeline) -> int | None:
+        """Where the token that is looked at stands in the text; None for the one to come, or where there is none."""
+        what, _, number = self.look.partition(" ")
+        if what == "prompt":
+            prompts = len(timeline.items) - len(timeline.step_slots)
+            return int(number) - 1 if int(number) <= prompts else None
+        steps = timeline.step_slots if what in ("step", "last") else []
+        place = int(number) if number else len(steps)
+        return steps[place - 1] if 1 <= place <= len(steps) else None
 
 
 @dataclass(frozen=True, slots=True)

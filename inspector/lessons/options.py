@@ -6,14 +6,10 @@ import math
 import re
 from dataclasses import dataclass
 
-from inspector.lessons.values import Value
+from inspector.lessons.values import NEAR_BORDER, NEAR_TIMED, Value
 
 _RANGE = re.compile(r"^(?P<low>[-+.\d]*)\s*\.\.\s*(?P<high>[-+.\d]*)$")
 _TEST = re.compile(r"\s*\{(?P<test>[^{}]*)\}\s*$")
-NEAR_BORDER = 0.02
-"""A measured number that is nearer to a border of its option than this share of it may fall on the other side."""
-NEAR_TIMED = 0.3
-"""The same of a number that rests on milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +46,20 @@ class Option:
         """Whether a value that it holds is so near to a border that another machine may have it on the other side."""
         if self.borders is None or value.number is None or value.exact:
             return False
-        share = NEAR_TIMED if value.timed else NEAR_BORDER
-        return any(
-            abs(value.number - border) < share * max(abs(border), abs(value.number))
-            for border in self.borders
-            if math.isfinite(border)
+        return self._apart(value.number) < (NEAR_TIMED if value.timed else NEAR_BORDER)
+
+    def margin(self, value: Value) -> str:
+        """How far a number that it holds is from its nearest border, in words; empty where there is none."""
+        if self.borders is None or value.number is None or not math.isfinite(self._apart(value.number)):
+            return ""
+        return f"{100 * self._apart(value.number):.0f} % from a border"
+
+    def _apart(self, number: float) -> float:
+        """From the nearest border, as a share of the larger of the two."""
+        borders = [border for border in self.borders or () if math.isfinite(border)]
+        return min(
+            (abs(number - border) / (max(abs(border), abs(number)) or 1) for border in borders),
+            default=math.inf,
         )
 
 

@@ -1,35 +1,43 @@
 """A lesson read from its file: TOML front matter, then Markdown, with a block of TOML in each beat.
 
-Nothing in the file is run. It may come from strangers: it is bounded in size, and what it says stays text.
+Nothing in the file is run. It may come from strangers: it is bounded in size, and what it says stays text. Reading goes
+on after a fault, so that an author hears of all of them at once.
 """
 
 from __future__ import annotations
 
-import tomllib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import PathError, SettingsError
 from engine.files import read_regular
 from engine.paths import told
-from engine.settings import Settings, check
+from engine.settings import BY_NAME, Settings, check
 from inspector.lessons.actions import Action, action
-from inspector.lessons.errors import LessonError
-from inspector.lessons.expressions import Expression, expression, template
+from inspector.lessons.errors import Faults, LessonError
+from inspector.lessons.expressions import Expression, Template, expression, functions, template
 from inspector.lessons.lesson import Beat, Lesson, Question
+from inspector.lessons.names import HIDDEN, SHOWN
 from inspector.lessons.options import Option, option
+from inspector.lessons.toml_table import TomlTable
 
-LARGEST = 256 * 1024
-"""Bytes of a file."""
-MOST_BEATS, MOST_OPTIONS, MOST_ACTIONS = 60, 4, 20
-_SEE = "See inspector generate --help."
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+LARGEST, MOST_LINES = 64 * 1024, 3000
+"""Bytes and lines of a file."""
+MOST_BEATS, MOST_OPTIONS, MOST_ACTIONS, LONGEST_OPTION = 60, 4, 20, 200
 FENCE = "+++"
 HEAD = ("title", "about", "minutes", "prompt", "chat", "settings", "model", "fingerprint", "needs")
 """Names in the front matter."""
 BEAT = ("show", "look", "hide", "begin", "act", "keep", "answer", "number", "hint", "minutes")
 """Names in a beat's block."""
+_BEGINS = re.compile(r"\n(?=\?|[Nn]ote:)")
+"""Where a question or a note begins: no blank line is needed before it."""
+LOOK = re.compile(r"next|last|(step|prompt) [1-9]\d{0,5}")
 
 
 def read(path: Path) -> Lesson:
@@ -40,18 +48,27 @@ def read(path: Path) -> Lesson:
 
     Raises:
         PathError: It can't be read.
-        LessonError: It is none.
+        LessonError: It is none: the first thing that is wrong.
+    """
+    return lesson(text_of(path), path.stem)
+
+
+def text_of(path: Path) -> str:
+    """The text of a lesson's file.
+
+    Raises:
+        PathError: It can't be read.
+        LessonError: It is too large, or no text.
     """
     try:
         content = read_regular(path, LARGEST)
     except OSError as error:
         raise PathError(*told(path, error, "read")) from error
     try:
-        text = content.decode("utf-8")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise LessonError(line, "This is no UTF-8 text.", "Save the file as UTF-8.") from error
-    return lesson(text, path.stem)
 
 
 def lesson(text: str, id: str) -> Lesson:
@@ -60,16 +77,34 @@ def lesson(text: str, id: str) -> Lesson:
     Raises:
         LessonError: It is none: the first thing that is wrong.
     """
+    made, faults = draft(text, id)
+    if faults:
+        raise min(faults, key=lambda fault: fault.line)
+    assert made is not None
+    return made
+
+
+def draft(text: str, id: str) -> tuple[Lesson | None, list[LessonError]]:
+    """Read as much of a lesson as can be read: what there is of it, and all that is wrong."""
+    faults = Faults()
+    return faults.of(lambda: _lesson(text, id, faults), None), faults.found
+
+
+def _lesson(text: str, id: str, faults: Faults) -> Lesson | None:
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if len(text) > LARGEST or text.count("\n") > MOST_LINES:
+        raise LessonError(MOST_LINES, "The file is too long for a lesson.",
+                          f"{LARGEST // 1024} KiB and {MOST_LINES:,} lines are allowed.")  # fmt: skip
     head, body, offset = _split(text)
-    made = _head(head, id)
-    beats = tuple(_beat(part) for part in _parts(body, offset))
+    made = faults.of(lambda: _head(head, id, faults), None)
+    beats = tuple(_beat(part, faults) for part in _parts(body, offset, faults))
     if not beats:
         raise LessonError(offset + 1, "There is no beat.", "A beat begins with a heading: ## Its title.")
     if len(beats) > MOST_BEATS:
         raise LessonError(
             beats[MOST_BEATS].line, f"There are {len(beats)} beats.", f"{MOST_BEATS} are allowed."
         )
-    return replace(made, beats=beats)
+    return replace(made, beats=beats) if made is not None else None
 
 
 # ---- front matter -----------------------------------------------------------------------------
@@ -88,21 +123,21 @@ def _split(text: str) -> tuple[str, str, int]:
     return "\n".join(lines[1:end]), "\n".join(lines[end + 1 :]), end + 1
 
 
-def _head(source: str, id: str) -> Lesson:
-    table = TomlTable(source, 1, HEAD)
+def _head(source: str, id: str, faults: Faults) -> Lesson:
+    table = TomlTable(source, 1, HEAD, faults)
     title = table.get("title", str, "")
-    if not title:
-        raise LessonError(2, "The lesson has no title.", 'Write title = "...".')
+    if not title.strip():
+        faults.add(2, "The lesson has no title.", 'Write title = "...".', "entry")
     settings = table.get("settings", dict, {})
     return Lesson(
         id=id,
         title=title,
         beats=(),
         about=table.get("about", str, ""),
-        minutes=float(table.get("minutes", (int, float), 5)),
+        minutes=table.minutes(5.0),
         prompt=table.get("prompt", str, ""),
         chat=table.get("chat", bool, False),
-        settings=_settings(settings, table.line("settings")),
+        settings=faults.of(lambda: _settings(settings, table.line("settings")), Settings()),
         model=table.get("model", str, "pocket"),
         fingerprint=table.get("fingerprint", str, ""),
         needs=table.texts("needs"),
@@ -115,66 +150,22 @@ def _settings(table: Mapping[str, Any], line: int) -> Settings:
         raise LessonError(
             line, f"{unknown[0]} is no setting of the sampler.", "See inspector generate --help.", "setting"
         )
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in table.items()
-    }
     try:
-        return check(replace(Settings(), **values))
-    except (SettingsError, TypeError) as error:
-        raise LessonError(line, str(error) if isinstance(error, SettingsError) else "A setting has the wrong type.",
-                          rule="setting") from error  # fmt: skip
+        typed = {name: _typed(name, value) for name, value in table.items()}
+        return check(replace(Settings(), **typed))
+    except (SettingsError, TypeError, ValueError, OverflowError) as error:
+        wrong = error.message if isinstance(error, SettingsError) else "A setting has the wrong type."
+        raise LessonError(line, wrong, "See inspector generate --help.", "setting") from error
 
 
-class TomlTable:
-    """A table of TOML, with the lines where its names stand.
-
-    Args:
-        source: Its text.
-        offset: Lines of the file before it.
-        names: Those that it may have.
-    """
-
-    def __init__(self, source: str, offset: int, names: Sequence[str]) -> None:
-        self._lines, self._offset = source.split("\n"), offset
-        try:
-            self._values = tomllib.loads(source)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise LessonError(self._error_line(error), f"This is no TOML: {error}.", rule="toml") from error
-        if unknown := sorted(self._values.keys() - set(names)):
-            hint = f"There are {', '.join(names)}."
-            raise LessonError(self.line(unknown[0]), f"There is no {unknown[0]}.", hint, "field")
-
-    def _error_line(self, error: Exception) -> int:
-        return self._offset + int(getattr(error, "lineno", 0) or _said_line(str(error)))
-
-    def line(self, name: str) -> int:
-        """Where a name stands in the file."""
-        own = (place for place, line in enumerate(self._lines, 1) if line.partition("=")[0].strip() == name)
-        return self._offset + next(own, 1)
-
-    def get(self, name: str, kinds: type | tuple[type, ...], default: Any) -> Any:
-        """A value of some type."""
-        value = self._values.get(name, default)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-            words = {str: "a text in quotes", dict: "a table", bool: "true or false", list: "a list"}
-            kind = words.get(kinds, "a number") if isinstance(kinds, type) else "a number"
-            raise LessonError(self.line(name), f"{name} must be {kind}.", rule="field")
-        return value
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts, or one."""
-        value = self._values.get(name, [])
-        found = [value] if isinstance(value, str) else value
-        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-            raise LessonError(self.line(name), f"{name} must be a list of texts in quotes.", rule="field")
-        return tuple(found)
-
-
-def _said_line(message: str) -> int:
-    """The line that an error of tomllib names in its words."""
-    _, _, after = message.partition("at line ")
-    digits = after.partition(",")[0]
-    return int(digits) if digits.isdigit() else 1
+def _typed(name: str, value: Any) -> Any:
+    """A setting as it would be typed, read like one: what TOML has of another type is refused."""
+    if isinstance(value, list):
+        pairs = [tuple(each) if isinstance(each, list) else each for each in value]
+        return tuple(pairs)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError(name)
+    return BY_NAME[name].parse(str(value))
 
 
 # ---- beats ------------------------------------------------------------------------------------
@@ -192,104 +183,127 @@ class _Part:
     block: tuple[str, int] | None = None
 
 
-def _parts(body: str, offset: int) -> list[_Part]:
+def _parts(body: str, offset: int, faults: Faults) -> list[_Part]:
     from markdown_it import MarkdownIt  # only where a lesson is read
 
     parts: list[_Part] = []
     within: list[str] = []
-    line = 0
-    for token in MarkdownIt("commonmark", {"maxNesting": 20}).parse(body):
+    line = offset + 1
+    # neither emphasis nor links nor headings by underlines: braces and dashes of an author stay what they are
+    parser = MarkdownIt("commonmark", {"maxNesting": 20})
+    for token in parser.disable(["inline", "reference", "lheading", "html_block"]).parse(body):
         line = token.map[0] + 1 + offset if token.map else line
         if token.nesting == 1:
             within.append(token.type.removesuffix("_open"))
         elif token.nesting == -1:
             within.pop()
-        elif token.type == "inline":
-            _inline(parts, within, token.content, line)
-        elif token.type in ("fence", "code_block", "html_block"):
-            _block(parts, token.type, token.info, token.content, line)
+        else:
+            faults.each(lambda piece: _piece(parts, within, *piece), [(token, line)])
     return parts
 
 
-def _inline(parts: list[_Part], within: list[str], content: str, line: int) -> None:
-    words = " ".join(content.split())
-    if within and within[-1] == "heading":
-        parts.append(_Part(words, line))
-        return
-    if not parts:
+def _piece(parts: list[_Part], within: Sequence[str], token: Token, line: int) -> None:
+    """Put a piece of the file where it belongs."""
+    if token.type == "inline" and within and within[-1] == "heading":
+        parts.append(_Part(" ".join(token.content.split()), line))
+    elif not parts:
         raise LessonError(
-            line, "There is text before the first beat.", "A beat begins with ## and its title."
+            line, "There is something before the first beat.", "A beat begins with ## and its title."
         )
-    part = parts[-1]
+    elif token.type == "inline":
+        _inline(parts[-1], within, token.content, line)
+    elif token.type != "fence" or token.info.strip() != "toml":
+        raise LessonError(line, "A beat has text, a quote, a list, and one block of TOML.",
+                          "The block is fenced by ```toml and ```; other text is not indented.")  # fmt: skip
+    elif parts[-1].block is not None:
+        raise LessonError(line, "A beat has one block of TOML.", "Put both into one.")
+    else:
+        parts[-1].block = token.content, line
+
+
+def _inline(part: _Part, within: Sequence[str], content: str, line: int) -> None:
     place = (
         part.items if "list_item" in within else part.quotes if "blockquote" in within else part.paragraphs
     )
-    place.append((words, line))
+    for text in _BEGINS.split(content) if place is part.paragraphs else [content]:
+        place.append((text.strip(), line))
+        line += text.count("\n") + 1
 
 
-def _block(parts: list[_Part], kind: str, info: str, content: str, line: int) -> None:
-    if kind != "fence" or info.strip() != "toml":
-        raise LessonError(line, "A beat has no blocks but one of TOML.", "It is fenced by ```toml and ```.")
-    if not parts:
-        raise LessonError(
-            line, "There is a block before the first beat.", "A beat begins with ## and its title."
-        )
-    if parts[-1].block is not None:
-        raise LessonError(line, "A beat has one block of TOML.", "Put both into one.")
-    parts[-1].block = content, line
-
-
-def _beat(part: _Part) -> Beat:
+def _beat(part: _Part, faults: Faults) -> Beat:
     source, line = part.block or ("", part.line)
-    table = TomlTable(source, line, BEAT)
+    table = faults.of(lambda: TomlTable(source, line, BEAT, faults), None)
+    if table is None:
+        return Beat(part.title, part.line)
     asked = [(text[1:].strip(), at) for text, at in part.paragraphs if text.startswith("?")]
     notes = [text[5:].strip() for text, _ in part.paragraphs if text.lower().startswith("note:")]
-    text = [
-        template(words, at)
-        for words, at in part.paragraphs
-        if not words.startswith("?") and not words.lower().startswith("note:")
+    told = [
+        (text, at)
+        for text, at in part.paragraphs
+        if not text.startswith("?") and not text.lower().startswith("note:")
     ]
-    keep = table.get("keep", dict, {})
     number = table.get("number", str, "")
-    return Beat(
+    made = Beat(
         title=part.title,
         line=part.line,
-        text=tuple(text),
-        question=_question(part, asked, table),
-        act=_actions(table, "act"),
-        why=tuple(template(words, at) for words, at in part.quotes),
-        begin=_actions(table, "begin"),
-        keep=tuple(_kept(name, source, table.line("keep")) for name, source in keep.items()),
+        text=faults.each(lambda each: template(*each), told),
+        question=faults.of(lambda: _question(part, asked, table, faults), None),
+        act=_actions(table, "act", faults),
+        why=faults.each(lambda each: template(*each), part.quotes),
+        begin=_actions(table, "begin", faults),
+        keep=faults.each(
+            lambda each: _kept(each[0], each[1], table.line("keep", each[0])),
+            table.get("keep", dict, {}).items(),
+        ),
         show=table.get("show", str, ""),
         look=table.get("look", str, "next"),
         hide=table.texts("hide"),
-        number=expression(number, table.line("number")) if number else None,
+        number=faults.of(lambda: expression(number, table.line("number")) if number else None, None),
         hint=table.get("hint", str, ""),
-        minutes=float(table.get("minutes", (int, float), 0)),
-        notes=tuple(notes),
+        minutes=table.minutes(0.0),
+        notes=tuple(" ".join(note.split()) for note in notes),
     )
+    _check_names(made, table, faults)
+    return made
+
+
+def _check_names(beat: Beat, table: TomlTable, faults: Faults) -> None:
+    """See that what it shows, hides and looks at exists: a lesson from strangers presses no key that isn't listed."""
+    if beat.show and beat.show not in SHOWN:
+        names = f"There are {', '.join(SHOWN)}."
+        faults.add(table.line("show"), f"There is no panel or tool {beat.show} to show.", names, "show")
+    for each in beat.hide:
+        if each not in HIDDEN:
+            names = f"There are {', '.join(HIDDEN)}."
+            faults.add(table.line("hide", each), f"There is no {each} to hide.", names, "hide")
+    if LOOK.fullmatch(beat.look) is None:
+        line = table.line("look")
+        faults.add(
+            line, f"{beat.look} is nothing to look at.", "Write next, last, step 3 or prompt 2.", "look"
+        )
 
 
 def _kept(name: str, source: Any, line: int) -> tuple[str, Expression]:
-    from inspector.lessons.expressions import functions
-
     if not isinstance(source, str) or not name.isidentifier() or name in functions():
-        raise LessonError(
-            line, f"{name} can't be kept under that name.", 'Write keep = {before = "next.entropy"}.'
-        )
+        hint = 'Write keep = {before = "next.entropy"}.'
+        raise LessonError(line, f"{name} can't be kept under that name.", hint, "keep")
     return name, expression(source, line)
 
 
-def _actions(table: TomlTable, name: str) -> tuple[Action, ...]:
-    found, line = table.texts(name), table.line(name)
+def _actions(table: TomlTable, name: str, faults: Faults) -> tuple[Action, ...]:
+    found = table.texts(name)
     if len(found) > MOST_ACTIONS:
-        raise LessonError(
+        line = table.line(name)
+        faults.add(
             line, f"There are {len(found)} actions.", f"{MOST_ACTIONS} are allowed in a row.", "action"
         )
-    return tuple(action(each, line) for each in found)
+        return ()
+    return faults.each(lambda source: action(source, table.line(name, source)), found)
 
 
-def _question(part: _Part, asked: Sequence[tuple[str, int]], table: TomlTable) -> Question | None:
+def _question(
+    part: _Part, asked: Sequence[tuple[str, int]], table: TomlTable, faults: Faults
+) -> Question | None:
     answer = table.get("answer", str, "")
     if not asked:
         if part.items or answer:
@@ -300,25 +314,27 @@ def _question(part: _Part, asked: Sequence[tuple[str, int]], table: TomlTable) -
     words, line = asked[0]
     if len(asked) > 1:
         raise LessonError(asked[1][1], "A beat asks one question.", "Make two beats of it.", "question")
+    text = faults.of(lambda: template(words, line), Template((), line))
+    none: tuple[Option, ...] = ()
+    options = faults.of(lambda: _options(part.items, line), none)
     if not answer:
         raise LessonError(
             line, "The question has no answer.", 'Write answer = "next.picked" in the block.', "question"
         )
-    options = tuple(option(text, at) for text, at in part.items)
-    _check_options(options, line)
-    return Question(template(words, line), options, expression(answer, table.line("answer")), line)
+    return Question(text, options, expression(answer, table.line("answer")), line)
 
 
-def _check_options(options: Sequence[Option], line: int) -> None:
-    if not 2 <= len(options) <= MOST_OPTIONS:
+def _options(items: Sequence[tuple[str, int]], line: int) -> tuple[Option, ...]:
+    if not 2 <= len(items) <= MOST_OPTIONS:
         raise LessonError(
-            line, f"The question has {len(options)} options.", f"2 to {MOST_OPTIONS} are a choice.", "options"
+            line, f"The question has {len(items)} options.", f"2 to {MOST_OPTIONS} are a choice.", "options"
         )
+    for text, at in items:
+        if len(text) > LONGEST_OPTION:
+            raise LessonError(at, "An option is too long.", "A few words are enough.", "options")
+    options = tuple(option(" ".join(text.split()), at) for text, at in items)
     for place, each in enumerate(options):
         if not each.text or any(each.text == other.text for other in options[:place]):
-            raise LessonError(
-                each.line,
-                "An option is empty, or stands there twice.",
-                "Give each words of its own.",
-                "options",
-            )
+            hint = "Give each words of its own."
+            raise LessonError(each.line, "An option is empty, or stands there twice.", hint, "options")
+    return options

@@ -77,6 +77,8 @@ class LiveStage:
         self._beat = 0
         self._number = 0
         """Of the beat's actions that were done."""
+        self._begun = False
+        """Whether the beat's beginning was reached: what happens before it is not the learner's doing."""
         self._before = self._snapshot()
         self._failure: Failure | None = None
         controller.client.listeners.append(self._receive)
@@ -112,7 +114,7 @@ class LiveStage:
     def begin(self, beat: int) -> None:
         """Go there: back to a place that is known, or through all beats before it."""
         self._queue.clear()
-        self._failure = None
+        self._failure, self._begun = None, False
         known = [place for place in self._places if place <= (beat, False)]
         begin = max(known, default=None)
         if begin is None:
@@ -145,11 +147,14 @@ class LiveStage:
 
     def tick(self) -> None:
         """Send what is next, once nothing is under way; see what the learner did."""
-        while self._queue and not self._under_way:  # some of it needs no command
-            self._raise_failure()
+        while not self._under_way:  # some of it needs no command
+            if self._begun:
+                self._look()
+            if self._queue or not self._begun:
+                self._raise_failure()
+            if not self._queue:
+                return
             self._send(self._queue.popleft())
-        if not self._under_way:
-            self._look()
 
     def _send(self, wanted: Action | Command) -> None:
         client = self._controller.client
@@ -207,7 +212,7 @@ class LiveStage:
         place = SessionPlace(timeline.tip, self._controller.queries.in_force, reroll)
         self._places[self._beat, done] = place
         if not done:
-            self._before = self._snapshot()
+            self._before, self._begun = self._snapshot(), True
         self._controller.client.receive(BeatReached(self._lesson.id, self._beat, done))
 
 

@@ -10,6 +10,11 @@ from inspector.display import token_label, visible
 from inspector.scales import bits, count, milliseconds, percent, size
 
 Unit = Literal["token", "text", "truth", "probability", "bits", "ms", "bytes", "count", "number", "times"]
+NEAR_BORDER = 0.02
+"""A measured number that is nearer to a border, or to what it is compared with, than this share of it may fall on the
+other side elsewhere."""
+NEAR_TIMED = 0.3
+"""The same of a number that rests on milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class Value:
     """Why another machine might have another value, as a sentence's end; empty where it is safe."""
     timed: bool = False
     """Whether it rests on milliseconds."""
+    margin: str = ""
+    """How far a token that was picked is from another one; empty where it isn't known."""
 
     @property
     def number(self) -> float | None:
@@ -58,7 +65,7 @@ class Value:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 _WRITTEN: Mapping[str, Callable[[float], str]] = {

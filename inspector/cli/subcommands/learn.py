@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
+from contextlib import ExitStack
+from io import TextIOWrapper
+from typing import TYPE_CHECKING
 
+from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
 from inspector.cli import terminal
+from inspector.cli.exit import OK, note, output
 from inspector.cli.flags import EXIT_STATUS, Parser, add_theme, command_parser
 from inspector.cli.subcommand import Subcommand
+
+if TYPE_CHECKING:
+    from inspector.lessons.catalogue import Listed
+    from inspector.lessons.headless import HeadlessSession
+    from inspector.lessons.play import LessonPlay
+
+LONGEST_ANSWER = 1000
+"""Characters of a line that are read at once."""
 
 
 def parser() -> Parser:
@@ -22,6 +36,9 @@ def parser() -> Parser:
         "lesson", metavar="LESSON", nargs="?", help="its number, its name, or a file of your own"
     )
     made.add_argument("--recorded", action="store_true", help="from its recording, without a model")
+    made.add_argument("--plain", action="store_true",
+                      help="as a dialogue of lines on standard input and output, for screen readers; without a "
+                      "model from the recording")  # fmt: skip
     present = "before a class: one panel of 60 columns; inspector notes in a second terminal shows the notes"
     made.add_argument("--present", action="store_true", help=present)
     add_theme(made)
@@ -43,7 +60,9 @@ def run(args: Namespace) -> int:
             )
         return 0
     listed = find(args.lesson)
-    terminal.check()
+    if args.plain:
+        return _plain(listed, args.recorded)
+    terminal.check(instead="Without one, use inspector learn --plain.")
     from inspector.app import InspectorApp
     from inspector.session.playback import Opening, checked
     from inspector.tools.registry import with_lesson
@@ -56,6 +75,50 @@ def run(args: Namespace) -> int:
         trace=trace, tools=tools, theme=args.theme or "",
     )  # fmt: skip
     return terminal.run(app)
+
+
+def _plain(listed: Listed, recorded: bool) -> int:
+    """Hold a lesson as a dialogue; from its recording, where its model can't be loaded."""
+    from inspector.lessons.dialogue import LessonDialogue
+
+    out = output()
+    if sys.stdin is None:
+        raise EngineError("Standard input is closed.", "Answers are read from it, a line each.")
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+
+    def tell(line: str) -> None:
+        out.write(f"{line}\n")
+        out.flush()
+
+    def ask(prompt: str) -> str | None:
+        out.write(prompt)
+        out.flush()
+        answer = sys.stdin.readline(LONGEST_ANSWER)
+        if not sys.stdin.isatty():
+            out.write("\n")  # which whoever types has written
+        return answer or None
+
+    with ExitStack() as stack:
+        session, play = _begun(listed, recorded, stack)
+        LessonDialogue(session, play, ask, tell).hold()
+    return OK
+
+
+def _begun(listed: Listed, recorded: bool, stack: ExitStack) -> tuple[HeadlessSession, LessonPlay]:
+    from inspector.lessons.headless import live_play, live_session, recorded_play, recorded_session
+
+    lesson = listed.lesson
+    if not recorded:
+        try:
+            live = stack.enter_context(live_session(LoadSettings(model=lesson.model), lesson))
+            return live, live_play(live, lesson)
+        except EngineError as error:
+            if not listed.trace.exists():
+                raise
+            note(f"{error} The lesson goes on from its recording.")
+    session, player = stack.enter_context(recorded_session(listed.trace, lesson))
+    return session, recorded_play(session, player, lesson)
 
 
 def _has_mlx() -> bool:

@@ -16,7 +16,11 @@ from inspector.main.dialogs.topics import TopicPages, page
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.key_hints import KeyHint
 
-PAGES: tuple[tuple[str, str], ...] = (("keys", "Keys"), ("concepts", "What is shown"))
+PAGES: tuple[tuple[str, str], ...] = (
+    ("keys", "Keys"),
+    ("concepts", "What is shown"),
+    ("lessons", "Writing lessons"),
+)
 """File name without its ending, and title."""
 TOPIC_TAB = "parts"
 

@@ -165,12 +165,9 @@ class LessonActions(ToolActions):
                 self.host.press(panel)
 
     def _look(self, play: LessonPlay) -> None:
-        what, _, number = play.beat.look.partition(" ")
-        timeline = self.timeline
-        if what == "step" and play.phase is LessonPhase.REVEALED:
-            steps = timeline.step_slots
-            if 1 <= int(number) <= len(steps):
-                timeline.select(steps[int(number) - 1])
+        slot = play.beat.slot(self.timeline)
+        if slot is not None and play.phase is LessonPhase.REVEALED:
+            self.timeline.select(slot)
 
     # ---- narration --------------------------------------------------------------------------
 

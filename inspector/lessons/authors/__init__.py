@@ -1,0 +1,1 @@
+"""What authors need: rules and checks, a lesson to begin with, the reference of their page."""

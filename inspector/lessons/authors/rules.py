@@ -1,0 +1,354 @@
+"""The rules of a lesson that need no model: what its expressions name, what it gives away, what fits on its card."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from rich.cells import cell_len
+
+from engine.errors import SettingsError
+from engine.settings import BY_NAME, Settings, check
+from inspector.lessons.actions import MOST_STEPS, Action, settings_given
+from inspector.lessons.errors import Faults, LessonError
+from inspector.lessons.expressions import Expression, Template, functions
+from inspector.lessons.lesson import Beat, Lesson
+from inspector.lessons.names import HIDDEN
+from inspector.lessons.options import Option
+
+COLUMNS = 76
+"""Of the card in a terminal of 80."""
+TEXT, QUESTION, WHY, HINT, TO_DO = 2, 1, 3, 1, 2
+"""Lines of its parts in 24 rows."""
+NO_PROMPT = frozenset({"tokens"})
+"""Functions that need none."""
+
+
+def static(lesson: Lesson) -> list[LessonError]:
+    """All that is wrong with a lesson that was read, as far as it can be seen without its model."""
+    faults = Faults()
+    names = _Names(lesson, faults)
+    for number, beat in enumerate(lesson.beats):
+        if not (beat.question or beat.act or beat.text):
+            hint = "Give it text, a question or something to do, or leave its heading out."
+            faults.add(
+                beat.line, "The beat has neither text nor a question nor anything to do.", hint, "beat"
+            )
+        names.check(number)
+        _check_options(beat, faults)
+        _check_hidden(beat, faults)
+        _check_look(beat, faults)
+        _check_room(lesson, number, faults)
+    names.check_unused()
+    _check_prompt(lesson, faults)
+    _check_settings(lesson, faults)
+    return faults.found
+
+
+def expressions(beat: Beat) -> Iterator[Expression]:
+    """All expressions of a beat, in the order in which they are computed."""
+    yield from (expression for _, expression in beat.keep)
+    yield from before(beat)
+    yield from after(beat)
+
+
+def before(beat: Beat) -> Iterator[Expression]:
+    """Those in what is on show before the reveal."""
+    asked = (beat.question.text,) if beat.question is not None else ()
+    yield from (expression for text in (*beat.text, *asked) for expression in text.expressions)
+
+
+def after(beat: Beat) -> Iterator[Expression]:
+    """Those of the reveal."""
+    if beat.question is not None:
+        yield beat.question.answer
+    if beat.number is not None:
+        yield beat.number
+    yield from (expression for text in beat.why for expression in text.expressions)
+
+
+# ---- what expressions name --------------------------------------------------------------------
+
+
+class _Names:
+    """What expressions may name: functions with their fields, and what was kept."""
+
+    def __init__(self, lesson: Lesson, faults: Faults) -> None:
+        self._beats, self._faults = lesson.beats, faults
+        self._kept = {
+            name: (number, each.line)
+            for number, beat in reversed(list(enumerate(lesson.beats)))
+            for name, each in beat.keep
+        }
+        """By name: the first beat that keeps it, and the line."""
+        self._used: set[str] = set()
+
+    def check(self, number: int) -> None:
+        """See that each expression of a beat names what there is."""
+        for expression in expressions(self._beats[number]):
+            self._used |= expression.names()
+            self._faults.of(lambda at=expression: self._check(at.tree, at, number), None)  # type: ignore[misc]
+
+    def check_unused(self) -> None:
+        """See that what is kept is used."""
+        for name, (_, line) in self._kept.items():
+            if name not in self._used:
+                hint = f"Write {{{name}}} where it is to stand, or leave it out."
+                self._faults.add(line, f"{name} is kept and never used.", hint, "keep")
+
+    def _check(self, node: ast.AST, within: Expression, number: int) -> None:
+        if isinstance(node, ast.Attribute):
+            self._check_field(node, within)
+        elif isinstance(node, ast.Call):
+            self._check_call(node, within)
+            return
+        elif isinstance(node, ast.Name):
+            self._check_name(node.id, within, number)
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self._check(child, within, number)
+
+    def _check_name(self, name: str, within: Expression, number: int) -> None:
+        if name in functions():
+            return
+        if name not in self._kept:
+            names = ", ".join(sorted((*functions(), *self._kept)))
+            raise LessonError(within.line, f"There is no quantity {name}.", f"There are {names}.", "quantity")
+        if self._kept[name][0] > number:
+            hint = "Keep it in this beat or in one before."
+            raise LessonError(within.line, f"{name} is used before it is kept.", hint, "keep")
+
+    def _check_field(self, node: ast.Attribute, within: Expression) -> None:
+        name = _function(node.value)
+        if name in self._kept or name is None:
+            raise LessonError(within.line, f"{ast.unparse(node.value)} has no field {node.attr}.",
+                              "A value that is kept stands alone.", "field")  # fmt: skip
+        function = functions().get(name)
+        if function is not None and node.attr not in function.gives.fields:
+            hint = f"It has {', '.join(function.gives.fields)}."
+            raise LessonError(within.line, f"{function.gives.name} has no field {node.attr}.", hint, "field")
+
+    def _check_call(self, node: ast.Call, within: Expression) -> None:
+        name = _function(node) or ""
+        function = functions().get(name)
+        if function is None:
+            names = ", ".join(functions())
+            raise LessonError(within.line, f"There is no quantity {name}.", f"There are {names}.", "quantity")
+        signature = inspect.signature(function.call)
+        named = {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
+        try:
+            signature.bind(None, *node.args, **named)
+        except TypeError as error:
+            raise LessonError(within.line, f"{name} doesn't take these arguments.",
+                              f"It is written {function.usage}.", "argument") from error  # fmt: skip
+        free = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+        _check_tried({key: value for key, value in named.items() if free and key not in signature.parameters},
+                     within.line)  # fmt: skip
+
+
+def _function(node: ast.expr) -> str | None:
+    """The function, or the kept value, whose field is read."""
+    inner = node.func if isinstance(node, ast.Call) else node
+    return inner.id if isinstance(inner, ast.Name) else None
+
+
+def _check_tried(values: dict[str, object], line: int) -> None:
+    """Settings that an expression tries."""
+    for name, value in values.items():
+        if name not in BY_NAME:
+            hint = "See inspector generate --help."
+            raise LessonError(line, f"{name} is no setting of the sampler.", hint, "setting")
+        try:
+            BY_NAME[name].parse(str(value))
+        except SettingsError as error:
+            raise LessonError(line, error.message, error.hint, "setting") from error
+
+
+# ---- questions --------------------------------------------------------------------------------
+
+
+def _check_options(beat: Beat, faults: Faults) -> None:
+    if beat.question is None:
+        return
+    for each in beat.question.options:
+        if ".." in each.test and each.borders is None:
+            hint = "A range is written {..2}, {2..5} or {5..}."
+            faults.add(each.line, f"{each.test.strip()} is no range.", hint, "options")
+    for one, other in combinations(beat.question.options, 2):
+        if _overlap(one, other):
+            hint = "Let one end where the other begins."
+            faults.add(other.line, f"“{one.text}” and “{other.text}” share values.", hint, "answer")
+    tree = beat.question.answer.tree
+    if isinstance(tree, ast.Attribute) and tree.attr == "ms":
+        hint = "Ask for a ratio with wide borders, or for a count."
+        faults.add(
+            beat.question.answer.line,
+            "The answer is in milliseconds: each machine has others.",
+            hint,
+            "timed",
+        )
+
+
+def _overlap(one: Option, other: Option) -> bool:
+    if one.borders is None or other.borders is None:
+        return one.borders is other.borders and one.test.strip().casefold() == other.test.strip().casefold()
+    return max(one.borders[0], other.borders[0]) < min(one.borders[1], other.borders[1])
+
+
+def _check_hidden(beat: Beat, faults: Faults) -> None:
+    """See that nothing on show gives the answer away, or what is hidden."""
+    answer = ast.dump(beat.question.answer.tree) if beat.question is not None and not beat.act else ""
+    hidden = {each: HIDDEN[each] for each in beat.hide}
+    for expression in before(beat):
+        if ast.dump(expression.tree) == answer:
+            hint = "Show it in the reveal: a line that begins with >."
+            faults.add(
+                expression.line,
+                f"{{{expression.source}}} is the answer, and stands in sight.",
+                hint,
+                "hidden",
+            )
+        for panel, names in hidden.items():
+            if _quantities(expression) & names:
+                hint = "Leave it out until the reveal, or don't hide the panel."
+                message = f"{{{expression.source}}} shows what hide = {panel} hides."
+                faults.add(expression.line, message, hint, "hidden")
+
+
+def _quantities(expression: Expression) -> set[str]:
+    """What it reads: functions, and functions with their fields; the field that stands for all where none is named."""
+    found: set[str] = set()
+    for node in ast.walk(expression.tree):
+        if isinstance(node, ast.Attribute) and (name := _function(node.value)) in functions():
+            found |= {str(name), f"{name}.{node.attr}"}
+    bare = expression.tree
+    if not isinstance(bare, ast.Attribute) and (name := _function(bare)) in functions():
+        found |= {str(name), f"{name}.{functions()[str(name)].gives.default}"}
+    return found
+
+
+def _check_look(beat: Beat, faults: Faults) -> None:
+    """See that the token that the reveal speaks of is selected when it does."""
+    spoken = [(each, about) for text in beat.why for each in text.expressions for about in tokens(each)]
+    accepted = {"last": ("last", "step "), "least_sure": ("last", "step ")}
+    if any(beat.look.startswith(accepted.get(about, (about,))) for _, about in spoken) or not spoken:
+        return
+    expression, about = spoken[0]
+    look = "step 3" if about == "least_sure" else about
+    faults.add(expression.line, f"The reveal speaks of {{{expression.source}}}, and look selects {beat.look}.",
+               f'Write look = "{look}"' + (", with its number." if about == "least_sure" else "."), "look")  # fmt: skip
+
+
+def tokens(expression: Expression) -> Iterator[str]:
+    """The tokens that it reads, as `look` names them, and `least_sure`."""
+    for node in ast.walk(expression.tree):
+        if isinstance(node, ast.Name) and node.id in ("next", "candidate"):
+            yield "next"
+        elif isinstance(node, ast.Name) and node.id in ("last", "least_sure"):
+            yield node.id
+    for call in expression.calls("step"):
+        if call.args and isinstance(call.args[0], ast.Constant):
+            yield f"step {call.args[0].value!s}"
+
+
+# ---- room -------------------------------------------------------------------------------------
+
+
+def lines(text: str, columns: int = COLUMNS) -> int:
+    """Lines that a text takes, wrapped at blanks."""
+    count, room = 1, columns
+    for word in text.split(" "):
+        width = cell_len(word)
+        if width > room and room < columns:
+            count, room = count + 1, columns
+        count += max(0, width - 1) // columns
+        room -= width % columns + 1
+    return count
+
+
+def too_long(beat: Beat, text: Sequence[str], question: str, why: Sequence[str], faults: Faults) -> None:
+    """Tell which parts of a beat's card have more lines than there is room for."""
+    parts = (
+        (beat.text[0].line if beat.text else beat.line, "The text", sum(map(lines, text)), TEXT),
+        (beat.question.line if beat.question else beat.line, "The question", lines(question), QUESTION),
+        (beat.why[0].line if beat.why else beat.line, "The reveal", sum(map(lines, why)), WHY),
+    )
+    for line, what, needed, most in parts:
+        if needed > most:
+            hint = f"{most} of {COLUMNS} columns fit in a terminal of 80 by 24: shorten it, or make two beats of it."
+            faults.add(line, f"{what} takes {needed} lines.", hint, "caption")
+
+
+def _check_room(lesson: Lesson, number: int, faults: Faults) -> None:
+    beat = lesson.beats[number]
+    question = beat.question
+    too_long(
+        beat,
+        [*map(_least, beat.text)],
+        _least(question.text) if question else "",
+        [*map(_least, beat.why)],
+        faults,
+    )
+    hint = "Use fewer words."
+    title = f"{lesson.title} {number + 1}/{len(lesson.beats)} · {beat.title}"
+    if cell_len(title) > COLUMNS - 6:
+        faults.add(beat.line, f"The title of the card has {cell_len(title)} columns.", hint, "caption")
+    if lines(beat.hint) > HINT:
+        faults.add(beat.line, f"The hint takes {lines(beat.hint)} lines.", hint, "caption")
+    if question is not None and lines("   ".join(f"1 {each.text}" for each in question.options)) > 1:
+        faults.add(question.options[0].line, "The options don't fit on one line.", hint, "caption")
+    for action in beat.act:
+        if (needed := lines(f"▶ Press {action.keys}.")) > TO_DO:
+            faults.add(action.line, f"What is to be pressed takes {needed} lines.", hint, "caption")
+
+
+def _least(text: Template) -> str:
+    """The text with each value as short as can be."""
+    return "".join(part if isinstance(part, str) else "0" for part in text.parts)
+
+
+# ---- what is done -----------------------------------------------------------------------------
+
+
+def _check_prompt(lesson: Lesson, faults: Faults) -> None:
+    """See that there is a prompt before something needs one."""
+    there = bool(lesson.prompt)
+    for beat in lesson.beats:
+        steps: tuple[Action | Expression, ...] = (*beat.begin, *_first(beat), *beat.act, *after(beat))
+        for needs in steps:
+            if isinstance(needs, Action):
+                there = there or needs.name == "prompt"
+                wanted = needs.name != "set"
+            else:
+                wanted = bool(needs.names() & (functions().keys() - NO_PROMPT))
+            if wanted and not there:
+                hint = 'Write prompt = "Once upon a time" at the top, or begin = "prompt Once upon a time".'
+                faults.add(needs.line, "This needs a prompt, and there is none.", hint, "prompt")
+                return
+
+
+def _first(beat: Beat) -> Iterator[Expression]:
+    yield from (expression for _, expression in beat.keep)
+    yield from before(beat)
+
+
+def _check_settings(lesson: Lesson, faults: Faults) -> None:
+    """See that settings stay in range, and that runs end."""
+    settings = lesson.settings
+    for beat in lesson.beats:
+        for action in (*beat.begin, *beat.act):
+            if action.name == "set":
+                settings = faults.of(lambda action=action, on=settings: _set(action, on), settings)  # type: ignore[misc]
+            elif action.name == "run" and settings.max_tokens > MOST_STEPS:
+                message = f"This run may go on for {settings.max_tokens:,} tokens."
+                faults.add(action.line, message, f"Give max_tokens up to {MOST_STEPS:,}.", "run")
+
+
+def _set(action: Action, settings: Settings) -> Settings:
+    try:
+        return check(replace(settings, **settings_given(action.given)))  # type: ignore[arg-type]
+    except SettingsError as error:
+        raise LessonError(action.line, error.message, error.hint, "setting") from error
