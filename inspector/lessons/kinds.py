@@ -60,11 +60,16 @@ def picked(distribution: Distribution) -> Value:
 def _near_draw(distribution: Distribution) -> str:
     draw, low, high = distribution.draw, distribution.draw_from, distribution.draw_to
     if draw is None or low is None or high is None:
-        return near_top([each.sampler_prob or each.prob for each in distribution.candidates])
+        return near_top([each.prob for each in distribution.candidates]) if _unchanged(distribution) else ""
     nearest = min(draw - low if low > 0 else 1.0, high - draw if high < 1 else 1.0)
     if nearest >= NEAREST_DRAW:
         return ""
     return f"the draw {draw:.3f} is {nearest:.4f} from a border; {NEAREST_DRAW} is the least"
+
+
+def _unchanged(distribution: Distribution) -> bool:
+    """Whether greedy decoding took what the model has first; penalties may have put another token there."""
+    return distribution.picked == distribution.candidates[0].id
 
 
 def near_top(probs: Sequence[float]) -> str:
@@ -106,6 +111,7 @@ DISTRIBUTION = SubjectKind(
                 lambda of: measured("number", _some(of.draw_from, "a draw"))),
         "high": ("where it ends", lambda of: measured("number", _some(of.draw_to, "a draw"))),
         "kept": ("tokens that the sampler left in", lambda of: count(_kept(of))),
+        "vocabulary": ("all tokens that get a probability", lambda of: count(len(of.candidates) + of.others)),
         "removed": ("the probability of what its filters cut",
                     lambda of: measured("probability", max((each.removed_mass for each in of.stages), default=0.0))),
     },

@@ -143,11 +143,12 @@ class LiveStage:
 
     def tick(self) -> None:
         """Send what is next, once nothing is under way; see what the learner did."""
-        while self._queue and not self._under_way:  # some of it needs no command
+        while not self._under_way:  # some of it needs no command
+            self._look()  # after each action: what one does the next may undo
+            if not self._queue:
+                break
             self._raise_failure()
             self._send(self._queue.popleft())
-        if not self._under_way:
-            self._look()
 
     def _send(self, wanted: Action | Prefill | MoveTo | Configure) -> None:
         client = self._controller.client
@@ -192,7 +193,7 @@ class LiveStage:
         place = SessionPlace(self._controller.timeline.tip, self._controller.queries.in_force)
         self._places[self._beat, done] = place
         if not done:
-            self._before = self._snapshot()
+            self._before, self._number = self._snapshot(), 0
         self._controller.client.receive(BeatReached(self._lesson.id, self._beat, done))
 
 

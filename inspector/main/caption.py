@@ -20,7 +20,8 @@ class CaptionLine(Static):
     def show(self, transport: Transport, timeline: Timeline) -> None:
         """Show the caption of the token that is looked at, or of the last one while the tip is followed."""
         item = timeline.selected or (timeline.items[-1] if timeline.items else None)
-        text = visible(transport.caption(item.node)) if item is not None else ""
+        shown = item is not None and not timeline.conceals("captions")
+        text = visible(transport.caption(item.node)) if item is not None and shown else ""
         self.set_class(transport.captioned, "-held")
         self.set_class(bool(text), "-told")
         if text != self._shown:

@@ -23,7 +23,7 @@ class Narration:
     spotlight: str = ""
     """Panel that matters: its frame is bright and the others are dimmed; empty where none is."""
     hidden: frozenset[str] = frozenset()
-    """Panels whose content is hidden."""
+    """What the panels conceal: see `Timeline.concealed`."""
     room: int = 0
     """Columns that the panels have at most, 0 for all: a projector's font may then be large."""
 

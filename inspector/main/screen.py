@@ -183,6 +183,7 @@ class MainScreen(Screen[None]):
         if self._pruning or not self.is_attached:
             return  # the program is being left, and the panels are going
         timeline, setup = self.controller.timeline, self.controller.setup
+        self._narrate()
         self.query_one(HeaderLine).show(timeline, setup.settings)
         self._panel_layout.waiting = no_text(timeline)
         if self._panel_layout.waiting:
@@ -196,7 +197,6 @@ class MainScreen(Screen[None]):
         for actions in self.actions.values():
             actions.show()
         self.query_one(CaptionLine).show(self.controller.transport, timeline)
-        self._narrate()
         said = self._tool.situation if self._tool else ""
         self.status.show(self.controller, self._whereabouts(), said, self.panel(CandidatesPanel).candidate)
         self.query_one(KeyLine).show(timeline, self._tool)
@@ -213,14 +213,15 @@ class MainScreen(Screen[None]):
             self.show()
 
     def _narrate(self) -> None:
-        """Show what is told, and the panel that matters for it."""
+        """Show what is told, and the panel that matters for it; the panels ask what they are to conceal."""
         told = self.narrator.narration() if self.narrator is not None else None
         self.query_one(NarrationCard).tell(told)
-        spot, hidden = (told.spotlight, told.hidden) if told is not None else ("", frozenset())
+        spot = told.spotlight if told is not None else ""
+        self.controller.timeline.concealed = told.hidden if told is not None else frozenset()
         bright = {"text", spot}
         for panel in self.arrangement.panels:
             dim = spot != "" and panel.id not in bright
-            wanted = {"-spot": panel.id == spot, "-dim": dim, "-veiled": panel.id in hidden}
+            wanted = {"-spot": panel.id == spot, "-dim": dim}
             widget = self.query_one(f"#{panel.id}")
             if any(widget.has_class(name) is not on for name, on in wanted.items()):
                 widget.update_classes(wanted)

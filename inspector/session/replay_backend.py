@@ -18,7 +18,7 @@ REFUSED = "Recorded: no model is loaded. G goes on live from here"
 _SEARCHES = (commands.SearchBeams.kind, commands.GoOnBeams.kind)
 _ANSWERS = (
     records.WhatIfAnswered, records.TokensFound, records.Tokenized, records.PromptPreview, records.Recalled,
-    records.Measuring, records.RaceOpened, records.RaceStep, records.RaceEnded, records.Profiled,
+    records.Measuring, records.Profiled,
     records.RooflineMeasured, records.KVCompared, records.Swept, records.Loading, records.Restoring,
     records.TurnDiffers,
 )  # fmt: skip

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.settings import Settings
 from inspector.lessons.catalogue import Listed
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
 from inspector.main.narration import Narration
+from inspector.main.panels.text import TextPanel
+from inspector.main.panels.token_views import BORDERS, OFF
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
 from inspector.tools.lessons.card import card
+
+SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
+"""Phases in which the beat's panel is gone to."""
 
 
 class LessonActions(ToolActions):
@@ -27,8 +32,8 @@ class LessonActions(ToolActions):
         self.play: LessonPlay | None = None
         self.exploring = False
         self._hint = False
-        self._shown = ""
-        """Panel or tool of the beat that was gone to last."""
+        self._bordered = False
+        """Whether the borders of tokens are drawn for the lesson alone."""
         self._before: tuple[Settings, int] | None = None
         """The session as the lesson found it."""
 
@@ -53,7 +58,7 @@ class LessonActions(ToolActions):
         self.leave()
         self._before = self.controller.setup.settings, self.timeline.tip
         self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._told)
-        self.exploring, self._shown = False, ""
+        self.exploring = False
         self.host.narrate(self)
         self.play.begin(beat)
 
@@ -68,6 +73,7 @@ class LessonActions(ToolActions):
         if self.play is not None:
             self.play.close()
             self.play = None
+            self._draw_borders(False)
             self.host.narrate(None)
             self.host.answer()
 
@@ -76,29 +82,53 @@ class LessonActions(ToolActions):
         play = self.play
         if play is None:
             return
-        if (
-            play.phase in (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
-            and not self.exploring
-        ):
-            self._go_to(play.beat.show)
+        if play.phase is LessonPhase.PREPARING:
+            self._hint = False
+        if play.phase in SHOWN and not self.exploring:
+            self._go_to(play.beat.show, play.phase)
             self._look(play)
         self.host.narrate(self)
 
-    def _go_to(self, panel: str) -> None:
-        if panel and panel != self._shown:
-            self._shown = panel
-            if any(each.id == panel for each in self.host.arrangement.panels):
+    def _go_to(self, panel: str, phase: LessonPhase) -> None:
+        """Show the panel that matters; a tool's own screen once there is something on it."""
+        if not panel:
+            return
+        if any(each.id == panel for each in self.host.arrangement.panels):
+            self.host.to_main()
+            if panel != self.host.arrangement.current:
                 self.host.go_to(panel)
-            else:
-                self.host.press(panel)
+            self._draw_borders(panel == self.host.arrangement.text)
+        elif panel != self.host.over:
+            self.host.to_main()
+            if phase is LessonPhase.REVEALED:
+                self._open_screen(panel)
+
+    def _open_screen(self, show: str) -> None:
+        """Open the tool's own screen that a beat is about, if it is one."""
+        if show and show != self.host.over and all(each.id != show for each in self.host.arrangement.panels):
+            self.host.press(show)
+
+    def _draw_borders(self, wanted: bool) -> None:
+        """Draw the borders of the tokens while the text is what matters, where it is plain otherwise."""
+        text = self.host.panel(TextPanel)
+        if wanted and text.view == OFF:
+            text.view, self._bordered = BORDERS, True
+        elif not wanted and self._bordered:
+            text.view, self._bordered = OFF, False
 
     def _look(self, play: LessonPlay) -> None:
+        """Select the token that the beat speaks of: before its reveal only where that tells nothing."""
+        revealed = play.phase is LessonPhase.REVEALED
+        if not revealed and (play.beat.hide or play.beat.act):
+            if play.guess is None:
+                self.timeline.select(None)
+            return
         what, _, number = play.beat.look.partition(" ")
-        timeline = self.timeline
-        if what == "step" and play.phase is LessonPhase.REVEALED:
-            steps = timeline.step_slots
-            if 1 <= int(number) <= len(steps):
-                timeline.select(steps[int(number) - 1])
+        slots: Sequence[int] = ()
+        if what in ("step", "prompt"):
+            slots = self.timeline.step_slots if what == "step" else range(len(self.timeline.items))
+        place = int(number) - 1 if number.isdigit() else -1
+        self.timeline.select(slots[place] if 0 <= place < len(slots) else None)
 
     # ---- narration --------------------------------------------------------------------------
 
@@ -109,10 +139,10 @@ class LessonActions(ToolActions):
     def takes(self, key: str) -> bool:
         """Do what a key means to the lesson."""
         play = self.play
-        if play is None or self.exploring:
+        if play is None:
             return False
         done = self._taken(play).get(key)
-        if done is None and key.isdigit() and play.phase is LessonPhase.ASKING:
+        if done is None and key.isdigit() and not self.exploring and play.phase is LessonPhase.ASKING:
             play.predict(int(key) - 1)
             return True
         if done is not None:
@@ -121,7 +151,10 @@ class LessonActions(ToolActions):
         return done is not None
 
     def _taken(self, play: LessonPlay) -> dict[str, Callable[[], object]]:
+        if self.exploring:
+            return {"S": self.explore, "Z": lambda: (self.explore(), play.begin(play.beat_number))}
         keys: dict[str, Callable[[], object]] = {
+            "S": self.explore,
             "j": lambda: play.begin(play.beat_number - 1),
             "J": lambda: play.begin(play.beat_number + 1),
             "Z": lambda: play.begin(play.beat_number),
@@ -139,8 +172,9 @@ class LessonActions(ToolActions):
         """The hint; and after it, have it done."""
         if play.beat.hint and not self._hint:
             self._hint = True
-        else:
-            play.do_it()
+            return
+        self._open_screen(play.beat.show)
+        play.do_it()
 
     def explore(self) -> None:
         """Leave the card to look around, or come back; without a lesson, the list."""

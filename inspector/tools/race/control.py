@@ -86,6 +86,9 @@ class RaceControl:
         self.job.receive(record)
         match record:
             case RaceOpened():
+                if record.first != self.tokens:  # whoever began it
+                    self.steps, self._before = [], (0.0, 0.0)
+                self.last = record.last
                 first = self.opened.first if self.opened and self.steps else record.first
                 self.opened = replace(record, first=first)
             case RaceStep():

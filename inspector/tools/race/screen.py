@@ -11,7 +11,6 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from engine import records
 from inspector.display import visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -63,11 +62,6 @@ class RaceScreen(ToolScreen[None]):
         self.control.enter()
 
     # ---- showing ----------------------------------------------------------------------------
-
-    def receive(self, record: records.Record) -> None:
-        """Take in one record."""
-        self.control.receive(record)
-        self.changed()
 
     def show(self) -> None:
         """Show everything, now."""

@@ -13,6 +13,7 @@ class RaceActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.control = RaceControl(host.controller)
+        host.controller.client.listeners.append(self.control.receive)
 
     def open(self) -> None:
         """Open the race; one that was paused goes on there."""
@@ -28,7 +29,7 @@ RACE = Tool(
     keys=(
         Key("race", "z", "z", "Race", LOOK,
             "Race with the KV cache against without: the same tokens side by side, both measured.",
-            RaceActions.open, Needs.DISTRIBUTION | Needs.ENGINE),
+            RaceActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: bool(own.control.steps)),
     ),
     help=(
         HelpSection(
