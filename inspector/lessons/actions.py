@@ -213,7 +213,7 @@ def _race_length(given: str) -> int:
 
 def _race_keys(given: str) -> str:
     """In a sentence; the race may be open already, and the length is what it was last."""
-    return f"z for the race, ← or → until it goes to {given} tokens, then space; wait for its end"
+    return f"z for the race, ← → until it goes to {given} tokens, then space"
 
 
 def _raced(given: str, controller: Controller, before: Before) -> bool:

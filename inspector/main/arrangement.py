@@ -94,6 +94,8 @@ class Arrangement:
         self.enlarged = False
         self.alone = False
         """Whether the text and the candidates are shown alone."""
+        self.spotlight = ""
+        """The panel that a lesson is about: where not all have room, it is shown beside the text alone."""
         self.hidden: frozenset[str] = frozenset()
         """Those that share a place with others, and were hidden: they come back when they are gone to."""
 
@@ -200,6 +202,8 @@ class Arrangement:
                 return frozenset({self.text, self.other})
             case Layout.STACK if side:
                 return frozenset({self.text, side})
+            case Layout.STACK if self.spotlight:
+                return frozenset({self.text, self._upper if self.spotlight == self.text else self.spotlight})
             case Layout.STACK:
                 return frozenset({self.text, self._upper, *self._seen(self.open_below or self.lower)})
         below = self.open_below or self._first(Place.LOWER)

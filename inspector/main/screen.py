@@ -217,6 +217,7 @@ class MainScreen(Screen[None]):
         told = self.narrator.narration() if self.narrator is not None else None
         self.query_one(NarrationCard).tell(told)
         spot = told.spotlight if told is not None else ""
+        self.arrangement.spotlight = spot if any(each.id == spot for each in self.arrangement.panels) else ""
         self.controller.timeline.concealed = told.hidden if told is not None else frozenset()
         bright = {"text", spot}
         for panel in self.arrangement.panels:

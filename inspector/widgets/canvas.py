@@ -96,6 +96,8 @@ class Canvas(Inked):
 
     CONCEALED_BY: ClassVar[tuple[str, ...]] = ()
     """What all of it would tell, beside its own id: where any of that is to be predicted, nothing of it is drawn."""
+    NAME: ClassVar[str] = ""
+    """For its frame then."""
 
     timeline: Timeline | None = None
 
@@ -161,7 +163,7 @@ class Canvas(Inked):
         width, height = self.size
         base = self.rich_style
         if self.timeline is not None and self.timeline.conceals(self.id or "", *self.CONCEALED_BY):
-            self.title(Content(CONCEALED))
+            self.title(Content(f"{self.NAME} · {CONCEALED}" if self.NAME else CONCEALED))
             rows = centred([("?", self.ink("muted"))], width, height)
         else:
             rows = self.draw(width, height)[:height]

@@ -54,6 +54,7 @@ class CandidatesPanel(Canvas, can_focus=True):
     """The candidates of the selected slot, best first, and the draw among them."""
 
     DEFAULT_CSS = panel_css("CandidatesPanel")
+    NAME = "Next token"
     HELP = """\
 # Next token
 What the model expected at the selected slot: **model** is its own probability, **sampler** the one after every stage of

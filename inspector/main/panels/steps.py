@@ -314,7 +314,7 @@ One row for each token that was generated, and what it cost.
         self._table.show(timeline)
         self._strip.show(timeline)
         concealed = timeline.conceals("steps", "probabilities")
-        self.border_title = CONCEALED if concealed else "Steps"
+        self.border_title = f"Steps · {CONCEALED}" if concealed else "Steps"
         self._table.visible = self._strip.visible = not concealed
         self._summarise(timeline, concealed)
 

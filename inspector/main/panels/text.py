@@ -116,7 +116,7 @@ the block at the end is the token to come.
         """Draw no text, or no heat, which tells how sure the model was, where that is to be predicted."""
         if (text, heat) != self._concealed:
             self._concealed = text, heat
-            self.border_title = CONCEALED if text else _TITLES[self.view]
+            self.border_title = f"Text · {CONCEALED}" if text else _TITLES[self.view]
             self._restyle()
 
     def watch_metric(self) -> None:

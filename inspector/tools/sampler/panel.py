@@ -81,6 +81,7 @@ class SamplerPanel(Canvas, can_focus=True):
 
     DEFAULT_CSS = panel_css("SamplerPanel")
     CONCEALED_BY = ("picked", "probabilities")
+    NAME = "Why this token"
     HELP = """\
 # Why this token
 How the sampler came from the model's logits to the token: each **column** is a stage, in the order in which they ran.
