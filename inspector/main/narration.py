@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
@@ -38,13 +40,18 @@ class Narrator(Protocol):
         """Do what a key means to the narrator; returns whether it means anything: then nobody else gets it."""
 
 
-class NarrationCard(Static):
+class NarrationCard(VerticalScroll, can_focus=False):
     """The card, at the foot of whichever screen is on top."""
 
     def __init__(self) -> None:
-        super().__init__(classes="narration", markup=False)
+        super().__init__(classes="narration")
+        self._body = Static(markup=False)
         self._told: Content | None = None
+        self._hints: tuple[KeyHint, ...] = ()
         self.display = False
+
+    def compose(self) -> ComposeResult:
+        yield self._body
 
     def tell(self, narration: Narration | None) -> None:
         """Show what is told; None hides the card."""
@@ -53,7 +60,23 @@ class NarrationCard(Static):
         if narration is None:
             return
         self.border_title = Content(narration.title)
-        self.border_subtitle = key_hints(max(10, self.app.size.width - 6), narration.hints)
+        self._hints = narration.hints
         if not looks_same(self._told, narration.body):  # each update has all panels laid out again
             self._told = narration.body
-            self.update(narration.body)
+            self._body.update(narration.body)
+            self.scroll_home(animate=False, immediate=True)
+            self.call_after_refresh(self._show_hints)
+        self._show_hints()
+
+    @property
+    def overflows(self) -> bool:
+        """Whether it has more lines than a small screen has room for."""
+        return self.display and self.max_scroll_y > 0
+
+    def page(self, by: int) -> None:
+        """Show the next of its lines, or those before."""
+        self.scroll_relative(y=by * max(1, self.scrollable_content_region.height), animate=False)
+
+    def _show_hints(self) -> None:
+        more: tuple[KeyHint, ...] = (("pgdn", "more", 10),) if self.overflows else ()
+        self.border_subtitle = key_hints(max(10, self.app.size.width - 6), (*more, *self._hints))

@@ -216,6 +216,7 @@ class MainScreen(Screen[None]):
         """Show what is told, and the panel that matters for it; the panels ask what they are to conceal."""
         told = self.narrator.narration() if self.narrator is not None else None
         self.query_one(NarrationCard).tell(told)
+        self.set_class(told is not None, "-narrated")
         spot = told.spotlight if told is not None else ""
         self.arrangement.spotlight = spot if any(each.id == spot for each in self.arrangement.panels) else ""
         self.controller.timeline.concealed = told.hidden if told is not None else frozenset()

@@ -151,7 +151,7 @@ class Timeline:
     def taken(self) -> int | None:
         """Token id of the selected slot, or the one that a step would put there, unless that is concealed."""
         if self.following:
-            return self.next.picked if self.next and not self.conceals("picked") else None
+            return self.next.picked if self.next and not self.conceals("picked", "candidates") else None
         item = self.selected
         return item.id if item else None
 

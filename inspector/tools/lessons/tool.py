@@ -8,7 +8,7 @@ from engine.settings import Settings
 from inspector.lessons.catalogue import Listed
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
-from inspector.main.narration import Narration
+from inspector.main.narration import Narration, NarrationCard
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.token_views import BORDERS, OFF
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
@@ -155,6 +155,7 @@ class LessonActions(ToolActions):
             return {"S": self.explore, "Z": lambda: (self.explore(), play.begin(play.beat_number))}
         keys: dict[str, Callable[[], object]] = {
             "S": self.explore,
+            **self._paging(),
             "j": lambda: play.begin(play.beat_number - 1),
             "J": lambda: play.begin(play.beat_number + 1),
             "Z": lambda: play.begin(play.beat_number),
@@ -167,6 +168,11 @@ class LessonActions(ToolActions):
             case LessonPhase.ENDED:
                 keys["enter"] = self.leave
         return keys
+
+    def _paging(self) -> dict[str, Callable[[], object]]:
+        """Keys of a card that is longer than its room."""
+        card = self.host.panel(NarrationCard)
+        return {"pageup": lambda: card.page(-1), "pagedown": lambda: card.page(1)} if card.overflows else {}
 
     def _help(self, play: LessonPlay) -> None:
         """The hint; and after it, have it done."""
@@ -218,6 +224,7 @@ def lessons(first: Listed | None = None) -> Tool:
                     ("`j` `J`", "Go a beat back, or on."),
                     ("`Z`", "Begin this beat again."),
                     ("`S`", "Explore freely, and come back."),
+                    ("`pgup` `pgdn`", "Read on in a card that is longer than its room."),
                 ),
             ),
         ),
