@@ -14,7 +14,7 @@ from engine import commands
 from engine.beam_settings import BeamSettings, check_beams
 from engine.commands import Command
 from engine.errors import SettingsError
-from engine.records import BeamEnded, Prefilled, RaceEnded, Record, Resampled, Step
+from engine.records import BeamEnded, Prefilled, RaceEnded, Record, Resampled
 from engine.settings import BY_NAME, Settings, check
 from inspector.lessons.errors import LessonError
 from inspector.session.controller import Controller
@@ -139,8 +139,14 @@ def _grew(by: int, controller: Controller, before: Before) -> bool:
 
 
 def _last_is(text: str, controller: Controller, before: Before) -> bool:
-    steps = [each for each in before.since if isinstance(each, Step)]
-    return bool(steps) and steps[-1].text in (text, f" {text}")
+    steps = controller.timeline.steps
+    moved = controller.timeline.tip != before.tip
+    return moved and bool(steps) and steps[-1].text in (text, f" {text}")
+
+
+def _typed(text: str, controller: Controller, before: Before) -> bool:
+    written = "".join(each.text for each in controller.timeline.steps)
+    return controller.timeline.tip != before.tip and written.endswith(text)
 
 
 # ---- settings, prompts ------------------------------------------------------------------------
@@ -220,6 +226,11 @@ def _race_length(given: str) -> int:
     return length
 
 
+def _race_keys(given: str) -> str:
+    """In a sentence; the race may be open already, and the length is what it was last."""
+    return f"z for the race, ← → until it goes to {given} tokens, then space"
+
+
 def _raced(given: str, controller: Controller, before: Before) -> bool:
     return any(isinstance(each, RaceEnded) for each in before.since)
 
@@ -254,7 +265,7 @@ VERBS: dict[str, Verb] = {
     "type": Verb(
         "type and then", "Put a text of one's own into the completion.",
         lambda given, on: [commands.Insert(on.timeline.tip, f" {given}")],
-        lambda given, on, before: any(isinstance(each, Step) and each.origin == "inserted" for each in before.since),
+        _typed,
         lambda given: f"a, type “{given}” after a space, then ctrl+s", _some,
     ),
     "reroll": Verb(
@@ -273,7 +284,7 @@ VERBS: dict[str, Verb] = {
     "race": Verb(
         "race 128", "Race with the KV cache against without, to so many tokens.",
         lambda given, on: [commands.Race(16, _race_length(given))], _raced,
-        lambda given: "z, then space, and wait for its end", _race_length,
+        _race_keys, _race_length,
     ),
     "beams": Verb(
         "beams width=4 max_tokens=16", "Search with beams from here.",

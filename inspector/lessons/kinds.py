@@ -84,6 +84,7 @@ DISTRIBUTION = SubjectKind(
                 lambda of: measured("number", _some(of.draw_from, "a draw"))),
         "high": ("where it ends", lambda of: measured("number", _some(of.draw_to, "a draw"))),
         "kept": ("tokens that the sampler left in", lambda of: count(_kept(of))),
+        "vocabulary": ("all tokens that get a probability", lambda of: count(len(of.candidates) + of.others)),
         "removed": ("the probability of what its filters cut",
                     lambda of: measured("probability", max((each.removed_mass for each in of.stages), default=0.0))),
     },

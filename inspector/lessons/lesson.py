@@ -43,9 +43,10 @@ class Beat:
     show: str = ""
     """Panel or tool that matters; empty for the one before."""
     look: str = "next"
-    """The token that is selected once it is revealed: `next`, `last`, `step 3`, `prompt 2`."""
+    """The token that is selected at the reveal, and before it where nothing is concealed and nothing is to be done:
+    `next`, `last`, `step 3`, `prompt 2`."""
     hide: tuple[str, ...] = ()
-    """Panels whose content is hidden until the reveal."""
+    """What is concealed until the reveal: ids of panels, `picked`, `probabilities`, `captions`."""
     number: Expression | None = None
     """The one number that the presenter shows large, once it is revealed."""
     hint: str = ""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from engine import commands
 from engine.records import (
@@ -24,6 +23,7 @@ from engine.settings import BY_NAME, check
 from inspector.lessons import kinds
 from inspector.lessons.expressions import Argument, Function, Subject, SubjectKind
 from inspector.lessons.kinds import Generated, HeadRow, LensLayer, Pieces, Raced, Searched
+from inspector.lessons.margins import NEAREST_DRAW
 from inspector.lessons.scope import Scope
 from inspector.lessons.values import Value
 from inspector.state.session_tree import Item
@@ -150,11 +150,11 @@ def _beams(scope: Scope, place: int = 1) -> Subject:
     return Subject(kinds.BEAMS, Searched(ended.ranking[place - 1], ended.greedy))
 
 
-def _rerolls(scope: Scope) -> Subject:
-    draws = [each.next for each in scope.since if isinstance(each, Resampled)]
+def _rerolls(scope: Scope, text: str = "") -> Subject:
+    draws = [each.next for each in scope.since if isinstance(each, Resampled) and each.next.reroll]
     if not draws:
         raise LookupError("nothing was drawn again in this beat")
-    return Subject(REROLLS, draws)
+    return Subject(REROLLS, Redrawn(tuple(draws), text))
 
 
 def _first_token(scope: Scope) -> Subject:
@@ -179,20 +179,44 @@ def _removed(explained: Explained, name: str) -> float:
     return next(each.removed_mass for each in explained.columns if each.name == name)
 
 
-def _most(draws: Sequence[Distribution]) -> tuple[str, int]:
-    texts: list[Any] = [kinds.picked(each).raw for each in draws]
-    text, times = Counter(texts).most_common(1)[0]
-    return text, times
+@dataclass(frozen=True, slots=True)
+class Redrawn:
+    """Draws of one distribution."""
+
+    draws: tuple[Distribution, ...]
+    text: str
+    """The token in question, with or without the space before it."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The token of each."""
+        return [str(kinds.picked(each).raw) for each in self.draws]
+
+    @property
+    def most(self) -> tuple[str, int]:
+        """The token that was drawn most often, and how often."""
+        return Counter(self.texts).most_common(1)[0]
+
+    @property
+    def times(self) -> Value:
+        """How often the token in question was drawn."""
+        own = [each for each in self.draws if kinds.picked(each).raw in (self.text, f" {self.text}")]
+        borders = [border for each in own[:1] for border in (each.draw_from, each.draw_to) if border]
+        near = any(
+            abs((each.draw or 0.0) - border) < NEAREST_DRAW for each in self.draws for border in borders
+        )
+        return kinds.count(len(own), f"a draw is within {NEAREST_DRAW} of its border" if near else "")
 
 
 REROLLS = SubjectKind(
     "draws that were repeated",
     "most",
     {
-        "most": ("the token that was drawn most often", lambda of: kinds.token(_most(of)[0])),
-        "times": ("how often", lambda of: kinds.count(_most(of)[1])),
-        "count": ("how many draws", lambda of: kinds.count(len(of))),
-        "different": ("how many different tokens", lambda of: kinds.count(len({each.picked for each in of}))),
+        "most": ("the token that was drawn most often", lambda of: kinds.token(of.most[0])),
+        "times": ("how often", lambda of: kinds.count(of.most[1])),
+        "drawn": ("how often the token in question was drawn", lambda of: of.times),
+        "count": ("how many draws", lambda of: kinds.count(len(of.draws))),
+        "different": ("how many different tokens", lambda of: kinds.count(len(set(of.texts)))),
     },
 )
 PREFILL = SubjectKind(
@@ -233,6 +257,7 @@ FUNCTIONS = _listed(
     Function("race", kinds.RACE, _race, "The race of this beat.", "race"),
     Function("beams", kinds.BEAMS, _beams, "The beam search of this beat: its best, or the second, and so on.",
              "beams(2)"),
-    Function("rerolls", REROLLS, _rerolls, "The draws of this beat.", "rerolls"),
+    Function("rerolls", REROLLS, _rerolls, "The draws of this beat; and how often one token was drawn.",
+             "rerolls('girl')"),
     Function("prefill", PREFILL, _first_token, "The reading of the prompt of this beat.", "prefill"),
 )  # fmt: skip

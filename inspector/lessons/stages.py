@@ -212,7 +212,7 @@ class LiveStage:
         place = SessionPlace(timeline.tip, self._controller.queries.in_force, reroll)
         self._places[self._beat, done] = place
         if not done:
-            self._before, self._begun = self._snapshot(), True
+            self._before, self._begun, self._number = self._snapshot(), True, 0
         self._controller.client.receive(BeatReached(self._lesson.id, self._beat, done))
 
 

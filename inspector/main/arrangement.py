@@ -94,6 +94,8 @@ class Arrangement:
         self.enlarged = False
         self.alone = False
         """Whether the text and the candidates are shown alone."""
+        self.spotlight = ""
+        """The panel that a lesson is about: where not all have room, it is shown beside the text alone."""
         self.hidden: frozenset[str] = frozenset()
         """Those that were hidden: they come back when they are gone to."""
 
@@ -206,6 +208,8 @@ class Arrangement:
                 return frozenset({self.text, self.other}) - self.hidden
             case Layout.STACK if side:
                 return frozenset({self.text, side})
+            case Layout.STACK if self.spotlight:
+                return frozenset({self.text, self._upper if self.spotlight == self.text else self.spotlight})
             case Layout.STACK:
                 lower = self._seen(self.open_below or self.lower)
                 return frozenset({self.text, self._upper, *lower}) - self.hidden

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
@@ -24,7 +26,7 @@ class Narration:
     spotlight: str = ""
     """Panel that matters: its frame is bright and the others are dimmed; empty where none is."""
     hidden: frozenset[str] = frozenset()
-    """Panels whose content is hidden."""
+    """What the panels conceal: see `Timeline.concealed`."""
     room: int = 0
     """Columns that the panels have at most, 0 for all: a projector's font may then be large."""
     blank: bool = False
@@ -43,15 +45,21 @@ class Narrator(Protocol):
         """Do what a key means to the narrator; returns whether it means anything: then nobody else gets it."""
 
 
-class NarrationCard(Static):
+class NarrationCard(VerticalScroll, can_focus=False):
     """The card, at the foot of whichever screen is on top."""
 
     def __init__(self) -> None:
-        super().__init__(classes="narration", markup=False)
+        super().__init__(classes="narration")
+        self._body = Static(markup=False)
         self._told: Content | None = None
         self._title = ""
         self._clock: Callable[[], Content] | None = None
+        self._hints: tuple[KeyHint, ...] = ()
+        self._room = 0
         self.display = False
+
+    def compose(self) -> ComposeResult:
+        yield self._body
 
     def on_mount(self) -> None:
         """Let the time go on."""
@@ -69,9 +77,25 @@ class NarrationCard(Static):
         if narration is None:
             return
         self._title, self._clock = narration.title, narration.clock
+        self._hints, self._room = narration.hints, narration.room
         self._show_time()
-        width = min(self.app.size.width, narration.room or self.app.size.width)
-        self.border_subtitle = key_hints(max(10, width - 6), narration.hints)
         if not looks_same(self._told, narration.body):  # each update has all panels laid out again
             self._told = narration.body
-            self.update(narration.body)
+            self._body.update(narration.body)
+            self.scroll_home(animate=False, immediate=True)
+            self.call_after_refresh(self._show_hints)
+        self._show_hints()
+
+    @property
+    def overflows(self) -> bool:
+        """Whether it has more lines than a small screen has room for."""
+        return self.display and self.max_scroll_y > 0
+
+    def page(self, by: int) -> None:
+        """Show the next of its lines, or those before."""
+        self.scroll_relative(y=by * max(1, self.scrollable_content_region.height), animate=False)
+
+    def _show_hints(self) -> None:
+        more: tuple[KeyHint, ...] = (("pgdn", "more", 10),) if self.overflows else ()
+        width = min(self.app.size.width, self._room or self.app.size.width)
+        self.border_subtitle = key_hints(max(10, width - 6), (*more, *self._hints))

@@ -196,6 +196,7 @@ class MainScreen(LaidOutOnce[None]):
         if self._pruning or not self.is_attached:
             return  # the program is being left, and the panels are going
         timeline, setup = self.controller.timeline, self.controller.setup
+        self._narrate()
         self.query_one(HeaderLine).show(timeline, setup.settings)
         self._panel_layout.waiting = no_text(timeline)
         if self._panel_layout.waiting:
@@ -208,8 +209,8 @@ class MainScreen(LaidOutOnce[None]):
         self.panel(TimingPanel).show(timeline)
         for actions in self.actions.values():
             actions.show()
-        self.query_one(CaptionLine).put(self.host.caption, self.controller.transport.captioned)
-        self._narrate()
+        caption = "" if timeline.conceals("captions") else self.host.caption
+        self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
         said = self._tool.situation if self._tool else ""
         self.status.show(self.controller, self._whereabouts(), said, self.panel(CandidatesPanel).candidate)
         self.query_one(KeyLine).show(timeline, self._tool)
@@ -234,16 +235,20 @@ class MainScreen(LaidOutOnce[None]):
             self.show()
 
     def _narrate(self) -> None:
-        """Show what is told, and the panel that matters for it."""
+        """Show what is told, and the panel that matters for it; the panels ask what they are to conceal."""
         told = self.narrator.narration() if self.narrator is not None else None
         self.query_one(NarrationCard).tell(told)
+        self.set_class(told is not None, "-narrated")
         self.set_class(told is not None and told.room > 0, "-projected")
         self.set_class(told is not None and told.blank, "-blank")
-        spot, hidden = (told.spotlight, told.hidden) if told is not None else ("", frozenset())
-        bright, places = {"text", spot}, {panel.id for panel in self.arrangement.panels}
+        spot = told.spotlight if told is not None else ""
+        places = {panel.id for panel in self.arrangement.panels}
+        self.arrangement.spotlight = spot if spot in places else ""
+        self.controller.timeline.concealed = told.hidden if told is not None else frozenset()
+        bright = {"text", spot}
         for panel in self.arrangement.panels:
             dim = spot in places and panel.id not in bright
-            wanted = {"-spot": panel.id == spot, "-dim": dim, "-veiled": panel.id in hidden}
+            wanted = {"-spot": panel.id == spot, "-dim": dim}
             widget = self.query_one(f"#{panel.id}")
             if any(widget.has_class(name) is not on for name, on in wanted.items()):
                 widget.update_classes(wanted)

@@ -126,6 +126,13 @@ class Host(Protocol):
     def hide(self, panels: Collection[str]) -> None:
         """Hide panels; a tool's is closed."""
 
+    @property
+    def over(self) -> str:
+        """Id of the tool whose own screen is on top; empty for the main screen and dialogs."""
+
+    def to_main(self) -> None:
+        """Leave the tool's own screen that is on top."""
+
     def help(self, tool: str = "") -> None:
         """Show the keys and what is shown.
 

@@ -91,6 +91,10 @@ class Timeline:
     tree: SessionTree = field(default_factory=SessionTree)
     """All tokens, of which the path is one way through."""
 
+    concealed: frozenset[str] = frozenset()
+    """What is not to be seen for now, since it is to be predicted: ids of panels; `picked`, the token that the sampler
+    picked; `probabilities`, what the model expected; `captions`."""
+
     _slot: int | None = None
 
     # ---- the selected slot ------------------------------------------------------------------
@@ -145,11 +149,15 @@ class Timeline:
         item = self.selected
         return item.candidates if isinstance(item, PromptToken) else ()
 
+    def conceals(self, *what: str) -> bool:
+        """Whether any of some things is not to be seen for now: each panel asks before it shows it."""
+        return not self.concealed.isdisjoint(what)
+
     @property
     def taken(self) -> int | None:
-        """Token id of the selected slot, or the one that a step would put there."""
+        """Token id of the selected slot, or the one that a step would put there, unless that is concealed."""
         if self.following:
-            return self.next.picked if self.next else None
+            return self.next.picked if self.next and not self.conceals("picked", "candidates") else None
         item = self.selected
         return item.id if item else None
 

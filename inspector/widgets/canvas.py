@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.color import Color
@@ -20,6 +21,8 @@ from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.inks import Inked
 
 Row = list[Segment]
+CONCEALED = "hidden until you predict"
+"""In the frame of a panel of which something is to be predicted."""
 
 
 def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -> Style:
@@ -91,6 +94,11 @@ def wrapped(text: str, width: int) -> list[str]:
 class Canvas(Inked):
     """A widget that draws all of its rows from what it was last shown, and repaints those that differ."""
 
+    CONCEALED_BY: ClassVar[tuple[str, ...]] = ()
+    """What all of it would tell, beside its own id: where any of that is to be predicted, nothing of it is drawn."""
+    NAME: ClassVar[str] = ""
+    """For its frame then."""
+
     timeline: Timeline | None = None
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
@@ -154,7 +162,11 @@ class Canvas(Inked):
         self._drawn_size = self.size
         width, height = self.size
         base = self.rich_style
-        rows = self.draw(width, height)[:height]
+        if self.timeline is not None and self.timeline.conceals(self.id or "", *self.CONCEALED_BY):
+            self.title(Content(f"{self.NAME} · {CONCEALED}" if self.NAME else CONCEALED))
+            rows = centred([("?", self.ink("muted"))], width, height)
+        else:
+            rows = self.draw(width, height)[:height]
         rows += [[] for _ in range(height - len(rows))]
         return [strip_of(row, width, base) for row in rows]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.records import Candidate, Step
-from inspector.state.timeline import Timeline
+from inspector.state.timeline import Phase, Timeline
+from inspector.widgets.canvas import why_empty
 
 
 def fitting_rows(top: int, pinned: Sequence[int], cells: Sequence[int], room: int) -> set[int]:
@@ -40,3 +41,25 @@ def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
         item.id, item.text, item.raw, item.special, item.logprob, item.prob, item.rank, sampler, None
     )
     return (*candidates, own)
+
+
+def why_no_candidates(timeline: Timeline | None) -> tuple[str, str]:
+    """Why there are none: the reason and the advice."""
+    if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
+        return why_empty(timeline, "The candidates for each token appear here.")
+    if timeline.following:
+        return why_empty(timeline, "The candidates for the first token appear here.")
+    if timeline.slot == 0:
+        return (
+            "This is the first token: the model had nothing to expect it from.",
+            "Press → for the next one.",
+        )
+    if timeline.prompts.opened is not None and not timeline.prompts.opened.echo:
+        return (
+            "Prompt logprobs are off, so what the model thought of the prompt is not known.",
+            "They are on for prompts of up to 2,048 tokens, unless --no-prompt-logprobs turns them off.",
+        )
+    return (
+        "This token of the prompt has not gone through the model yet.",
+        "Its candidates come with its chunk.",
+    )

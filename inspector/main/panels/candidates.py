@@ -24,7 +24,7 @@ from inspector.main.panels.candidate_columns import (
     columns,
     columns_behind,
 )
-from inspector.main.panels.candidate_rows import fitting_rows, rows_of
+from inspector.main.panels.candidate_rows import fitting_rows, rows_of, why_no_candidates
 from inspector.main.panels.draw_line import draw_line
 from inspector.main.panels.lookahead_lines import (
     LEAST,
@@ -37,13 +37,15 @@ from inspector.main.panels.lookahead_lines import (
 )
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.session_tree import Item
-from inspector.state.timeline import Phase, Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, why_empty
+from inspector.state.timeline import Timeline
+from inspector.widgets.canvas import CONCEALED, Canvas, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
 
 DIM = Style(bold=False)
 """Of what might come, in a highlighted row too."""
+_CONCEALS = ("picked", "probabilities")
+"""What, where it is to be predicted, the stages of the sampler would tell."""
 _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted", "intervened": ", under interventions"}
 """Why the token there is not the one that the sampler picked."""
 
@@ -52,6 +54,7 @@ class CandidatesPanel(Canvas, can_focus=True):
     """The candidates of the selected slot, best first, and the draw among them."""
 
     DEFAULT_CSS = panel_css("CandidatesPanel")
+    NAME = "Next token"
     HELP = """\
 # Next token
 What the model expected at the selected slot: **model** is its own probability, **sampler** the one after every stage of
@@ -154,7 +157,7 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         timeline, self._places = self.timeline, []
         if timeline is None or not self._rows:
             self._entitle(timeline)
-            reason, advice = _why_empty(timeline)
+            reason, advice = why_no_candidates(timeline)
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         kind = placement(self.ahead is not None and self.ahead.on, height)
         self._lay_out(kind, height, timeline.taken)
@@ -166,8 +169,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             rows.append(self._others(fit, distribution, item))
         if len(rows) < height:
             rows += [[] for _ in range(min(1, height - len(rows) - 1))]
-            rows.append(self._draw_line(distribution, timeline.taken, width))
-        if len(rows) < height and distribution is not None:
+            rows.append(self._draw_line(distribution, timeline, width))
+        if len(rows) < height and distribution is not None and not timeline.conceals(*_CONCEALS):
             rows.append(self._stages(distribution))
         return rows
 
@@ -236,19 +239,16 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     def _ink(self, index: int, taken: int | None) -> Style:
         """The ink of a row: grey where a stage cut its candidate."""
         candidate = self._rows[index]
-        if candidate.cut_by is None:
+        if candidate.cut_by is None or self._unnumbered:
             return self.rich_style
         return self.ink("muted" if index == self.highlighted or candidate.id == taken else "faint")
 
     def _row(self, index: int, fit: CandidateColumns, taken: int | None, line: LineText) -> Row:
         candidate, ink = self._rows[index], self._ink(index, taken)
-        cut = candidate.cut_by is not None
         return [
             self._lead(index),
             Segment("▶ " if candidate.id == taken else "  ", self.ink("accent")),
             *self._words(candidate, fit.token, ink, line.text),
-            Segment(bar(candidate.prob, fit.bar), ink if cut else ink + self.data()),
-            Segment(pad(scales.percent(candidate.prob), PERCENT, right=True), ink),
             *self._numbers(candidate, fit, ink, line.joint),
         ]
 
@@ -286,7 +286,12 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         return [Segment(text, bold + (style or Style()) + ground) for text, style, _ in _filled(row, width)]
 
     def _numbers(self, candidate: Candidate, fit: CandidateColumns, ink: Style, joint: str) -> Row:
-        row: Row = []
+        if self._unnumbered:
+            return [Segment(" " * fit.bar + pad("?", PERCENT, right=True), self.ink("muted"))]
+        row: Row = [
+            Segment(bar(candidate.prob, fit.bar), ink if candidate.cut_by else ink + self.data()),
+            Segment(pad(scales.percent(candidate.prob), PERCENT, right=True), ink),
+        ]
         if fit.sampler:
             after = visible(candidate.cut_by) if candidate.cut_by else scales.percent(candidate.sampler_prob)
             row.append(Segment(" " + pad(after, SAMPLER - 1, right=True), ink))
@@ -302,6 +307,8 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
     def _others(self, fit: CandidateColumns, distribution: Distribution | None, item: Item | None) -> Row:
         """The rest of the vocabulary in one row."""
         muted = self.ink("muted")
+        if self._unnumbered:
+            return []
         prompt = scales.others_prob(item) if isinstance(item, PromptToken) else 0.0
         mass = distribution.others_prob if distribution else prompt
         vocabulary = self.timeline.facts.vocabulary if self.timeline and self.timeline.facts else 0
@@ -317,16 +324,19 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             row.append(Segment(" " + pad(after, SAMPLER - 1, right=True), muted))
         return row
 
-    def _draw_line(self, distribution: Distribution | None, taken: int | None, width: int) -> Row:
+    def _draw_line(self, distribution: Distribution | None, timeline: Timeline, width: int) -> Row:
         muted = self.ink("muted")
         if distribution is None:
             return [Segment(" " * MARK + "the prompt stands here: nothing was drawn", muted)]
         inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")} | {
             "data": self.data()
         }
-        by_hand = taken != distribution.picked
         lead = Segment(" " * MARK, muted)
-        return [lead, *draw_line(distribution, by_hand, width - len(lead.text), inks)]
+        if timeline.conceals("probabilities"):
+            return []
+        concealed = timeline.following and timeline.conceals("picked")
+        by_hand = not concealed and timeline.taken != distribution.picked
+        return [lead, *draw_line(distribution, by_hand, width - len(lead.text), inks, concealed)]
 
     def _stages(self, distribution: Distribution) -> Row:
         """The stages of the sampler in their order, and how many tokens were left by those that cut."""
@@ -357,7 +367,11 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             if isinstance(item, Step)
             else "Next token"
         )
+        if timeline.conceals("probabilities"):
+            self.title(Content(name), Content(CONCEALED))
+            return
         left = note or f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)} bits"
+        left = CONCEALED if timeline.following and timeline.conceals("picked") else left
         under = left + self._hidden()
         short = (
             under
@@ -367,30 +381,14 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
         expected = scales.bits(distribution.entropy_bits)
         self.title(Content(f"{name} · {scales.MODEL_ENTROPY} {expected} bits"), Content(short))
 
+    @property
+    def _unnumbered(self) -> bool:
+        """Whether the candidates' probabilities are to be predicted."""
+        return self.timeline is not None and self.timeline.conceals("probabilities")
+
     def _hidden(self) -> str:
         more = len(self._rows) - len(set(self._places))
         return f" · {more} more rows ↑↓" if more > 0 else ""
-
-
-def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
-    if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
-        return why_empty(timeline, "The candidates for each token appear here.")
-    if timeline.following:
-        return why_empty(timeline, "The candidates for the first token appear here.")
-    if timeline.slot == 0:
-        return (
-            "This is the first token: the model had nothing to expect it from.",
-            "Press → for the next one.",
-        )
-    if timeline.prompts.opened is not None and not timeline.prompts.opened.echo:
-        return (
-            "Prompt logprobs are off, so what the model thought of the prompt is not known.",
-            "They are on for prompts of up to 2,048 tokens, unless --no-prompt-logprobs turns them off.",
-        )
-    return (
-        "This token of the prompt has not gone through the model yet.",
-        "Its candidates come with its chunk.",
-    )
 
 
 def _filled(row: Row, width: int) -> Row:

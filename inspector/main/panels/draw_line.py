@@ -19,7 +19,7 @@ _DRAWN, _TAKEN, _OTHER, _EDGE = "●", "━", "─", "┆"
 
 
 def draw_line(
-    distribution: Distribution, by_hand: bool, width: int, inks: Mapping[str, Style]
+    distribution: Distribution, by_hand: bool, width: int, inks: Mapping[str, Style], concealed: bool = False
 ) -> list[Segment]:
     """`draw 0.417 ▕──●──┆──▏ fell on ␣toys`, as much of it as the width allows.
 
@@ -28,9 +28,11 @@ def draw_line(
         by_hand: Whether another token than the picked one was taken.
         width: Cells available.
         inks: Named styles: `muted`, `accent`, `strong`, `faint`.
+        concealed: Whether it is to be predicted where the draw fell.
     """
     picked = next((c for c in distribution.candidates if c.id == distribution.picked), None)
     label = token_label(picked.text, picked.raw) if picked else f"id {distribution.picked}"
+    label = "?" if concealed else label
     if distribution.draw is None:
         words = f"greedy: no draw; the most probable is {label}" if by_hand else "greedy: no draw"
         return [Segment(words, inks["muted"])]
@@ -39,12 +41,14 @@ def draw_line(
     end = f"{again} fell on "
     room = width - cell_len("draw 0.000 ") - 2
     if room - cell_len(end + label) >= _LEAST:
-        scale = _scale(distribution, room - cell_len(end + label), inks)
+        scale = _scale(distribution, room - cell_len(end + label), inks, concealed)
         return [*row, *scale, Segment(end, inks["muted"]), Segment(label, inks["strong"])]
-    return [*row, *_scale(distribution, max(1, room), inks)]
+    return [*row, *_scale(distribution, max(1, room), inks, concealed)]
 
 
-def _scale(distribution: Distribution, cells: int, inks: Mapping[str, Style]) -> list[Segment]:
+def _scale(
+    distribution: Distribution, cells: int, inks: Mapping[str, Style], concealed: bool
+) -> list[Segment]:
     """The distribution laid end to end, best first: where each share ends, and where the draw fell."""
     chars = [_OTHER] * cells
     for edge in _edges(distribution.candidates):
@@ -53,6 +57,8 @@ def _scale(distribution: Distribution, cells: int, inks: Mapping[str, Style]) ->
     low, high = distribution.draw_from or 0.0, distribution.draw_to or 0.0
     taken = range(int(low * cells), max(int(low * cells) + 1, int(high * cells)))
     drawn = min(cells - 1, int((distribution.draw or 0.0) * cells))
+    if concealed:
+        taken, drawn = range(0), -1
     return [
         Segment("▕", inks["faint"]),
         *(

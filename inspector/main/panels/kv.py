@@ -37,6 +37,7 @@ class KVPanel(Canvas, can_focus=True):
     """The KV cache at the selected token, read off the cache objects."""
 
     DEFAULT_CSS = panel_css("KVPanel")
+    NAME = "KV cache"
     HELP = """\
 # KV cache
 The keys and values that the model keeps for every token, so that a step computes one token and not the whole text.

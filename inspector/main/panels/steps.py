@@ -29,6 +29,7 @@ from inspector.state.mark_words import explained, signs
 from inspector.state.timeline import Timeline
 from inspector.state.trial import other
 from inspector.widgets.canvas import (
+    CONCEALED,
     Row,
     centred,
     colourful,
@@ -307,15 +308,15 @@ One row for each token that was generated, and what it cost.
         yield self._table
         yield self._strip
 
-    def on_mount(self) -> None:
-        self.border_title = "Steps"
-
     def show(self, timeline: Timeline) -> None:
         """Show the steps of the path, and mark the selected one."""
         self._timeline = timeline
         self._table.show(timeline)
         self._strip.show(timeline)
-        self._summarise(timeline)
+        concealed = timeline.conceals("steps", "probabilities")
+        self.border_title = f"Steps · {CONCEALED}" if concealed else "Steps"
+        self._table.visible = self._strip.visible = not concealed
+        self._summarise(timeline, concealed)
 
     def watch_metric(self, metric: str) -> None:
         """Strip and heat of another metric."""
@@ -338,12 +339,12 @@ One row for each token that was generated, and what it cost.
         self.set_class(self.size.height < 8, "-short")
         self.set_class(self.size.height < 4 or self.metric == "off", "-plain")
 
-    def _summarise(self, timeline: Timeline) -> None:
+    def _summarise(self, timeline: Timeline, concealed: bool) -> None:
         """How surprising the steps were, all in all."""
         self._surprisal.update(timeline)
         values = self._surprisal.values
         text = ""
-        if values:
+        if values and not concealed:
             mean = sum(values) / len(values)
             text = f"{scales.bits(mean)} bits a token · perplexity {2 ** min(mean, 60.0):.2f}"
         subtitle = Content(text)

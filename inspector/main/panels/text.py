@@ -24,7 +24,7 @@ from inspector.main.panels.text_rows import INKS, TextRows, marked
 from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF, facts
 from inspector.state.mark_words import explained
 from inspector.state.timeline import Phase, Timeline
-from inspector.widgets.canvas import colourful, is_dark, looks_same, strip_of
+from inspector.widgets.canvas import CONCEALED, colourful, is_dark, looks_same, strip_of
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.line_count import set_line_count
 from inspector.widgets.token_styles import legend
@@ -82,6 +82,8 @@ the block at the end is the token to come.
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
         self._legend: Content | None = None
         self._shown: tuple[object, ...] = ()
+        self._concealed = False, False
+        """Whether the text, and whether its heat, is to be predicted."""
         self._slot, self._following = 0, True
         self._reading = False
         """Whether a prompt is going through the model, and what it is at is kept in sight."""
@@ -100,6 +102,7 @@ the block at the end is the token to come.
         if (changed := self._lines.update(timeline)) is not None:
             self._repaint(*changed)
             self._measure()
+        self._conceal(timeline.conceals("text"), timeline.conceals("text", "probabilities"))
         self._repaint_readings(timeline)
         self._repaint_cursor(timeline)
         self._reading = timeline.phase is Phase.PREFILL and timeline.following
@@ -108,6 +111,13 @@ the block at the end is the token to come.
             self.scroll_to(y=max(0, middle), animate=False, immediate=True, force=True)
         elif timeline.following and at_end:
             self.scroll_end(animate=False, immediate=True, force=True)
+
+    def _conceal(self, text: bool, heat: bool) -> None:
+        """Draw no text, or no heat, which tells how sure the model was, where that is to be predicted."""
+        if (text, heat) != self._concealed:
+            self._concealed = text, heat
+            self.border_title = f"Text · {CONCEALED}" if text else _TITLES[self.view]
+            self._restyle()
 
     def watch_metric(self) -> None:
         """Heat by another metric."""
@@ -181,7 +191,7 @@ the block at the end is the token to come.
 
     def _show_legend(self) -> None:
         short = self.size.width < _ROOMY
-        shown = legend(scales.METRIC[self.metric], is_dark(self.app), colourful(self.app), short)
+        shown = legend(scales.METRIC[self._heat], is_dark(self.app), colourful(self.app), short)
         if not looks_same(shown, self._legend):
             self._legend = shown
             self.border_subtitle = shown
@@ -252,6 +262,8 @@ the block at the end is the token to come.
             notice = rows.notice(timeline, self.scrollable_size.width - 1, self.size.height)
             y -= self.scroll_offset.y
             row = notice[y] if y < len(notice) else []
+        elif self._concealed[0]:
+            row = []
         else:
             row = rows.row(y, self._lines, timeline)
             if self.text_selection is not None:
@@ -260,4 +272,9 @@ the block at the end is the token to come.
 
     def _new_rows(self) -> TextRows:
         inks = {name: self.ink(name) for name in INKS} | {"base": self.rich_style}
-        return TextRows(inks, scales.METRIC[self.metric], is_dark(self.app), colourful(self.app))
+        return TextRows(inks, scales.METRIC[self._heat], is_dark(self.app), colourful(self.app))
+
+    @property
+    def _heat(self) -> str:
+        """Name of the metric that the text is coloured by."""
+        return "off" if self._concealed[1] else self.metric

@@ -41,6 +41,7 @@ class TimingPanel(Canvas, can_focus=True):
     """TTFT, TPOT, throughput, and the split of the selected step."""
 
     DEFAULT_CSS = panel_css("TimingPanel")
+    NAME = "Time"
     HELP = """\
 # Time
 - **first token** (TTFT): the whole prompt through the model, and the first draw

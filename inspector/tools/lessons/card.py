@@ -85,7 +85,7 @@ def _option(play: LessonPlay, place: int) -> Content:
         return Content.styled(f"✗ {text}", "$text-error") if revealed else Content.styled(f"▸ {text}", "bold")
     if revealed or play.guess is not None:
         return Content.styled(f"  {text}", "$ink-muted")
-    return Content.styled(str(place + 1), "bold $text-primary") + Content(f" {text}")
+    return Content.styled(f" {place + 1} ", "bold reverse $primary") + Content(f" {text}")
 
 
 def _to_do(play: LessonPlay) -> Content:

@@ -12,11 +12,16 @@ from inspector.lessons.catalogue import END, Listed
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.progress import LessonProgress, Progress
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
-from inspector.main.narration import Narration
+from inspector.main.narration import Narration, NarrationCard
+from inspector.main.panels.text import TextPanel
+from inspector.main.panels.token_views import BORDERS, OFF
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
 from inspector.session.playback import Opening, checked
 from inspector.tools.lessons.card import card
 from inspector.tools.lessons.presenting import Presenting
+
+SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
+"""Phases in which the beat's panel is gone to."""
 
 
 class LessonActions(ToolActions):
@@ -35,8 +40,8 @@ class LessonActions(ToolActions):
         self.play: LessonPlay | None = None
         self.exploring = False
         self._hint = False
-        self._shown = ""
-        """Panel or tool of the beat that was gone to last."""
+        self._bordered = False
+        """Whether the borders of tokens are drawn for the lesson alone."""
         self._before: tuple[Settings, int] | None = None
         """Settings and tip of the session as the lesson found it."""
         self._progress = Progress()
@@ -91,7 +96,7 @@ class LessonActions(ToolActions):
         if begin:
             self.play.right |= {number: right for number, right in known.right.items() if number < begin}
             self.host.answer(f"The lesson goes on at beat {begin + 1}; j goes back")
-        self.exploring, self._shown = False, ""
+        self.exploring = False
         self._changed()
         self.play.begin(begin)
         if self._present:
@@ -111,6 +116,7 @@ class LessonActions(ToolActions):
             return
         self.play.close()
         self.play = None
+        self._draw_borders(False)
         self._changed()
         self._return()
         self.host.answer("The lesson is left; V lists all of them")
@@ -140,14 +146,12 @@ class LessonActions(ToolActions):
         play = self.play
         if play is None:
             return
-        self._hint = self._hint and play.phase is LessonPhase.ACTING
+        if play.phase is LessonPhase.PREPARING:
+            self._hint = False
         if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED):
             self._keep(play)
-        if (
-            play.phase in (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
-            and not self.exploring
-        ):
-            self._go_to(play.beat.show)
+        if play.phase in SHOWN and not self.exploring:
+            self._go_to(play.beat.show, play.phase)
             self._look(play)
         self._changed()
 
@@ -156,18 +160,41 @@ class LessonActions(ToolActions):
         self.presenting.tell(self.play)
         self.host.narrate(self if self.play is not None or self.presenting.on else None)
 
-    def _go_to(self, panel: str) -> None:
-        if panel and panel != self._shown:
-            self._shown = panel
-            if any(each.id == panel for each in self.host.arrangement.panels):
+    def _go_to(self, panel: str, phase: LessonPhase) -> None:
+        """Show the panel that matters; a tool's own screen once there is something on it."""
+        if not panel:
+            return
+        if any(each.id == panel for each in self.host.arrangement.panels):
+            self.host.to_main()
+            if panel != self.host.arrangement.current:
                 self.host.go_to(panel)
-            else:
-                self.host.press(panel)
+            self._draw_borders(panel == self.host.arrangement.text)
+        elif panel != self.host.over:
+            self.host.to_main()
+            if phase is LessonPhase.REVEALED:
+                self._open_screen(panel)
+
+    def _open_screen(self, show: str) -> None:
+        """Open the tool's own screen that a beat is about, if it is one."""
+        if show and show != self.host.over and all(each.id != show for each in self.host.arrangement.panels):
+            self.host.press(show)
+
+    def _draw_borders(self, wanted: bool) -> None:
+        """Draw the borders of the tokens while the text is what matters, where it is plain otherwise."""
+        text = self.host.panel(TextPanel)
+        if wanted and text.view == OFF:
+            text.view, self._bordered = BORDERS, True
+        elif not wanted and self._bordered:
+            text.view, self._bordered = OFF, False
 
     def _look(self, play: LessonPlay) -> None:
-        slot = play.beat.slot(self.timeline)
-        if slot is not None and play.phase is LessonPhase.REVEALED:
-            self.timeline.select(slot)
+        """Select the token that the beat speaks of: before its reveal only where that tells nothing."""
+        revealed = play.phase is LessonPhase.REVEALED
+        if not revealed and (play.beat.hide or play.beat.act):
+            if play.guess is None:
+                self.timeline.select(None)
+            return
+        self.timeline.select(play.beat.slot(self.timeline))
 
     # ---- narration --------------------------------------------------------------------------
 
@@ -184,10 +211,10 @@ class LessonActions(ToolActions):
             does()
             self._changed()
             return True
-        if play is None or self.exploring:
+        if play is None:
             return False
         done = self._taken(play).get(key)
-        if done is None and key.isdigit() and play.phase is LessonPhase.ASKING:
+        if done is None and key.isdigit() and not self.exploring and play.phase is LessonPhase.ASKING:
             play.predict(int(key) - 1)
             return True
         if done is not None:
@@ -196,7 +223,11 @@ class LessonActions(ToolActions):
         return done is not None
 
     def _taken(self, play: LessonPlay) -> dict[str, Callable[[], object]]:
+        if self.exploring:
+            return {"S": self.explore, "Z": lambda: self._again(play)}
         keys: dict[str, Callable[[], object]] = {
+            "S": self.explore,
+            **self._paging(),
             "j": lambda: play.begin(play.beat_number - 1),
             "J": lambda: play.begin(play.beat_number + 1),
             "Z": lambda: play.begin(play.beat_number),
@@ -210,12 +241,23 @@ class LessonActions(ToolActions):
                 keys["enter"] = self.leave
         return keys
 
+    def _again(self, play: LessonPlay) -> None:
+        """Back from exploring, and this beat from its start."""
+        self.explore()
+        play.begin(play.beat_number)
+
+    def _paging(self) -> dict[str, Callable[[], object]]:
+        """Keys of a card that is longer than its room."""
+        card = self.host.panel(NarrationCard)
+        return {"pageup": lambda: card.page(-1), "pagedown": lambda: card.page(1)} if card.overflows else {}
+
     def _help(self, play: LessonPlay) -> None:
         """The hint; and after it, have it done."""
         if play.beat.hint and not self._hint:
             self._hint = True
-        else:
-            play.do_it()
+            return
+        self._open_screen(play.beat.show)
+        play.do_it()
 
     def explore(self) -> None:
         """Leave the card to look around, or come back to it; without a lesson, the list."""
@@ -269,6 +311,7 @@ def lessons(first: Listed | None = None, present: bool = False) -> Tool:
                     ("`j` `J`", "Go a beat back, or on."),
                     ("`Z`", "Begin this beat again."),
                     ("`S`", "Explore freely, and come back."),
+                    ("`pgup` `pgdn`", "Read on in a card that is longer than its room."),
                 ),
             ),
             HelpSection(

@@ -11,7 +11,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from engine import records
+from engine.records import RaceStep, Record
 from inspector.display import visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -33,7 +33,7 @@ class RaceScreen(ToolScreen[None]):
     TOOL: ClassVar[str] = "race"
     KEYS: ClassVar[str] = "#race-keys"
     MEASURES: ClassVar[str] = "A race"
-    TELLING: ClassVar[tuple[type[records.Record], ...]] = (records.RaceStep,)
+    TELLING: ClassVar[tuple[type[Record], ...]] = (RaceStep,)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,r,enter", "go", "Start", tooltip="Start, pause or go on."),
         Binding("left,minus", "lengthen(-1)", "Shorter", tooltip="Race to fewer tokens."),
@@ -65,11 +65,6 @@ class RaceScreen(ToolScreen[None]):
         self.control.enter()
 
     # ---- showing ----------------------------------------------------------------------------
-
-    def receive(self, record: records.Record) -> None:
-        """Take in one record."""
-        self.control.receive(record)
-        self.changed()
 
     def show(self) -> None:
         """Show everything, now."""

@@ -81,6 +81,8 @@ class SamplerPanel(Canvas, can_focus=True):
     """One row a candidate, one column a stage, and the draw on top."""
 
     DEFAULT_CSS = panel_css("SamplerPanel")
+    CONCEALED_BY = ("picked", "probabilities")
+    NAME = "Why this token"
     HELP = """\
 # Why this token
 How the sampler came from the model's logits to the token: each **column** is a stage, in the order in which they ran.

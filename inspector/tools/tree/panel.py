@@ -124,6 +124,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
         self._timeline = timeline
         self._table.show(timeline)
         self._detail.show(timeline)
+        self._table.visible = self._detail.visible = not timeline.conceals("tree")
         self._entitle(timeline)
 
     def _entitle(self, timeline: Timeline) -> None:
