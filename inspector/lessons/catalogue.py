@@ -10,7 +10,7 @@ from inspector.lessons.lesson import Lesson
 from inspector.lessons.reading import read
 
 FOLDER = Path(__file__).with_name("shipped")
-ORDER = ("the-draw",)
+ORDER = ("the-draw", "repetition", "ending", "beams", "looking-back")
 """Ids in the order of the list."""
 END = "end"
 """In the place of a lesson: end the one under way."""

@@ -193,7 +193,7 @@ class LiveStage:
         place = SessionPlace(self._controller.timeline.tip, self._controller.queries.in_force)
         self._places[self._beat, done] = place
         if not done:
-            self._before = self._snapshot()
+            self._before, self._number = self._snapshot(), 0  # what led here may look like what is to be done
         self._controller.client.receive(BeatReached(self._lesson.id, self._beat, done))
 
 

@@ -147,6 +147,18 @@ class ScreenHost:
         self._screen.covered()
         return kept
 
+    @property
+    def over(self) -> str:
+        """Id of the tool whose own screen is on top; empty for the main screen and dialogs."""
+        top = self._screen.app.screen
+        return top.TOOL if isinstance(top, ToolScreen) else ""
+
+    def to_main(self) -> None:
+        """Leave the tool's own screen that is on top."""
+        top = self._screen.app.screen
+        if isinstance(top, ToolScreen):
+            top.dismiss(None)
+
     def help(self, tool: str = "") -> None:
         """Show the help of the main screen, or of the screen that a tool opened."""
         from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start

@@ -112,6 +112,13 @@ class Host(Protocol):
     def toggle(self, panel: str) -> None:
         """Open a tool's panel, or close it."""
 
+    @property
+    def over(self) -> str:
+        """Id of the tool whose own screen is on top; empty for the main screen and dialogs."""
+
+    def to_main(self) -> None:
+        """Leave the tool's own screen that is on top."""
+
     def help(self, tool: str = "") -> None:
         """Show the keys and what is shown.
 

@@ -35,8 +35,6 @@ class LessonActions(ToolActions):
         self.play: LessonPlay | None = None
         self.exploring = False
         self._hint = False
-        self._shown = ""
-        """Panel or tool of the beat that was gone to last."""
         self._before: tuple[Settings, int] | None = None
         """Settings and tip of the session as the lesson found it."""
         self._progress = Progress()
@@ -91,7 +89,7 @@ class LessonActions(ToolActions):
         if begin:
             self.play.right |= {number: right for number, right in known.right.items() if number < begin}
             self.host.answer(f"The lesson goes on at beat {begin + 1}; j goes back")
-        self.exploring, self._shown = False, ""
+        self.exploring = False
         self._changed()
         self.play.begin(begin)
         if self._present:
@@ -147,7 +145,7 @@ class LessonActions(ToolActions):
             play.phase in (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
             and not self.exploring
         ):
-            self._go_to(play.beat.show)
+            self._go_to(play.beat.show, play.phase)
             self._look(play)
         self._changed()
 
@@ -156,13 +154,23 @@ class LessonActions(ToolActions):
         self.presenting.tell(self.play)
         self.host.narrate(self if self.play is not None or self.presenting.on else None)
 
-    def _go_to(self, panel: str) -> None:
-        if panel and panel != self._shown:
-            self._shown = panel
-            if any(each.id == panel for each in self.host.arrangement.panels):
+    def _go_to(self, panel: str, phase: LessonPhase) -> None:
+        """Show the panel that matters; a tool's own screen once there is something on it."""
+        if not panel:
+            return
+        if any(each.id == panel for each in self.host.arrangement.panels):
+            self.host.to_main()
+            if panel != self.host.arrangement.current:
                 self.host.go_to(panel)
-            else:
-                self.host.press(panel)
+        elif panel != self.host.over:
+            self.host.to_main()
+            if phase is LessonPhase.REVEALED:
+                self._open_screen(panel)
+
+    def _open_screen(self, show: str) -> None:
+        """Open the tool's own screen that a beat is about, if it is one."""
+        if show and show != self.host.over and all(each.id != show for each in self.host.arrangement.panels):
+            self.host.press(show)
 
     def _look(self, play: LessonPlay) -> None:
         what, _, number = play.beat.look.partition(" ")
@@ -207,6 +215,8 @@ class LessonActions(ToolActions):
         match play.phase:
             case LessonPhase.ACTING:
                 keys["h"] = lambda: self._help(play)
+                if (left := play.stage.left) and left[0].verb.key:
+                    keys[left[0].verb.key] = play.do_it
             case LessonPhase.REVEALED:
                 keys["enter"] = play.go_on
             case LessonPhase.ENDED:
@@ -218,6 +228,7 @@ class LessonActions(ToolActions):
         if play.beat.hint and not self._hint:
             self._hint = True
         else:
+            self._open_screen(play.beat.show)
             play.do_it()
 
     def explore(self) -> None:
