@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from engine.commands import MoveTo
 from engine.errors import PathError
@@ -17,6 +17,9 @@ from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolAction
 from inspector.session.playback import Opening, checked
 from inspector.tools.lessons.card import card
 from inspector.tools.lessons.presenting import Presenting
+
+SPOKEN_OF: Mapping[str, tuple[str, int]] = {"attention": ("head", 2), "lens": ("lens", 1)}
+"""By tool: the function of lessons whose numbers, so many, say what is looked at on its screen."""
 
 
 class LessonActions(ToolActions):
@@ -139,6 +142,8 @@ class LessonActions(ToolActions):
         if play is None:
             return
         self._hint = self._hint and play.phase is LessonPhase.ACTING
+        if play.phase is LessonPhase.PREPARING:
+            self.host.to_main()  # a tool's own screen would show what is to be predicted
         if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED):
             self._keep(play)
         if (
@@ -170,7 +175,15 @@ class LessonActions(ToolActions):
     def _open_screen(self, show: str) -> None:
         """Open the tool's own screen that a beat is about, if it is one."""
         if show and show != self.host.over and all(each.id != show for each in self.host.arrangement.panels):
+            self._point(show)
             self.host.press(show)
+
+    def _point(self, tool: str) -> None:
+        """Choose the head, or the layer, that the beat speaks of first."""
+        function, arguments = SPOKEN_OF.get(tool, ("", 0))
+        calls = self.play.beat.calls(function) if self.play is not None else []
+        if (place := next((each for each in calls if len(each) == arguments), None)) is not None:
+            self.host.point(tool, *place)
 
     def _look(self, play: LessonPlay) -> None:
         what, _, number = play.beat.look.partition(" ")
