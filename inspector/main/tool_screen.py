@@ -83,6 +83,12 @@ class ToolScreen(Overlay[Result]):
             card.tell(narrator.narration() if narrator is not None else None)
         self.show()
 
+    @property
+    def room(self) -> int:
+        """Rows that the card of whoever narrates leaves."""
+        cards = (card.outer_size.height for card in self.query(NarrationCard) if card.display)
+        return self.app.size.height - sum(cards)
+
     def show(self) -> None:
         """Show everything, now."""
 
