@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from engine.commands import Configure, LookAhead, MoveTo, Prefill
-from engine.records import BeatReached, Failure, PromptOpened, Record
+from engine.records import BeatReached, Ended, Failure, PromptOpened, Record
 from engine.settings import Settings
 from inspector.lessons.actions import Action, Before
 from inspector.lessons.errors import LessonError
@@ -193,7 +193,7 @@ class LiveStage:
         place = SessionPlace(self._controller.timeline.tip, self._controller.queries.in_force)
         self._places[self._beat, done] = place
         if not done:
-            self._before, self._number = self._snapshot(), 0  # what led here may look like what is to be done
+            self._before, self._number = self._snapshot(), 0
         self._controller.client.receive(BeatReached(self._lesson.id, self._beat, done))
 
 
@@ -256,9 +256,12 @@ class RecordedStage:
 
     @property
     def done(self) -> bool:
-        """Whether the recording is past it."""
+        """Whether the recording is past it, or only marks are left before it: a key of the player's may end there."""
         place = self._place(self._beat, True) if self._beat is not None else None
-        return place is not None and self._player.position >= place
+        if place is None:
+            return False
+        left = self._player.entries[self._player.position : place]
+        return all(isinstance(entry.value, BeatReached | Ended) for entry in left)
 
     def act(self) -> None:
         """Go on to where it was done."""

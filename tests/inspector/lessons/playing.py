@@ -16,9 +16,10 @@ from inspector.lessons.catalogue import Listed
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.session.playback import Opening
 from inspector.tools.lessons.tool import LessonActions, lessons
+from inspector.tools.race.screen import RaceScreen
 from inspector.tools.registry import TOOLS
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds for what should take one: machines are busy."""
 WAITING = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 
@@ -71,10 +72,34 @@ class LearnerKeys:
     async def do(self, action: Action) -> None:
         """Do what a beat asks for by the keys that it names; by `h`, where a recording has no engine for them."""
         keys = KEYS.get(action.name)
-        if self.play.stage.recorded or keys is None:
+        if self.play.stage.recorded or (keys is None and action.name not in ("choose", "race")):
             await self.press(*(["h", "h"] if self.play.beat.hint else ["h"]))
-            return
-        await self.press(*keys)
+        elif action.name == "choose":
+            await self._choose(action.given)
+        elif action.name == "race":
+            await self._race(int(action.given))
+        else:
+            await self.press(*(keys or ()))
+
+    async def _choose(self, text: str) -> None:
+        """Highlight a candidate, and take it."""
+        for _ in range(20):
+            candidate = self.app.main.host.candidate
+            if candidate is not None and candidate.text in (text, f" {text}"):
+                break
+            await self.press("down")
+        await self.press("enter")
+
+    async def _race(self, tokens: int) -> None:
+        """Open the race, where it isn't, and start it."""
+        if not isinstance(self.app.screen, RaceScreen):
+            await self.press("z")
+            await self.until(lambda: isinstance(self.app.screen, RaceScreen))
+        screen = self.app.screen
+        assert isinstance(screen, RaceScreen)
+        while screen.control.last != tokens:
+            await self.press("left" if screen.control.last > tokens else "right")
+        await self.press("space")
 
     async def beat(self, guess: int) -> None:
         """Go through one beat, and to the next one."""
@@ -109,9 +134,12 @@ KEYS: dict[str, tuple[str, ...]] = {
     "back": ("backspace",),
     "reroll": ("d",),
     "run": ("r",),
+    "start": ("backspace",),
+    "attention": ("A",),
+    "lens": ("I",),
 }
 """By the action's name: the keys that do it, or a part of it. What isn't here is had done with `h`."""
-PARTS = ("step", "back", "reroll")
+PARTS = ("step", "back", "start", "reroll")
 """Actions that a press does a part of."""
 
 

@@ -15,6 +15,15 @@ from tests.inspector.lessons.playing import LearnerKeys, learn
 
 LESSONS = shipped()
 EACH = pytest.mark.parametrize("listed", LESSONS, ids=lambda listed: listed.lesson.id)
+LIVE = pytest.mark.parametrize(
+    "listed",
+    [
+        pytest.param(each, marks=pytest.mark.slow) if each.lesson.id in ("the-cache",) else each
+        for each in LESSONS
+    ],
+    ids=lambda listed: listed.lesson.id,
+)
+"""Races take a minute."""
 
 
 def cards(play: LessonPlay, settle: Callable[..., None]) -> list[Card]:
@@ -25,7 +34,7 @@ def cards(play: LessonPlay, settle: Callable[..., None]) -> list[Card]:
     return seen
 
 
-@EACH
+@LIVE
 def test_the_recording_says_what_the_engine_says(listed: Listed) -> None:
     """But for what rests on milliseconds."""
     with live_session(LoadSettings(listed.lesson.model), listed.lesson) as session:
@@ -43,10 +52,20 @@ def test_the_recording_says_what_the_engine_says(listed: Listed) -> None:
 
 
 @EACH
-@pytest.mark.parametrize("recorded", [False, True], ids=["live", "recorded"])
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
-def test_it_is_played_by_its_keys(listed: Listed, recorded: bool, size: tuple[int, int]) -> None:
-    """Every guess the second option, so that wrong ones are among them."""
+def test_its_recording_is_played_by_its_keys(listed: Listed, size: tuple[int, int]) -> None:
+    played(listed, True, size)
+
+
+@pytest.mark.slow
+@EACH
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+def test_it_is_played_by_its_keys(listed: Listed, size: tuple[int, int]) -> None:
+    played(listed, False, size)
+
+
+def played(listed: Listed, recorded: bool, size: tuple[int, int]) -> None:
+    """Go through a lesson, every guess the second option, so that wrong ones are among them."""
 
     async def body(learner: LearnerKeys) -> None:
         for number in range(len(listed.lesson.beats)):
