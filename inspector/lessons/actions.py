@@ -12,16 +12,30 @@ from typing import TypeVar
 
 from engine import commands
 from engine.beam_settings import BeamSettings, check_beams
-from engine.commands import Command
+from engine.commands import Command, ReadLens
 from engine.errors import SettingsError
-from engine.records import BeamEnded, Prefilled, RaceEnded, Record, Resampled
+from engine.records import (
+    AttentionRead,
+    BeamEnded,
+    BeamOpened,
+    Ended,
+    LensRead,
+    Prefilled,
+    QuestionAsked,
+    RaceEnded,
+    Record,
+    Resampled,
+)
 from engine.settings import BY_NAME, Settings, check
 from inspector.lessons.errors import LessonError
 from inspector.session.controller import Controller
+from inspector.state.timeline import Timeline
 
 Number = TypeVar("Number", int, float)
 MOST_STEPS = 1000
 """Of one action: a lesson's trace holds each of them."""
+LENS_TOP, LENS_FOLLOWED = 10, 4
+"""Tokens that are asked for of each layer, and candidates that are followed through all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +98,8 @@ class Verb:
     keys: Callable[[str], str]
     check: Callable[[str], object] = str
     """Raises ValueError, with a sentence, where what it is given is wrong."""
+    key: str = ""
+    """The key that does all of it, in a recording, too; empty where that takes several, or an engine."""
 
 
 # ---- steps ------------------------------------------------------------------------------------
@@ -219,6 +235,43 @@ def beam_settings(given: str) -> BeamSettings:
         raise ValueError(error.message.rstrip(".")) from error
 
 
+def _searched(given: str, controller: Controller, before: Before) -> bool:
+    """Whether a search with these settings, not another one, came to its end."""
+    wanted, right = beam_settings(given), False
+    for record in before.since:
+        if isinstance(record, BeamOpened):
+            found = record.width, record.max_tokens, record.length_penalty
+            right = found == (wanted.width, wanted.max_tokens, wanted.length_penalty)
+        elif isinstance(record, BeamEnded) and right:
+            return True
+    return False
+
+
+def _beam_keys(given: str) -> str:
+    words = given.replace("_", " ").replace("=", " ").split()
+    return f"B (n, if a search is there), {' '.join(words)}, then ⏎ and r"
+
+
+def lens_of(timeline: Timeline) -> ReadLens:
+    """The question for what the layers would predict after the last token, as the lens's screen can show it, too."""
+    best = timeline.next.candidates[:LENS_FOLLOWED] if timeline.next is not None else ()
+    return ReadLens(timeline.tip, top=LENS_TOP, followed=tuple(each.id for each in best))
+
+
+def _answered(kind: type[Record]) -> Callable[[str, Controller, Before], bool]:
+    """Whether the engine told something of its inside since, beyond what the lesson itself asked for."""
+
+    def answered(given: str, controller: Controller, before: Before) -> bool:
+        asked = False
+        for record in before.since:
+            asked = isinstance(record, QuestionAsked) or (asked and not isinstance(record, Ended))
+            if isinstance(record, kind) and not asked:
+                return True
+        return False
+
+    return answered
+
+
 def _race_length(given: str) -> int:
     length = _number(int, given)
     if not 32 <= length <= 4096:
@@ -289,8 +342,16 @@ VERBS: dict[str, Verb] = {
     "beams": Verb(
         "beams width=4 max_tokens=16", "Search with beams from here.",
         lambda given, on: [commands.SearchBeams(beam_settings(given))],
-        lambda given, on, before: any(isinstance(each, BeamEnded) for each in before.since),
-        lambda given: "B, then ctrl+s, and wait for its end", beam_settings,
+        _searched, _beam_keys, beam_settings,
+    ),
+    "attention": Verb(
+        "attention", "Look at where each head looks from the last token.",
+        lambda given, on: [commands.ReadAttention(on.timeline.tip)], _answered(AttentionRead),
+        lambda given: "A", key="A",
+    ),
+    "lens": Verb(
+        "lens", "Look at what each layer would predict after the last token.",
+        lambda given, on: [lens_of(on.timeline)], _answered(LensRead), lambda given: "I", key="I",
     ),
 }  # fmt: skip
 """The list, by name."""

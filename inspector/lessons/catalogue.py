@@ -10,7 +10,9 @@ from inspector.lessons.lesson import Lesson
 from inspector.lessons.reading import read
 
 FOLDER = Path(__file__).with_name("shipped")
-ORDER = ("pieces", "one-loop", "the-draw", "filters-and-order", "the-cache")
+ORDER = (
+    "pieces", "one-loop", "the-draw", "filters-and-order", "the-cache", "repetition", "ending", "beams", "looking-back",
+)  # fmt: skip
 """Ids in the order of the list."""
 END = "end"
 """In the place of a lesson: end the one under way."""

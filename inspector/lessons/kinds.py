@@ -6,13 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.records import (
-    AttentionLayer,
     Candidate,
     Distribution,
     Explained,
-    Hypothesis,
-    LensCell,
-    LensRead,
     Piece,
     PromptToken,
     RaceStep,
@@ -288,93 +284,3 @@ RACE = SubjectKind(
                        lambda of: measured("number", max(each.largest_difference for each in of.steps))),
     },
 )  # fmt: skip
-
-# ---- beams ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Searched:
-    """A continuation of a beam search."""
-
-    best: Hypothesis
-    greedy: Hypothesis
-
-
-BEAMS = SubjectKind(
-    "a continuation of a beam search",
-    "text",
-    {
-        "text": ("its text", lambda of: Value("text", of.best.text)),
-        "logprob": ("the sum of its logprobs", lambda of: measured("number", of.best.logprob)),
-        "score": ("its score", lambda of: measured("number", of.best.score)),
-        "length": ("how many tokens", lambda of: count(of.best.length)),
-        "greedy_logprob": ("the sum of greedy decoding's logprobs", lambda of: measured("number", of.greedy.logprob)),
-        "greedy_text": ("greedy decoding's text", lambda of: Value("text", of.greedy.text)),
-        "is_greedy": ("whether it is what greedy decoding gives",
-                      lambda of: Value("truth", of.best.ids == of.greedy.ids)),
-    },
-)  # fmt: skip
-
-# ---- inside -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LensLayer:
-    """What one layer would predict at the token that is looked at."""
-
-    read: LensRead
-    layer: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeadRow:
-    """Where one head looks."""
-
-    layer: AttentionLayer
-    head: int
-    tokens: int
-    path: tuple[Item, ...]
-
-    @property
-    def most(self) -> int:
-        """Position that it looks at most."""
-        weights = self.layer.over(self.head, self.tokens)
-        return max(range(len(weights)), key=lambda place: weights[place])
-
-
-HEAD = SubjectKind(
-    "a head",
-    "text",
-    {
-        "text": ("the token that it looks at most",
-                 lambda of: token(written(of.path[of.most]), fragile=near_top(of.layer.over(of.head, of.tokens)))),
-        "weight": ("the weight on it",
-                   lambda of: measured("probability", of.layer.over(of.head, of.tokens)[of.most])),
-        "place": ("its place in the text, from 1", lambda of: count(of.most + 1)),
-    },
-)  # fmt: skip
-
-
-def _lens_leads(of: LensLayer) -> Value:
-    column = of.read.columns[-1]
-    return count(column.leads_from)
-
-
-LENS = SubjectKind(
-    "the lens at a layer",
-    "top",
-    {
-        "top": ("the token that it would predict",
-                lambda of: token(_cell(of).top[0].text, fragile=near_top([each.prob for each in _cell(of).top]))),
-        "prob": ("its probability", lambda of: measured("probability", _cell(of).top[0].prob)),
-        "entropy": ("how unsure it is", lambda of: measured("bits", _cell(of).entropy_bits)),
-        "leads_from": ("the layer from which on the final token leads, from 1; 0 for the embedding", _lens_leads),
-    },
-)  # fmt: skip
-
-
-def _cell(of: LensLayer) -> LensCell:
-    cells = of.read.columns[-1].cells
-    if not 0 <= of.layer < len(cells):
-        raise LookupError(f"the model has {len(cells) - 1} layers")
-    return cells[of.layer]

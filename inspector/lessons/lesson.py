@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import Constant
 from dataclasses import dataclass, field
 
 from engine.settings import Settings
@@ -65,6 +66,14 @@ class Beat:
         steps = timeline.step_slots if what in ("step", "last") else []
         place = int(number) if number else len(steps)
         return steps[place - 1] if 1 <= place <= len(steps) else None
+
+    def calls(self, function: str) -> list[tuple[int, ...]]:
+        """What the beat gives to a function that counts layers or heads: the answer first, then its texts."""
+        answer = (self.question.answer,) if self.question is not None else ()
+        texts = (part for text in (*self.text, *self.why) for part in text.expressions)
+        calls = (call for each in (*answer, *texts) for call in each.calls(function))
+        given = ([part.value for part in call.args if isinstance(part, Constant)] for call in calls)
+        return [tuple(number for number in numbers if isinstance(number, int)) for numbers in given]
 
 
 @dataclass(frozen=True, slots=True)

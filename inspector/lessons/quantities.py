@@ -17,12 +17,15 @@ from engine.records import (
     PromptToken,
     RaceStep,
     Resampled,
+    Step,
     Tokenized,
 )
 from engine.settings import BY_NAME, check
 from inspector.lessons import kinds
+from inspector.lessons.actions import lens_of
 from inspector.lessons.expressions import Argument, Function, Subject, SubjectKind
-from inspector.lessons.kinds import Generated, HeadRow, LensLayer, Pieces, Raced, Searched
+from inspector.lessons.inside_kinds import BEAMS, HEAD, LENS, HeadRow, LensLayer, Searched
+from inspector.lessons.kinds import Generated, Pieces, Raced
 from inspector.lessons.margins import NEAREST_DRAW
 from inspector.lessons.scope import Scope
 from inspector.lessons.values import Value
@@ -79,6 +82,17 @@ def _completion(scope: Scope, text: str = "") -> Subject:
     return Subject(kinds.COMPLETION, Generated(steps, occurrences, reason, detail))
 
 
+def _setting(scope: Scope, name: str) -> Subject:
+    if name not in BY_NAME:
+        raise LookupError(f"the sampler has no setting {name}")
+    return Subject(SETTING, getattr(scope.settings, name))
+
+
+def _added(scope: Scope) -> Subject:
+    steps = tuple(each for each in scope.since if isinstance(each, Step))
+    return Subject(kinds.COMPLETION, Generated(steps, 0, "", ""))
+
+
 def _kv(scope: Scope) -> Subject:
     if scope.timeline.kv is None:
         raise LookupError("nothing is held yet")
@@ -115,10 +129,10 @@ def _tried(scope: Scope, step: int, values: Mapping[str, Argument]) -> Explained
 
 
 def _lens(scope: Scope, layer: int = 0) -> Subject:
-    read = scope.answer(commands.ReadLens(scope.timeline.tip), LensRead)
+    read = scope.answer(lens_of(scope.timeline), LensRead)
     if not read.columns:
         raise LookupError("the lens can't read this model")
-    return Subject(kinds.LENS, LensLayer(read, layer or len(read.columns[-1].cells) - 1))
+    return Subject(LENS, LensLayer(read, layer or len(read.columns[-1].cells) - 1))
 
 
 def _head(scope: Scope, layer: int, head: int) -> Subject:
@@ -126,7 +140,7 @@ def _head(scope: Scope, layer: int, head: int) -> Subject:
     found = next((each for each in read.layers if each.layer == layer - 1), None)
     if found is None or not 1 <= head <= found.heads:
         raise LookupError(f"the model has no head {head} in layer {layer} that can be read")
-    return Subject(kinds.HEAD, HeadRow(found, head - 1, read.tokens, tuple(_path(scope))))
+    return Subject(HEAD, HeadRow(found, head - 1, read.tokens, tuple(_path(scope))))
 
 
 def _path(scope: Scope) -> Sequence[Item]:
@@ -147,7 +161,7 @@ def _beams(scope: Scope, place: int = 1) -> Subject:
     ended = next((each for each in reversed(scope.since) if isinstance(each, BeamEnded)), None)
     if ended is None or not 1 <= place <= len(ended.ranking):
         raise LookupError("no beam search with so many continuations was run in this beat")
-    return Subject(kinds.BEAMS, Searched(ended.ranking[place - 1], ended.greedy))
+    return Subject(BEAMS, Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.beams.nodes))
 
 
 def _rerolls(scope: Scope, text: str = "") -> Subject:
@@ -164,6 +178,14 @@ def _first_token(scope: Scope) -> Subject:
     return Subject(PREFILL, read)
 
 
+def _written(of: object) -> Value:
+    """A number as it is, lists with commas."""
+    if isinstance(of, int | float):
+        return kinds.count(of) if isinstance(of, int) else Value("number", of)
+    return Value("text", ", ".join(map(str, of)) if isinstance(of, tuple) else str(of))
+
+
+SETTING = SubjectKind("a setting", "value", {"value": ("its value", _written)})
 STAGE = SubjectKind(
     "a stage of the sampler",
     "kept",
@@ -244,6 +266,9 @@ FUNCTIONS = _listed(
     Function("prompt", kinds.PIECES, _prompt, "The prompt in tokens.", "prompt"),
     Function("completion", kinds.COMPLETION, _completion, "All that was generated; and how often a text occurs in it.",
              "completion('ball')"),
+    Function("added", kinds.COMPLETION, _added, "What was generated since this beat began.", "added.perplexity"),
+    Function("setting", SETTING, _setting, "A setting of the sampler that is in force, by its name.",
+             "setting('temp')"),
     Function("kv", kinds.KV, _kv, "The KV cache.", "kv"),
     Function("tokens", kinds.PIECES, _tokens, "A text cut into tokens.", "tokens('strawberry')"),
     Function("whatif", kinds.TRIED, _whatif,
@@ -251,11 +276,11 @@ FUNCTIONS = _listed(
              "whatif(temp=1.5)"),
     Function("stage", STAGE, _stage, "What a stage of the sampler does, under these settings or others.",
              "stage('top-p', top_p=0.9)"),
-    Function("lens", kinds.LENS, _lens, "What a layer would predict next, counted from 1; the last without a number.",
+    Function("lens", LENS, _lens, "What a layer would predict next, counted from 1; the last without a number.",
              "lens(7)"),
-    Function("head", kinds.HEAD, _head, "Where a head looks from the last token: layer and head from 1.", "head(6, 1)"),
+    Function("head", HEAD, _head, "Where a head looks from the last token: layer and head from 1.", "head(6, 1)"),
     Function("race", kinds.RACE, _race, "The race of this beat.", "race"),
-    Function("beams", kinds.BEAMS, _beams, "The beam search of this beat: its best, or the second, and so on.",
+    Function("beams", BEAMS, _beams, "The beam search of this beat: its best, or the second, and so on.",
              "beams(2)"),
     Function("rerolls", REROLLS, _rerolls, "The draws of this beat; and how often one token was drawn.",
              "rerolls('girl')"),

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from engine.commands import Command, Configure, LookAhead, MoveTo, Prefill, Reroll
-from engine.records import BeatReached, Failure, PromptOpened, Record
+from engine.records import BeatReached, Ended, Failure, LogitsRow, ModelVocabulary, PromptOpened, Record
 from engine.settings import Settings
 from inspector.lessons.actions import Action, Before
 from inspector.lessons.errors import LessonError
 from inspector.lessons.lesson import Lesson
 from inspector.session.controller import Controller
 from inspector.session.replay.player import Player
+
+_UNSEEN = BeatReached | Ended | LogitsRow | ModelVocabulary
+"""Entries of a recording that change nothing on show."""
 
 
 class LessonStage(Protocol):
@@ -275,9 +278,12 @@ class RecordedStage:
 
     @property
     def done(self) -> bool:
-        """Whether the recording is past it."""
+        """Whether the recording is past it, or only marks are left before it: a key of the player's may end there."""
         place = self._place(self._beat, True) if self._beat is not None else None
-        return place is not None and self._player.position >= place
+        if place is None:
+            return False
+        left = self._player.entries[self._player.position : place]
+        return all(isinstance(entry.value, _UNSEEN) for entry in left)
 
     def act(self) -> None:
         """Go on to where it was done."""

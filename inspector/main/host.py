@@ -231,6 +231,11 @@ class ScreenHost:
         if isinstance(top, ToolScreen):
             top.dismiss(None)
 
+    def point(self, tool: str, *place: int) -> None:
+        """Choose what a tool's own screen shows, before it is opened."""
+        if (actions := self._screen.actions.get(tool)) is not None:
+            actions.point(*place)
+
     def help(self, tool: str = "") -> None:
         """Show the help of the main screen, or of the screen that a tool opened."""
         from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start

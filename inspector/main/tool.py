@@ -133,6 +133,9 @@ class Host(Protocol):
     def to_main(self) -> None:
         """Leave the tool's own screen that is on top."""
 
+    def point(self, tool: str, *place: int) -> None:
+        """Choose what a tool's own screen shows, before it is opened: see `ToolActions.point`."""
+
     def help(self, tool: str = "") -> None:
         """Show the keys and what is shown.
 
@@ -302,6 +305,9 @@ class ToolActions:
     def stop(self) -> bool:
         """Escape, where nothing else was to be stopped; returns whether this tool stopped something."""
         return False
+
+    def point(self, *place: int) -> None:
+        """Choose what its own screen shows: a layer, a layer and a head, counted from 1."""
 
     def pressed(self, key: str) -> None:
         """A key of the main screen is about to do what it does."""

@@ -112,6 +112,12 @@ class ToolScreen(Overlay[Result]):
             line.put(text)
             self.mount(line, before=list(own)[-2])
 
+    @property
+    def room(self) -> int:
+        """Rows that the card of whoever narrates leaves."""
+        cards = (card.outer_size.height for card in self.query(NarrationCard) if card.display)
+        return self.app.size.height - sum(cards)
+
     def show(self) -> None:
         """Show everything, now."""
 

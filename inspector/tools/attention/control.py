@@ -53,6 +53,10 @@ class AttentionControl:
         """The layer of a head, or the nearest that has an attention."""
         return min(read.layers, key=lambda layer: abs(layer.layer - head.layer))
 
+    def choose(self, head: Head) -> None:
+        """Choose a head, over the text and among all."""
+        self._chosen, self.triangle, self.order = head, False, 0
+
     def turn_head(self, read: AttentionRead, by: int) -> None:
         """Choose the next head of the layer, its mean or its maximum; they go round."""
         if (now := self.chosen(read)) is not None:

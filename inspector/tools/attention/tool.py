@@ -6,6 +6,7 @@ from inspector.main.inside.help import SHARED
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.attention.control import AttentionControl
 from inspector.tools.attention.screen import AttentionScreen
+from inspector.tools.attention.weights import Head
 
 
 class AttentionActions(ToolActions):
@@ -20,6 +21,11 @@ class AttentionActions(ToolActions):
         self.controller.client.pause()
         self.host.answer()
         self.host.open(AttentionScreen(self.host, self.control))
+
+    def point(self, *place: int) -> None:
+        """Choose a head of a layer."""
+        layer, head = place
+        self.control.choose(Head(layer - 1, head - 1))
 
 
 ATTENTION = Tool(

@@ -86,7 +86,8 @@ class BeamScreen(ToolScreen[int]):
         self._place = 0
         self._view = 0
         self._rows = 0
-        self._setting = control.search is None
+        self._setting = False
+        """Whether the form was asked for; without a search it is there anyway."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="beam-place")
@@ -193,13 +194,15 @@ class BeamScreen(ToolScreen[int]):
         """Decide what is on screen. The list never shrinks while one search is shown, so that nothing jumps."""
         view = self.views[self._view % len(self.views)] if self.listed else frozenset({"list"})
         self.form.display = self.setting
+        if not self.setting and self.form.has_focus_within:
+            self.set_focus(None)  # a lesson began the search
         self.query_one("#beam-asked").display = not self.setting
         self.table.display, self.lattice.display = "list" in view, "tree" in view
         self.reading.display = "text" in view
         search = self.control.search
         over = search is not None and search.ended is not None and self.at is None
         self._rows = max(0 if over else self._rows, len(self.listed))
-        most = max(6, self.app.size.height // 2 - 2)
+        most = max(6, self.room // 2 - 2)
         self.table.styles.height = min(self._rows + 3, most) if len(view) > 1 else "1fr"
         self.reading.styles.height = 6 if len(view) > 1 else "1fr"
 

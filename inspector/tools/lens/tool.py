@@ -27,6 +27,10 @@ class LensActions(ToolActions):
         self._begin()
         self.host.open(LensScreen(self.host, self.answers, self.choices))
 
+    def point(self, *place: int) -> None:
+        """Choose a layer."""
+        (self.choices.layer,) = place
+
     def _begin(self) -> None:
         """Follow the candidate that was highlighted, where that isn't the one that stands there anyway."""
         if self.choices.opened_at != self.timeline.before:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from engine.commands import MoveTo
 from engine.errors import PathError
@@ -22,6 +22,8 @@ from inspector.tools.lessons.presenting import Presenting
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 """Phases in which the beat's panel is gone to."""
+SPOKEN_OF: Mapping[str, tuple[str, int]] = {"attention": ("head", 2), "lens": ("lens", 1)}
+"""By tool: the function of lessons whose numbers, so many, say what is looked at on its screen."""
 
 
 class LessonActions(ToolActions):
@@ -148,6 +150,7 @@ class LessonActions(ToolActions):
             return
         if play.phase is LessonPhase.PREPARING:
             self._hint = False
+            self.host.to_main()  # a tool's own screen would show what is to be predicted
         if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED):
             self._keep(play)
         if play.phase in SHOWN and not self.exploring:
@@ -177,7 +180,15 @@ class LessonActions(ToolActions):
     def _open_screen(self, show: str) -> None:
         """Open the tool's own screen that a beat is about, if it is one."""
         if show and show != self.host.over and all(each.id != show for each in self.host.arrangement.panels):
+            self._point(show)
             self.host.press(show)
+
+    def _point(self, tool: str) -> None:
+        """Choose the head, or the layer, that the beat speaks of first."""
+        function, arguments = SPOKEN_OF.get(tool, ("", 0))
+        calls = self.play.beat.calls(function) if self.play is not None else []
+        if (place := next((each for each in calls if len(each) == arguments), None)) is not None:
+            self.host.point(tool, *place)
 
     def _draw_borders(self, wanted: bool) -> None:
         """Draw the borders of the tokens while the text is what matters, where it is plain otherwise."""
@@ -235,6 +246,8 @@ class LessonActions(ToolActions):
         match play.phase:
             case LessonPhase.ACTING:
                 keys["h"] = lambda: self._help(play)
+                if (left := play.stage.left) and left[0].verb.key:
+                    keys[left[0].verb.key] = play.do_it
             case LessonPhase.REVEALED:
                 keys["enter"] = play.go_on
             case LessonPhase.ENDED:

@@ -19,7 +19,7 @@ from inspector.tools.lessons.tool import LessonActions
 from inspector.tools.race.screen import RaceScreen
 from inspector.tools.registry import with_lesson
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds for what should take one: machines are busy."""
 WAITING = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 
@@ -135,6 +135,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "reroll": ("d",),
     "run": ("r",),
     "start": ("backspace",),
+    "attention": ("A",),
+    "lens": ("I",),
 }
 """By the action's name: the keys that do it, or a part of it. What isn't here is had done with `h`."""
 PARTS = ("step", "back", "start", "reroll")
