@@ -60,16 +60,13 @@ def picked(distribution: Distribution) -> Value:
 def _near_draw(distribution: Distribution) -> str:
     draw, low, high = distribution.draw, distribution.draw_from, distribution.draw_to
     if draw is None or low is None or high is None:
-        return near_top([each.prob for each in distribution.candidates]) if _unchanged(distribution) else ""
+        if distribution.picked != distribution.candidates[0].id:  # penalties put another one first
+            return ""
+        return near_top([each.prob for each in distribution.candidates])
     nearest = min(draw - low if low > 0 else 1.0, high - draw if high < 1 else 1.0)
     if nearest >= NEAREST_DRAW:
         return ""
     return f"the draw {draw:.3f} is {nearest:.4f} from a border; {NEAREST_DRAW} is the least"
-
-
-def _unchanged(distribution: Distribution) -> bool:
-    """Whether greedy decoding took what the model has first; penalties may have put another token there."""
-    return distribution.picked == distribution.candidates[0].id
 
 
 def near_top(probs: Sequence[float]) -> str:
@@ -312,8 +309,6 @@ RACE = SubjectKind(
                        lambda of: measured("number", max(each.largest_difference for each in of.steps))),
     },
 )  # fmt: skip
-
-# ---- beams ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

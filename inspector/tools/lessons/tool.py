@@ -152,7 +152,7 @@ class LessonActions(ToolActions):
 
     def _taken(self, play: LessonPlay) -> dict[str, Callable[[], object]]:
         if self.exploring:
-            return {"S": self.explore, "Z": lambda: (self.explore(), play.begin(play.beat_number))}
+            return {"S": self.explore, "Z": lambda: self._again(play)}
         keys: dict[str, Callable[[], object]] = {
             "S": self.explore,
             **self._paging(),
@@ -168,6 +168,11 @@ class LessonActions(ToolActions):
             case LessonPhase.ENDED:
                 keys["enter"] = self.leave
         return keys
+
+    def _again(self, play: LessonPlay) -> None:
+        """Come back from exploring to the beginning of the beat."""
+        self.exploring = False
+        play.begin(play.beat_number)
 
     def _paging(self) -> dict[str, Callable[[], object]]:
         """Keys of a card that is longer than its room."""
