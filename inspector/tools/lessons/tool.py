@@ -255,8 +255,8 @@ class LessonActions(ToolActions):
         return keys
 
     def _again(self, play: LessonPlay) -> None:
-        """Back from exploring, and this beat from its start."""
-        self.explore()
+        """Come back from exploring to the beginning of the beat."""
+        self.exploring = False
         play.begin(play.beat_number)
 
     def _paging(self) -> dict[str, Callable[[], object]]:
