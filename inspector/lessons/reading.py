@@ -54,6 +54,15 @@ def read(path: Path) -> Lesson:
     return lesson(text, path.stem)
 
 
+def begins(path: Path) -> bool:
+    """Whether a file begins as a lesson does; other Markdown doesn't."""
+    try:
+        with path.open("rb") as file:
+            return file.readline(100).strip() == FENCE.encode()
+    except OSError:
+        return False
+
+
 def lesson(text: str, id: str) -> Lesson:
     """Read a lesson from its text.
 

@@ -63,7 +63,7 @@ def _of_prompt(item: PromptToken, label: str, vocabulary: int) -> Choice:
 def section(choice: Choice, stages: bool) -> Element:
     """The table, the draw, and what each stage of the sampler left."""
     shown = [each for each in choice.candidates if each.rank <= ROWS or each.id == choice.taken][: ROWS + 1]
-    drawn = choice.distribution is not None
+    drawn = choice.distribution is not None and not _tells(choice.distribution, choice.taken)
     most = max([each.prob for each in shown] + [each.sampler_prob for each in shown if drawn], default=1.0) or 1.0
     rows = [_row(each, most, choice.taken, drawn) for each in shown]
     left = [each for each in choice.candidates if each not in shown]
@@ -77,6 +77,11 @@ def section(choice: Choice, stages: bool) -> Element:
         *(_draw(choice.distribution, choice.taken) if choice.distribution is not None else ()),
         _stages(choice.distribution) if stages and choice.distribution is not None else None,
     )
+
+
+def _tells(distribution: Distribution, taken: int | None) -> bool:
+    """Whether the sampler's numbers tell what is to be predicted: without a draw one token has all of it."""
+    return taken is None and distribution.draw is None
 
 
 def _row(each: Candidate, most: float, taken: int | None, drawn: bool) -> Element:

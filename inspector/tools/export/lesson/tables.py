@@ -55,9 +55,10 @@ def race(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[El
     lanes = (("uncached", [each.uncached_ms for each in steps]), ("cached", [each.cached_ms for each in steps]))
     lines = (element("path", class_=name, d=_line(values, most)) for name, values in lanes)
     yield element("svg", *lines, viewBox="0 0 100 50", preserveAspectRatio="none", class_="race", aria_hidden="true")
+    yield element("p", "Time of a step as the text grows: dashed without the cache, solid with it.", class_="hint")
     chosen = sorted({0, len(steps) // 2, len(steps) - 1})
     rows = [_lanes(steps[place]) for place in chosen]
-    yield table("Time of a step in the two lanes, and KV", ("tokens", "with cache", "without", "KV"), rows, class_="plain")
+    yield table("Both lanes", ("tokens", "with cache", "without", "KV"), rows, class_="plain")
     last = steps[-1]
     same = "The same tokens in both lanes" if all(each.equal for each in steps) else "The lanes took other tokens"
     yield element("p", f"All steps: {milliseconds(last.cached_total_ms)} with the cache, "
@@ -85,7 +86,8 @@ def beams(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[E
 
 def _beam(place: str, found: Hypothesis) -> Element:
     text = visible(found.text + found.end)
-    return row(place, text, f"{found.logprob:.3f}", f"{found.score:.3f}", count(found.length))
+    said = element("span", text, class_="said")
+    return row(place, said, f"{found.logprob:.3f}", f"{found.score:.3f}", count(found.length))
 
 
 def attention(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:

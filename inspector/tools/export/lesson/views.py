@@ -18,8 +18,10 @@ from inspector.tools.export.lesson.element import element
 
 TOKENS = 600
 """Of a text: the last ones."""
-CANDIDATES = ("", "candidates", "sampler", "whatif", "lookahead")
+CANDIDATES = frozenset({"", "candidates", "sampler", "whatif", "lookahead"})
 """Panels and tools whose beats speak of candidates."""
+ASKED = frozenset({"next", "candidate"})
+"""Functions of an answer that is among them."""
 NUMBERS = frozenset({"probabilities", "candidates"})
 _HEAT = METRIC["surprisal"]
 
@@ -85,13 +87,14 @@ class View:
 
     def _candidates(self) -> Iterator[Element]:
         item = self._looked_at()
-        if self.show not in CANDIDATES and item is None:
+        hidden, question = self._hidden, self._beat.question
+        asked = question is not None and not ASKED.isdisjoint(question.answer.names())
+        if self.show not in CANDIDATES and item is None and not asked:
             return
-        hidden = self._hidden
         if NUMBERS & hidden:
             yield _veil("What the model expects")
             return
-        timeline, asks = self._timeline, self._beat.question is not None
+        timeline = self._timeline
         stages = self.show == "sampler" and hidden.isdisjoint({"picked", "sampler"})
         if item is not None:
             vocabulary = timeline.facts.vocabulary if timeline.facts is not None else 0
@@ -99,7 +102,7 @@ class View:
                 return
             yield candidates.section(candidates.of_token(item, vocabulary), stages)
         elif timeline.next is not None:
-            concealed = not self._revealed and (asks or "picked" in hidden)
+            concealed = not self._revealed and (question is not None or "picked" in hidden)
             yield candidates.section(candidates.of_next(timeline.next, concealed), stages)
 
     # ---- other panels and tools -------------------------------------------------------------

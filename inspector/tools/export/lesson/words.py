@@ -36,6 +36,8 @@ _WORDS: Mapping[str, Callable[[str], str]] = {
     "set": _settings,
     "prompt": lambda given: f"read the prompt “{given}”",
     "race": lambda given: f"race to {given} tokens",
+    "attention": lambda _: "look where the heads look",
+    "lens": lambda _: "read what each layer would predict",
     "beams": lambda given: f"search with beams, {given}".rstrip(", "),
 }
 """By the action's name; one that isn't here is written as the lesson's file has it."""

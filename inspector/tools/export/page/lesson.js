@@ -44,7 +44,7 @@ function Beat(section, number) {
       button.setAttribute("aria-pressed", String(other === place));
     });
     if (acts) {
-      locked.textContent = `You say: ${texts[place]}. Now have it done.`;
+      locked.textContent = `You say: “${texts[place]}”. Now have it done.`;
       own.ready();
     } else {
       own.show();
@@ -78,13 +78,14 @@ function Beat(section, number) {
     const why = [...reveal.querySelectorAll(".why p")].map((part) => part.textContent).join(" ");
     told(`${verdict.textContent} ${why}`.trim());
     showNav();
+    toEnds();
     at("next").focus({ preventScroll: true });
     reveal.scrollIntoView({ block: "nearest" });
   };
 
   function words() {
-    if (own.right()) return `✓ Right: ${texts[right]}.`;
-    return right === null ? "✗ It is none of these." : `✗ Not ${texts[own.guess]}: it is ${texts[right]}.`;
+    if (own.right()) return `✓ Right: “${texts[right]}”.`;
+    return right === null ? "✗ It is none of these." : `✗ Not “${texts[own.guess]}”: it is “${texts[right]}”.`;
   }
 
   this.reset = () => {
@@ -105,6 +106,11 @@ function Beat(section, number) {
   this.reset();
 }
 
+/** Long texts are shown where they end. */
+function toEnds() {
+  for (const text of document.querySelectorAll(".text")) text.scrollTop = text.scrollHeight;
+}
+
 /** Have it read out. */
 function told(text) {
   at("told").textContent = text;
@@ -119,6 +125,7 @@ function go(to, quietly) {
   if (now === beats.length) showScore();
   told("");
   showNav();
+  toEnds();
   if (!quietly) {
     (now < beats.length ? beats[now].title : at("title-end")).focus({ preventScroll: true });
     window.scrollTo(0, 0);
