@@ -43,7 +43,9 @@ def of_recording(trace: Path) -> Listed | None:
     path = trace.with_name(trace.name.removesuffix(ENDING) + ".md")
     if not trace.name.endswith(ENDING) or not path.is_file() or not begins(path):
         return None
-    return next((each for each in shipped() if each.path == path.resolve()), None) or Listed(0, path, read(path))
+    return next((each for each in shipped() if each.path == path.resolve()), None) or Listed(
+        0, path, read(path)
+    )
 
 
 def is_name(name: str) -> bool:

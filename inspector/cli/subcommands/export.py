@@ -91,7 +91,9 @@ def run(args: Namespace) -> int:
     if name == "html" and listed is not None:
         document = _lesson(args, listed, trace or listed.trace)
     elif args.lesson is not None:
-        raise EngineError(f"--lesson is for web pages, and this is {name}.", "Add --to html, or leave --lesson out.")
+        raise EngineError(
+            f"--lesson is for web pages, and this is {name}.", "Add --to html, or leave --lesson out."
+        )
     else:
         document = _session(args, name, DEMONSTRATION if trace is None else trace)
     _deliver(document, out, args.force)
@@ -188,4 +190,6 @@ def _deliver(text: str, out: Path | None, force: bool) -> None:
         sys.stderr.write(f"{visible(str(out))}: {size(len(raw))}\n")
 
 
-SUBCOMMAND = Subcommand(parser, run, "a recorded session or a lesson as a web page, Markdown, CSV, text or SVG")
+SUBCOMMAND = Subcommand(
+    parser, run, "a recorded session or a lesson as a web page, Markdown, CSV, text or SVG"
+)

@@ -1,4 +1,4 @@
-"""What pages are made of: their scripts, their style with the colours of the screen, and the policy that allows no other."""
+"""What pages are made of: their scripts, their style with the screen's colours, the policy that allows no other."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.etree.ElementTree import Element
 
 from engine.records import Candidate, Distribution, PromptToken, Step
@@ -38,10 +38,10 @@ def of_next(distribution: Distribution, concealed: bool) -> Choice:
         distribution: Of it.
         concealed: Whether the one that is picked is to be predicted.
     """
-    taken = None if concealed else distribution.picked
-    return Choice(
-        "What can come next", distribution.candidates, distribution.others, distribution.others_prob, taken, distribution
-    )  # fmt: skip
+    made = Choice(
+        "What can come next", distribution.candidates, distribution.others, distribution.others_prob, None
+    )
+    return replace(made, taken=None if concealed else distribution.picked, distribution=distribution)
 
 
 def of_token(item: Item, vocabulary: int) -> Choice:
@@ -64,7 +64,10 @@ def section(choice: Choice, stages: bool) -> Element:
     """The table, the draw, and what each stage of the sampler left."""
     shown = [each for each in choice.candidates if each.rank <= ROWS or each.id == choice.taken][: ROWS + 1]
     drawn = choice.distribution is not None and not _tells(choice.distribution, choice.taken)
-    most = max([each.prob for each in shown] + [each.sampler_prob for each in shown if drawn], default=1.0) or 1.0
+    most = (
+        max([each.prob for each in shown] + [each.sampler_prob for each in shown if drawn], default=1.0)
+        or 1.0
+    )
     rows = [_row(each, most, choice.taken, drawn) for each in shown]
     left = [each for each in choice.candidates if each not in shown]
     others, mass = choice.others + len(left), choice.others_prob + sum(each.prob for each in left)
@@ -119,7 +122,11 @@ def _draw(distribution: Distribution, taken: int | None) -> Iterator[Element]:
         return
     known = taken == distribution.picked
     again = f", drawn again {distribution.reroll}×" if distribution.reroll else ""
-    words = f"The draw {draw:.3f} fell on {low:.3f} to {high:.3f}{again}" if known else f"The draw is {draw:.3f}{again}"
+    words = (
+        f"The draw {draw:.3f} fell on {low:.3f} to {high:.3f}{again}"
+        if known
+        else f"The draw is {draw:.3f}{again}"
+    )
     shapes = [element("rect", class_="rest", x=0.5, y=8, width=999, height=10)]
     edge = 0.0
     for place, share in enumerate(_shares(distribution.candidates)):
@@ -151,4 +158,6 @@ def _stages(distribution: Distribution) -> Element | None:
         plural = "" if stage.kept == 1 else "s"
         words = f" left {count(stage.kept)} token{plural}{took}"
         lines.append(element("li", element("b", visible(stage.name)), words))
-    return element("div", element("p", "The sampler's stages, in their order"), element("ol", *lines), class_="stages")
+    return element(
+        "div", element("p", "The sampler's stages, in their order"), element("ol", *lines), class_="stages"
+    )

@@ -133,7 +133,15 @@ def _reveal(shown: ShownBeat) -> Element:
     if shown.after is not None:
         shown.after.set("class", "view after")
     summary = "Do it, and see" if beat.act else "See"
-    return element("details", element("summary", summary), act, _answer(beat, card), _why(card), shown.after, class_="reveal")
+    return element(
+        "details",
+        element("summary", summary),
+        act,
+        _answer(beat, card),
+        _why(card),
+        shown.after,
+        class_="reveal",
+    )
 
 
 def _answer(beat: Beat, card: Card) -> Element | None:

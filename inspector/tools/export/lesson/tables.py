@@ -42,7 +42,11 @@ def memory(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[
     """What the KV cache holds."""
     kv = timeline.kv
     if kv is not None:
-        held = (("tokens", count(kv.offset)), ("in use", size(kv.used_bytes)), ("allocated", size(kv.allocated_bytes)))
+        held = (
+            ("tokens", count(kv.offset)),
+            ("in use", size(kv.used_bytes)),
+            ("allocated", size(kv.allocated_bytes)),
+        )
         yield table("KV cache", ("", ""), [row(*each) for each in held], class_="plain")
 
 
@@ -52,26 +56,41 @@ def race(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[El
     if not steps:
         return
     most = max(max(each.cached_ms, each.uncached_ms) for each in steps) or 1.0
-    lanes = (("uncached", [each.uncached_ms for each in steps]), ("cached", [each.cached_ms for each in steps]))
+    lanes = (
+        ("uncached", [each.uncached_ms for each in steps]),
+        ("cached", [each.cached_ms for each in steps]),
+    )
     lines = (element("path", class_=name, d=_line(values, most)) for name, values in lanes)
-    yield element("svg", *lines, viewBox="0 0 100 50", preserveAspectRatio="none", class_="race", aria_hidden="true")
-    yield element("p", "Time of a step as the text grows: dashed without the cache, solid with it.", class_="hint")
+    yield element(
+        "svg", *lines, viewBox="0 0 100 50", preserveAspectRatio="none", class_="race", aria_hidden="true"
+    )
+    yield element(
+        "p", "Time of a step as the text grows: dashed without the cache, solid with it.", class_="hint"
+    )
     chosen = sorted({0, len(steps) // 2, len(steps) - 1})
     rows = [_lanes(steps[place]) for place in chosen]
     yield table("Both lanes", ("tokens", "with cache", "without", "KV"), rows, class_="plain")
     last = steps[-1]
-    same = "The same tokens in both lanes" if all(each.equal for each in steps) else "The lanes took other tokens"
+    same = (
+        "The same tokens in both lanes"
+        if all(each.equal for each in steps)
+        else "The lanes took other tokens"
+    )
     yield element("p", f"All steps: {milliseconds(last.cached_total_ms)} with the cache, "
                        f"{milliseconds(last.uncached_total_ms)} without. {same}.", class_="hint")  # fmt: skip
 
 
 def _lanes(step: RaceStep) -> Element:
-    return row(count(step.tokens), milliseconds(step.cached_ms), milliseconds(step.uncached_ms), size(step.kv_bytes))
+    return row(
+        count(step.tokens), milliseconds(step.cached_ms), milliseconds(step.uncached_ms), size(step.kv_bytes)
+    )
 
 
 def _line(values: Sequence[float], most: float) -> str:
     across = max(1, len(values) - 1)
-    points = (f"{100 * place / across:.2f} {49 - 48 * value / most:.2f}" for place, value in enumerate(values))
+    points = (
+        f"{100 * place / across:.2f} {49 - 48 * value / most:.2f}" for place, value in enumerate(values)
+    )
     return "M" + "L".join(points)
 
 
@@ -94,7 +113,11 @@ def attention(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterat
     """Where the heads look that the beat asks about, from the last token."""
     read = timeline.looks.attention.get(timeline.tip)
     for layer, head in _heads(beat) if read is not None else ():
-        found = next((each for each in read.layers if each.layer == layer - 1), None) if read is not None else None
+        found = (
+            next((each for each in read.layers if each.layer == layer - 1), None)
+            if read is not None
+            else None
+        )
         if read is not None and found is not None and 1 <= head <= found.heads:
             yield _head(read, timeline.items, layer, head, found.over(head - 1, read.tokens))
 
@@ -123,10 +146,18 @@ def expressions(beat: Beat) -> Iterator[Expression]:
         yield beat.number
 
 
-def _head(read: AttentionRead, path: Sequence[Item], layer: int, head: int, weights: Sequence[float]) -> Element:
+def _head(
+    read: AttentionRead, path: Sequence[Item], layer: int, head: int, weights: Sequence[float]
+) -> Element:
     places = sorted(range(len(weights)), key=lambda place: -weights[place])[:PLACES]
-    rows = [row(_label(path[place]), count(place + 1), percent(weights[place])) for place in places if place < len(path)]
-    return table(f"Where layer {layer}, head {head} looks", ("token", "place", "weight"), rows, class_="plain")
+    rows = [
+        row(_label(path[place]), count(place + 1), percent(weights[place]))
+        for place in places
+        if place < len(path)
+    ]
+    return table(
+        f"Where layer {layer}, head {head} looks", ("token", "place", "weight"), rows, class_="plain"
+    )
 
 
 def lens(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
@@ -134,7 +165,9 @@ def lens(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[El
     read = timeline.looks.lens.get(timeline.tip)
     if read is not None and read.columns:
         rows = list(_layers(read))
-        yield table("What each layer would predict next", ("layer", "token", "probability"), rows, class_="plain")
+        yield table(
+            "What each layer would predict next", ("layer", "token", "probability"), rows, class_="plain"
+        )
 
 
 def _layers(read: LensRead) -> Iterator[Element]:
@@ -142,7 +175,12 @@ def _layers(read: LensRead) -> Iterator[Element]:
         if cell.top:
             first = cell.top[0]
             name = str(layer) if layer else "embedding"
-            yield row(name, token_label(first.text), percent(first.prob), class_="leads" if cell.final_rank == 1 else None)
+            yield row(
+                name,
+                token_label(first.text),
+                percent(first.prob),
+                class_="leads" if cell.final_rank == 1 else None,
+            )
 
 
 def _label(item: Item) -> str:

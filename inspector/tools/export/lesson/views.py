@@ -79,9 +79,13 @@ class View:
         spans = [_token(each, heat, each is chosen) for each in items[-TOKENS:]]
         before = [f"… {len(items) - TOKENS} tokens before … "] if len(items) > TOKENS else []
         name = "text pieces" if self.show == "text" else "text"
-        yield element("p", *before, *spans, class_=name, tabindex=0, role="group", aria_label="The text in its tokens")
+        yield element(
+            "p", *before, *spans, class_=name, tabindex=0, role="group", aria_label="The text in its tokens"
+        )
         if heat and any(_step(each) for each in items[-TOKENS:]):
-            yield element("p", "Coloured: a token that surprised, from 2 bits (pale) to 8 (strong).", class_="hint")
+            yield element(
+                "p", "Coloured: a token that surprised, from 2 bits (pale) to 8 (strong).", class_="hint"
+            )
 
     # ---- candidates -------------------------------------------------------------------------
 
@@ -114,7 +118,7 @@ class View:
         if found is None:
             return
         if not self._hidden.isdisjoint({self.show, "probabilities"}):
-            yield _veil("The panel")
+            yield _veil("This panel")
             return
         yield from found(self._timeline, self.play.scope.since, self._beat)
 

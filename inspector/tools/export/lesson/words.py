@@ -11,7 +11,9 @@ from inspector.lessons.actions import Action, given_text, settings_given
 
 def done(actions: Sequence[Action]) -> str:
     """What some actions do, as a sentence; printable."""
-    words = "; then ".join(_WORDS[each.name](each.given) if each.name in _WORDS else str(each) for each in actions)
+    words = "; then ".join(
+        _WORDS[each.name](each.given) if each.name in _WORDS else str(each) for each in actions
+    )
     return visible(words[:1].upper() + words[1:])
 
 

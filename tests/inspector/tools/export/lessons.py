@@ -114,5 +114,7 @@ def _poisoned(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_poisoned, value))
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{each.name: _poisoned(getattr(value, each.name)) for each in fields(value) if each.init})
+        return replace(
+            value, **{each.name: _poisoned(getattr(value, each.name)) for each in fields(value) if each.init}
+        )
     return value
