@@ -17,7 +17,7 @@ ROWS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TokenChoice:
     """What one token is, or will be, taken from."""
 
     title: str
@@ -31,36 +31,36 @@ class Choice:
     """None in the prompt, where nothing is drawn."""
 
 
-def of_next(distribution: Distribution, concealed: bool) -> Choice:
+def of_next(distribution: Distribution, concealed: bool) -> TokenChoice:
     """What follows the last token.
 
     Args:
         distribution: Of it.
         concealed: Whether the one that is picked is to be predicted.
     """
-    made = Choice(
+    made = TokenChoice(
         "What can come next", distribution.candidates, distribution.others, distribution.others_prob, None
     )
     return replace(made, taken=None if concealed else distribution.picked, distribution=distribution)
 
 
-def of_token(item: Item, vocabulary: int) -> Choice:
+def of_token(item: Item, vocabulary: int) -> TokenChoice:
     """What a token of the text was taken from."""
     label = token_label(item.text, item.raw)
     if isinstance(item, Step):
         made = of_next(item.choice, False)
         title = f"What could have come at step {item.index + 1}, where {label} was taken"
-        return Choice(title, made.candidates, made.others, made.others_prob, item.id, item.choice)
+        return TokenChoice(title, made.candidates, made.others, made.others_prob, item.id, item.choice)
     return _of_prompt(item, label, vocabulary)
 
 
-def _of_prompt(item: PromptToken, label: str, vocabulary: int) -> Choice:
+def _of_prompt(item: PromptToken, label: str, vocabulary: int) -> TokenChoice:
     title = f"What the model expected in the place of {label}"
     others = max(0, vocabulary - len(item.candidates))
-    return Choice(title, item.candidates, others, others_prob(item), item.id)
+    return TokenChoice(title, item.candidates, others, others_prob(item), item.id)
 
 
-def section(choice: Choice, stages: bool) -> Element:
+def section(choice: TokenChoice, stages: bool) -> Element:
     """The table, the draw, and what each stage of the sampler left."""
     shown = [each for each in choice.candidates if each.rank <= ROWS or each.id == choice.taken][: ROWS + 1]
     drawn = choice.distribution is not None and not _tells(choice.distribution, choice.taken)

@@ -34,8 +34,9 @@ CONTRAST = """(() => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const low = [];
   while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement, seen = walker.currentNode.data.trim() && element.checkVisibility();
-    if (!seen || element.closest("script, .heard, :disabled")) continue;
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
+    if (element.closest("script, .heard, :disabled")) continue;
     const below = ground(element), ink = over(rgba(getComputedStyle(element).color), below);
     const [one, other] = [light(ink), light(below)].sort((a, b) => b - a);
     if ((one + .05) / (other + .05) < 4.5) low.push(`${element.className}: ${walker.currentNode.data.slice(0, 40)}`);
