@@ -19,6 +19,7 @@ from inspector.tools.export.lesson import page, tables, words
 from inspector.tools.export.lesson.element import element, row, written
 from inspector.tools.export.lesson.page import shown
 from tests.inspector.tools.export.lessons import IMAGE, SCRIPT, SECRET, recorded
+from tests.inspector.tools.export.test_documents import BLOCKED, command
 
 VOID = {"meta", "img", "br", "link", "input"}
 
@@ -145,6 +146,13 @@ def test_the_command_takes_number_name_file_and_recording(hostile: Listed, tmp_p
     assert 'class="beat"' not in out.read_text(encoding="utf-8")  # the usual page: its lesson isn't known
     assert main(["export", str(moved), "--lesson", str(hostile.path), "--force", "-o", str(out)]) == 0
     assert out.read_text(encoding="utf-8").count('class="beat"') == len(hostile.lesson.beats)
+
+
+def test_it_needs_no_mlx_and_no_screen(tmp_path: Path) -> None:
+    code = BLOCKED.replace('"numpy"', '"numpy", "textual"')
+    done = command("export", "1", "--to", "html", cwd=tmp_path, code=code)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == [f"{shipped()[0].lesson.id}.html"]
 
 
 def test_other_markdown_beside_a_trace_is_no_lesson(hostile: Listed, tmp_path: Path) -> None:
