@@ -7,13 +7,15 @@ from pathlib import Path
 
 from engine.errors import EngineError
 from inspector.lessons.lesson import Lesson
-from inspector.lessons.reading import read
+from inspector.lessons.reading import begins, read
 
 FOLDER = Path(__file__).with_name("shipped")
 ORDER = (
     "pieces", "one-loop", "the-draw", "filters-and-order", "the-cache", "repetition", "ending", "beams", "looking-back",
 )  # fmt: skip
 """Ids in the order of the list."""
+ENDING = ".trace.zst"
+"""Of a recording's name."""
 END = "end"
 """In the place of a lesson: end the one under way."""
 
@@ -35,7 +37,23 @@ class Listed:
 
 def recording_of(path: Path) -> Path:
     """Where the recording of a lesson's file is."""
-    return path.with_suffix(".trace.zst")
+    return path.with_suffix(ENDING)
+
+
+def of_recording(trace: Path) -> Listed | None:
+    """The lesson that a trace is the recording of, by the file beside it; None where there is none."""
+    path = trace.with_name(trace.name.removesuffix(ENDING) + ".md")
+    if not trace.name.endswith(ENDING) or not path.is_file() or not begins(path):
+        return None
+    return next((each for each in shipped() if each.path == path.resolve()), None) or Listed(
+        0, path, read(path)
+    )
+
+
+def is_name(name: str) -> bool:
+    """Whether a name is one of a lesson: its number, its id, or a file's that ends in .md."""
+    number = name.isdecimal() and len(name) < 4 and 1 <= int(name) <= len(ORDER)
+    return number or name in ORDER or name.endswith(".md")
 
 
 def shipped() -> list[Listed]:

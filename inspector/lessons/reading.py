@@ -71,6 +71,15 @@ def text_of(path: Path) -> str:
         raise LessonError(line, "This is no UTF-8 text.", "Save the file as UTF-8.") from error
 
 
+def begins(path: Path) -> bool:
+    """Whether a file begins as a lesson does; other Markdown doesn't."""
+    try:
+        with path.open("rb") as file:
+            return file.readline(100).strip() == FENCE.encode()
+    except OSError:
+        return False
+
+
 def lesson(text: str, id: str) -> Lesson:
     """Read a lesson from its text.
 

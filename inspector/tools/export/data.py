@@ -110,7 +110,7 @@ class _Tokens:
             "node": [item.node for item in rows],
             "parent": [self._places.get(self._parent(item), -1) for item in rows],
             "id": [item.id for item in rows],
-            "text": [_running(item) for item in rows],
+            "text": [running(item) for item in rows],
             "label": [_label(item) for item in rows],
             "special": [place for place, item in enumerate(rows) if item.special],
             "made": [self._made.setdefault(made(item), len(self._made)) for item in rows],
@@ -174,7 +174,7 @@ class _Tokens:
         return "0123456789abcdefghijklmnopqrstuvwxyz"[min(place, 35)]
 
 
-def _running(item: Item) -> str:
+def running(item: Item) -> str:
     """A token in the running text; line breaks are marked and made."""
     shown = "↵\n".join(visible(part) for part in item.text.split("\n"))
     pending = item.pending if isinstance(item, Step) else b""

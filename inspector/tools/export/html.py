@@ -7,14 +7,11 @@ was made visible before, is escaped here, and is put into the page as text alone
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from html import escape
-from importlib import resources
 
-from inspector.scales import STEPS, Rgb, heat
+from inspector.tools.export import assets
 from inspector.tools.export.data import data
 from inspector.tools.export.recording import Recording
 from inspector.tools.export.text import readable
@@ -31,57 +28,19 @@ def page(recording: Recording) -> str:
         recording: Its path is shown first; the other branches of its tree can be chosen.
     """
     values = data(recording)
-    style, script = _style(), _script()
+    style, script = assets.style("page.css"), assets.script(_SCRIPTS)
     slots = {
-        "policy": escape(_policy(style, script)),
+        "policy": escape(assets.policy(style, script)),
         "title": escape(values["title"]),
         "style": style,
         "text": escape(readable("".join(item.text for item in recording.items))),
         "data": embedded(values),
         "script": script,
     }
-    # one pass, so that what is put in is never looked through for slots itself
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: slots[match[1]], _read("page.html"))
+    return assets.filled("page.html", slots)
 
 
 def embedded(value: object) -> str:
     """JSON that is safe inside a script element: no character in it is markup, or the end of a line of script."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return re.sub("[<>&\u2028\u2029]", lambda match: _ESCAPES[match[0]], text)
-
-
-def _policy(style: str, script: str) -> str:
-    return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _read(name: str) -> str:
-    return resources.files("inspector.tools.export").joinpath("page", name).read_text(encoding="utf-8")
-
-
-def _script() -> str:
-    return '\n"use strict";\n' + "\n".join(_read(name) for name in _SCRIPTS)
-
-
-def _style() -> str:
-    """The style, with the colours of the screen for dark and for light."""
-    dark, light = _colours(dark=True), _colours(dark=False)
-    return f"\n:root {{{light}}}\n@media (prefers-color-scheme: dark) {{ :root {{{dark}}} }}\n{_read('page.css')}"
-
-
-def _colours(dark: bool) -> str:
-    rules = []
-    for step in range(1, STEPS + 1):
-        ink, ground = heat(step, dark)
-        rules.append(f"--ink{step}:{_hex(ink)};--ground{step}:{_hex(ground)};")
-    return "".join(rules)
-
-
-def _hex(rgb: Rgb) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*rgb)

@@ -18,6 +18,8 @@ FLAGS = (
     "--disable-component-update", "--disable-sync", "--disable-extensions", "--host-resolver-rules=MAP * ~NOTFOUND",
     "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
+_TYPED = {"Enter": "\r", "Space": " "}
+"""Keys that press the focused button, which a browser does for their characters."""
 SECONDS = 30.0
 """For an answer; a browser takes its time to start where others use the machine."""
 
@@ -117,7 +119,8 @@ class Browser:
 
     def press(self, key: str) -> None:
         """Press a key by its name."""
-        text = {"text": key} if len(key) == 1 else {}
+        typed = _TYPED.get(key, key)
+        text = {"text": typed} if len(typed) == 1 else {}
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, **(text if kind == "keyDown" else {}))
 
