@@ -130,14 +130,14 @@ def _plural(number: int, what: str, once: str) -> str:
 
 
 def _back(given: str, controller: Controller) -> list[Command]:
-    steps, times = controller.timeline.steps, _times(given)
+    steps, times = controller.timeline.completion, _times(given)
     if times > len(steps):
         raise LookupError(f"the completion has {len(steps)} tokens")
     return [commands.MoveTo(steps[-times].parent)]
 
 
 def _start(given: str, controller: Controller) -> list[Command]:
-    steps = controller.timeline.steps
+    steps = controller.timeline.completion
     return [commands.MoveTo(steps[0].parent)] if steps else []
 
 
@@ -151,17 +151,17 @@ def _choose(given: str, controller: Controller) -> list[Command]:
 
 
 def _grew(by: int, controller: Controller, before: Before) -> bool:
-    return len(controller.timeline.steps) >= before.steps + by
+    return len(controller.timeline.completion) >= before.steps + by
 
 
 def _last_is(text: str, controller: Controller, before: Before) -> bool:
-    steps = controller.timeline.steps
+    steps = controller.timeline.completion
     moved = controller.timeline.tip != before.tip
     return moved and bool(steps) and steps[-1].text in (text, f" {text}")
 
 
 def _typed(text: str, controller: Controller, before: Before) -> bool:
-    written = "".join(each.text for each in controller.timeline.steps)
+    written = "".join(each.text for each in controller.timeline.completion)
     return controller.timeline.tip != before.tip and written.endswith(text)
 
 
@@ -303,12 +303,12 @@ VERBS: dict[str, Verb] = {
     ),
     "back": Verb(
         "back 3", "Take tokens back; one without a number.", _back,
-        lambda given, on, before: len(on.timeline.steps) <= before.steps - _times(given),
+        lambda given, on, before: len(on.timeline.completion) <= before.steps - _times(given),
         lambda given: _plural(_times(given), "⌫", "⌫"), _times,
     ),
     "start": Verb(
         "start", "Go back to the end of the prompt.", _start,
-        lambda given, on, before: not on.timeline.steps,
+        lambda given, on, before: not on.timeline.completion,
         lambda given: "⌫ until the completion is empty",
     ),
     "choose": Verb(

@@ -61,9 +61,9 @@ class Beat:
         """Where the token that is looked at stands in the text; None for the one to come, or where there is none."""
         what, _, number = self.look.partition(" ")
         if what == "prompt":
-            prompts = len(timeline.items) - len(timeline.step_slots)
+            prompts = len(timeline.items) - len(timeline.completion_slots)
             return int(number) - 1 if int(number) <= prompts else None
-        steps = timeline.step_slots if what in ("step", "last") else []
+        steps = timeline.completion_slots if what in ("step", "last") else []
         place = int(number) if number else len(steps)
         return steps[place - 1] if 1 <= place <= len(steps) else None
 

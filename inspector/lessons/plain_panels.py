@@ -38,8 +38,8 @@ def panel(
 def _candidates(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
     distribution = timeline.next
     about = "Most probable next"
-    if slot is not None and slot in timeline.step_slots:
-        step = timeline.steps[timeline.step_slots.index(slot)]
+    if slot is not None and slot in timeline.completion_slots:
+        step = timeline.completion[timeline.completion_slots.index(slot)]
         distribution, about = step.choice, f"Most probable for token {step.index + 1}"
     if distribution is None:
         return
@@ -63,7 +63,7 @@ def _picked(distribution: Distribution) -> Iterator[str]:
 
 
 def _steps(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
-    for step in timeline.steps[-STEPS:]:
+    for step in timeline.completion[-STEPS:]:
         name, entropy = token_label(step.text, step.raw), bits(step.choice.entropy_bits)
         yield f"  {step.index + 1}. {name}, {percent(step.prob)}, entropy {entropy}"
 
@@ -78,7 +78,7 @@ def _kv(timeline: Timeline, slot: int | None, since: Sequence[Record], told: boo
 
 
 def _timing(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
-    for step in timeline.steps[-STEPS:]:
+    for step in timeline.completion[-STEPS:]:
         yield f"  {step.index + 1}. {token_label(step.text, step.raw)}, {milliseconds(step.ms.total)}"
 
 

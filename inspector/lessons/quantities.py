@@ -41,18 +41,18 @@ def _next(scope: Scope) -> Subject:
 
 
 def _step(scope: Scope, number: int) -> Subject:
-    steps = scope.timeline.steps
+    steps = scope.timeline.completion
     if not 1 <= number <= len(steps):
         raise LookupError(f"the completion has {len(steps)} steps")
     return Subject(kinds.STEP, steps[number - 1])
 
 
 def _last(scope: Scope) -> Subject:
-    return _step(scope, len(scope.timeline.steps))
+    return _step(scope, len(scope.timeline.completion))
 
 
 def _least_sure(scope: Scope) -> Subject:
-    if not (steps := scope.timeline.steps):
+    if not (steps := scope.timeline.completion):
         raise LookupError("nothing was generated")
     return Subject(kinds.STEP, max(steps, key=lambda each: each.choice.entropy_bits))
 
@@ -75,7 +75,7 @@ def _prompt(scope: Scope) -> Subject:
 
 def _completion(scope: Scope, text: str = "") -> Subject:
     timeline = scope.timeline
-    steps = tuple(timeline.steps)
+    steps = tuple(timeline.completion)
     finished = timeline.finished.get(timeline.tip)
     occurrences = "".join(each.text for each in steps).count(text) if text else 0
     reason, detail = (finished.reason, finished.detail) if finished is not None else ("", "")
@@ -124,7 +124,7 @@ def _tried(scope: Scope, step: int, values: Mapping[str, Argument]) -> Explained
         raise LookupError(f"the sampler has no setting {unknown}")
     typed = {name: BY_NAME[name].parse(str(value)) for name, value in values.items()}
     settings = check(replace(scope.settings, **typed))
-    node = scope.timeline.steps[step - 1].parent if step else scope.timeline.tip
+    node = scope.timeline.completion[step - 1].parent if step else scope.timeline.tip
     return scope.answer(commands.Explain(node, settings), Explained)
 
 

@@ -92,7 +92,7 @@ class LiveStage:
 
     def _snapshot(self) -> Before:
         timeline = self._controller.timeline
-        return Before(timeline.tip, len(timeline.steps), self._controller.queries.in_force, [])
+        return Before(timeline.tip, len(timeline.completion), self._controller.queries.in_force, [])
 
     def _receive(self, record: Record) -> None:
         self._before.since.append(record)

@@ -203,6 +203,21 @@ class Timeline:
         """The steps of the current path."""
         return [item for item in self.items if isinstance(item, Step)]
 
+    @property
+    def completion_slots(self) -> list[int]:
+        """Slots of the steps after the path's last prompt: a prompt may go over tokens that were decoded before."""
+        opened = self.prompts.opened
+        if opened is None or not opened.tokens:
+            return self.step_slots
+        last = opened.tokens[-1].node
+        end = next((slot for slot, item in enumerate(self.items) if item.node == last), -1)
+        return self.step_slots[self.steps_before(end + 1) :]
+
+    @property
+    def completion(self) -> list[Step]:
+        """The steps after the path's last prompt."""
+        return [item for slot in self.completion_slots if isinstance(item := self.items[slot], Step)]
+
     def steps_before(self, slot: int) -> int:
         """How many steps the path has before a slot."""
         return bisect_left(self.step_slots, slot)

@@ -228,7 +228,7 @@ class _Walk:
 
     def _near(self, answer: Expression) -> str:
         """Why the token that an answer rests on may be another one elsewhere; empty where it is safe."""
-        steps = self._session.controller.timeline.steps
+        steps = self._session.controller.timeline.completion
         for about in tokens(answer):
             what, _, number = about.partition(" ")
             place = int(number) if number.isdecimal() else len(steps)
@@ -266,12 +266,12 @@ class _Walk:
         slot = beat.slot(timeline)
         line = beat.why[0].line if beat.why else beat.line
         if beat.look != "next" and slot is None:
-            hint = f"The completion has {len(timeline.steps)} tokens."
+            hint = f"The completion has {len(timeline.completion)} tokens."
             self._found.faults.add(line, f"There is no {beat.look} to look at.", hint, "look")
         spoken = [(each, about) for text in beat.why for each in text.expressions for about in tokens(each)]
         if spoken and slot not in {self._slot(about) for _, about in spoken}:
             message = f"The reveal speaks of {{{spoken[0][0].source}}}, and look selects {beat.look}."
-            slots, wanted = timeline.step_slots, self._slot(spoken[0][1])
+            slots, wanted = timeline.completion_slots, self._slot(spoken[0][1])
             look = f"step {slots.index(wanted) + 1}" if wanted in slots else "next"
             self._found.faults.add(spoken[0][0].line, message, f'Write look = "{look}".', "look")
 
@@ -279,8 +279,8 @@ class _Walk:
         """Where a token stands that the reveal speaks of; None for the one to come."""
         timeline = self._session.controller.timeline
         if about == "least_sure":
-            entropies = [each.choice.entropy_bits for each in timeline.steps]
-            return timeline.step_slots[entropies.index(max(entropies))]
+            entropies = [each.choice.entropy_bits for each in timeline.completion]
+            return timeline.completion_slots[entropies.index(max(entropies))]
         return Beat("", 0, look=about).slot(timeline)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.commands import Choose, Prefill
 from engine.records import Step
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.play import LessonPhase
@@ -92,3 +93,24 @@ def test_progress_survives_what_a_file_may_hold(tmp_path: Path) -> None:
     Progress(path).keep("a", LessonProgress(2, {0: True, 1: False}, done=True))
     Progress(path).keep("a", LessonProgress(1))
     assert Progress(path).read() == {"a": LessonProgress(1, {}, done=True)}
+
+
+def test_a_prompt_over_tokens_that_were_decoded_before_has_no_steps_yet() -> None:
+    """The tree is one: the prompt of a lesson may go along a path that was generated."""
+
+    async def body(learner: LearnerKeys) -> None:
+        controller, timeline = learner.app.controller, learner.app.controller.timeline
+        learner.actions.leave()
+        await learner.until(lambda: not controller.client.outstanding)
+        controller.client.send(Choose(timeline.tip, timeline.next.candidates[0].id))  # type: ignore[union-attr]
+        await learner.until(lambda: len(timeline.completion) == 1)
+        text = LESSON.lesson.prompt + timeline.completion[0].text
+        controller.client.send(Prefill(text, chat=False))
+        await learner.until(lambda: not controller.client.outstanding)
+        assert isinstance(timeline.items[-1], Step)
+        assert timeline.completion == []
+        await learner.press("space")
+        await learner.until(lambda: len(timeline.completion) == 1)
+        assert timeline.completion_slots == [len(timeline.items) - 1]
+
+    learn(LESSON, body)

@@ -26,7 +26,7 @@ Found = Callable[[Timeline, Sequence[Record], Beat], Iterator[Element]]
 def steps(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """The completion, a token a row."""
     head = ("step", "token", "probability", "surprisal", "model entropy", "rank", "time")
-    rows = [_step(each) for each in timeline.steps[-STEPS:]]
+    rows = [_step(each) for each in timeline.completion[-STEPS:]]
     if rows:
         yield table("Steps", head, rows, class_="plain")
 

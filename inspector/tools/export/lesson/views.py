@@ -64,7 +64,7 @@ class View:
         what, _, number = self._beat.look.partition(" ")
         if not number.isdecimal() or (not self._revealed and (self._beat.hide or self._beat.act)):
             return None
-        items = self._timeline.items if what == "prompt" else self._timeline.steps
+        items = self._timeline.items if what == "prompt" else self._timeline.completion
         return items[int(number) - 1] if 0 < int(number) <= len(items) else None
 
     # ---- the text ---------------------------------------------------------------------------
