@@ -52,7 +52,7 @@ def test_the_recording_says_what_the_engine_says(listed: Listed) -> None:
 
 
 @EACH
-@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+@pytest.mark.parametrize("size", [pytest.param((120, 40), marks=pytest.mark.slow), (80, 24)], ids=str)
 def test_its_recording_is_played_by_its_keys(listed: Listed, size: tuple[int, int]) -> None:
     played(listed, True, size)
 
