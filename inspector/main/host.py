@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.screen import Screen
@@ -10,12 +10,13 @@ from textual.widget import Widget
 
 from engine.records import Candidate
 from inspector.display import visible
-from inspector.main.arrangement import Arrangement, Layout
+from inspector.main.arrangement import Arrangement
 from inspector.main.clipboard import Clipboard
 from inspector.main.guide import recorded_key
 from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.narration import Narrator
 from inspector.main.panel_layout import PanelLayout
+from inspector.main.panel_room import PanelRoom
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.tool import KeyTable, Tool
 from inspector.main.tool_screen import ToolScreen
@@ -26,7 +27,6 @@ from inspector.widgets.overlay import shown
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
-ALONE = "Text and candidates alone. 0 brings the other panels back"
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
 
@@ -51,6 +51,8 @@ class ScreenHost:
         self.playback = playback
         self.clipboard = Clipboard(screen)
         self._screen, self._table, self._layout = screen, table, layout
+        self.room = PanelRoom(layout, self.answer)
+        """Which panels are hidden, and how large the others are."""
 
     @property
     def controller(self) -> Controller:
@@ -120,75 +122,6 @@ class ScreenHost:
         else:
             self.go_to(panel)
 
-    def hide(self, panels: Collection[str]) -> None:
-        """Hide panels, and name the keys that bring them back; a tool's is closed."""
-        arrangement = self.arrangement
-        if not panels:
-            self.answer()
-            return
-        places = [(place + 1, panel) for place, panel in enumerate(arrangement.panels) if panel.id in panels]
-        going = [(key, panel) for key, panel in places if panel.id != arrangement.text]
-        for _, panel in going:
-            if arrangement.is_tool(panel.id):
-                arrangement.close(panel.id)
-            else:
-                arrangement.hide(panel.id)
-        names, keys = _listed([panel.label for _, panel in going]), _listed([str(key) for key, _ in going])
-        again = "shows it again" if len(going) == 1 else "show them again"
-        self.answer(
-            f"{names} hidden. {keys} {again}, \\ all panels at their usual sizes"
-            if going
-            else "Text stays. 2, 3, 4 and 5 go to panels that can be hidden, 0 hides all but the candidates"
-        )
-
-    def dragged(self, panels: Collection[str]) -> None:
-        """Say which panels letting go of the mouse would hide, and have everything shown again."""
-        going = [panel for panel in self.arrangement.panels if panel.id in panels]
-        stays = "" if self._layout.now is Layout.BESIDE else self.arrangement.text
-        names = [panel.label for panel in going if panel.id != stays]
-        self.answer(f"Let go to hide {_listed(names)}" if names else "")
-
-    def let_go(self, panels: Collection[str]) -> None:
-        """Hide panels that a divider left no room; where one is shown at a time, none takes its place."""
-        layout, arrangement = self._layout.now, self.arrangement
-        left = self.shown - set(panels)
-        if layout is Layout.BESIDE and len(left) == 1:
-            arrangement.go(next(iter(left)), layout)
-            arrangement.enlarged = True
-            self.answer(
-                f"{arrangement.panels[arrangement.number].label} alone. f or esc brings the other panel back"
-            )
-        elif panels and layout is Layout.STACK and left == arrangement.top:
-            arrangement.set_alone(True)
-            self.answer(ALONE)
-        else:
-            self.hide(panels)
-
-    def show_alone(self) -> None:
-        """Show the text and the candidates alone, or all panels again."""
-        self.arrangement.set_alone(not self.arrangement.alone)
-        self.answer(ALONE if self.arrangement.alone else "")
-
-    def enlarge(self) -> None:
-        """Give the current panel the whole screen, or back."""
-        self.arrangement.enlarged = not self.arrangement.enlarged
-        enlarged = self.arrangement.enlarged
-        self.answer("Enlarged: f or esc goes back, tab to the next panel" if enlarged else "")
-
-    def resize(self, across: int, down: int) -> None:
-        """Move the divider between the columns, or the line under the current panel, by so many steps."""
-        if self._layout.nudge(across, down):
-            self.answer()
-        else:
-            self.answer("No divider can be moved here. f, 0 or \\ bring back a layout that has one")
-
-    def usual_layout(self) -> None:
-        """Show all panels again, at their usual sizes."""
-        self.arrangement.set_alone(False)
-        self.arrangement.hidden = frozenset()
-        self._layout.sizes.clear()
-        self.answer("All panels, at their usual sizes")
-
     def stop(self) -> None:
         """Stop what goes on, or else leave the enlarged panel, then the tools' panels; notices go too."""
         self._screen.app.clear_notifications()
@@ -198,7 +131,7 @@ class ScreenHost:
                 return
             below = arrangement.open_below
             if arrangement.enlarged:
-                self.enlarge()
+                self.room.enlarge()
             elif arrangement.open_side is not None:
                 self.toggle(arrangement.open_side)
             elif below is not None and below in self.shown:
@@ -293,8 +226,3 @@ class ScreenHost:
     async def quit(self) -> None:
         """Leave."""
         await self._screen.app.action_quit()
-
-
-def _listed(words: Sequence[str]) -> str:
-    """`Candidates, KV cache and Time`."""
-    return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + list(words[-1:]))

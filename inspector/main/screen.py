@@ -112,7 +112,7 @@ class MainScreen(LaidOutOnce[None]):
     def compose(self) -> ComposeResult:
         self._begin_classes()
         yield HeaderLine(id="header")
-        with PanelArea(self._panel_layout, self.host.dragged, self.host.let_go, id="panels"):
+        with PanelArea(self._panel_layout, self.host.room.dragged, self.host.room.let_go, id="panels"):
             yield OpeningPanel(id="opening", classes="panel")
             yield self._text
             yield CandidatesPanel(id="candidates", classes="panel")

@@ -6,7 +6,7 @@ its actions once, with itself as their host, and knows no tool by name.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from typing import Any, Literal, Protocol, TypeVar
@@ -119,12 +119,6 @@ class Host(Protocol):
 
     def toggle(self, panel: str) -> None:
         """Open a tool's panel, or close it."""
-
-    def show_alone(self) -> None:
-        """Show the text and the candidates alone, or all panels again."""
-
-    def hide(self, panels: Collection[str]) -> None:
-        """Hide panels; a tool's is closed."""
 
     @property
     def over(self) -> str:

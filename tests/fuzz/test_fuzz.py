@@ -95,7 +95,7 @@ def test_the_same_seed_draws_the_same_and_a_file_keeps_it(tmp_path: Path) -> Non
 
 
 def test_all_keys_and_kinds_of_actions_are_drawn() -> None:
-    actions = [action for script in scripts(1, 20_000, KINDS) for action in script.actions]
+    actions = [action for script in scripts(1, 40_000, KINDS) for action in script.actions]
     assert {action.kind for action in actions} == {
         "key", "text", "paste", "bytes", "mouse", "resize", "records", "settle",
     }  # fmt: skip

@@ -45,7 +45,7 @@ class BeamScreen(ToolScreen[int]):
     """
 
     KEPT: ClassVar[tuple[str, ...]] = (
-        "host", "control", "at", "node", "listed", "answer", "_place", "_view", "_rows", "_setting",
+        "host", "control", "at", "node", "listed", "said", "_place", "_view", "_rows", "_setting",
     )  # fmt: skip
     TOOL: ClassVar[str] = "beams"
     KEYS: ClassVar[str] = "#beam-keys"

@@ -13,7 +13,7 @@ import pytest
 
 from engine.trace.encode import Encoder
 from inspector.cli.main import main
-from inspector.cli.subcommands.score import place
+from inspector.cli.writers.trace import place
 
 FLAGS = [
     ["generate", "-p", "hi", "--model"],
@@ -61,7 +61,7 @@ def test_a_trace_is_never_put_in_the_place_of_a_pipe(
         assert main([*command, str(tmp_path / "pipe")]) == 2
         assert "is a pipe: only a file can be written." in capsys.readouterr().err
     assert (tmp_path / "pipe").is_fifo()
-    assert place(str(tmp_path / "file"), force=False) == tmp_path / "file"
+    assert place(str(tmp_path / "file"), force=False, instead="it is a table") == tmp_path / "file"
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks at what the process has open")

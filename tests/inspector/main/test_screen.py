@@ -572,7 +572,7 @@ def test_the_line_of_keys_has_those_of_what_is_on_top():
                 "↑↓ field  shift+↑↓ token  pgup pgdn difference  ctrl+r recompute  ctrl+s apply  esc discard",
             ),
             (("g",), "ctrl+s jump  esc cancel"),
-            (("question_mark",), "←→ other page  ↑↓ scroll  esc close"),
+            (("question_mark",), "←→ other page  ↑↓ scroll  ⏎ open  esc close"),
             (("ctrl+p",), "↑↓ choose  ⏎ do it  esc leave"),
         ):
             await rig.press(*keys)
@@ -589,7 +589,7 @@ def test_the_line_of_keys_of_a_tool_has_those_of_its_help():
         await rig.press("z")
         assert "length" in rig.screen_text().splitlines()[-1]
         await rig.press("question_mark")
-        assert "←→ other page  ↑↓ scroll  esc close" in rig.screen_text().splitlines()[-1]
+        assert "←→ other page  ↑↓ scroll  ⏎ open  esc close" in rig.screen_text().splitlines()[-1]
         assert "In a race" in rig.screen_text()
         assert "Take back" not in rig.screen_text()
         await rig.press("escape")

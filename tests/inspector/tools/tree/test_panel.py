@@ -16,6 +16,7 @@ from inspector.tools.tree.columns import COLUMNS, fitting, logprob, perplexity, 
 from inspector.tools.tree.panel import FORK, KEYS_HERE, TreePanel
 from inspector.tools.tree.view import TreeView
 from tests.inspector.fakes import HOSTILE, TORN, Session, session
+from tests.inspector.painting import painting
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
 from tests.inspector.state.from_tokens import branches_of
 
@@ -111,8 +112,13 @@ async def test_hostile_text_is_drawn_harmlessly_in_every_width():
             assert all(cell_len(line) <= width for line in text.split("\n"))
 
 
+def test_only_rows_that_changed_are_drawn_again():
+    with painting():
+        only_rows_that_changed()
+
+
 @on_screen
-async def test_only_rows_that_changed_are_drawn_again():
+async def only_rows_that_changed():
     made, timeline = forked()
     async with shown(TreePanel(), (130, 20)) as (panel, pilot):
         panel.show(timeline)

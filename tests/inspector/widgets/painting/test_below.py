@@ -8,6 +8,7 @@ from textual.strip import Strip
 from textual.visual import RenderOptions, RichVisual, Visual
 
 from inspector.widgets.overlay import Overlay
+from tests.inspector.painting import painting
 from tests.inspector.rig import Rig, run
 
 
@@ -48,7 +49,8 @@ def test_it_is_the_toolkits_also_after_changes(key: str, theme: str) -> None:
         await rig.pilot.pause()
         assert same(overlay)
 
-    run(test)
+    with painting():
+        run(test)
 
 
 def test_a_dialog_over_a_dialog_shows_both() -> None:
@@ -61,4 +63,5 @@ def test_a_dialog_over_a_dialog_shows_both() -> None:
         assert same(overlay)
         assert "Prefill" in rig.screen_text()
 
-    run(test)
+    with painting():
+        run(test)
