@@ -13,7 +13,7 @@ from inspector.cli.main import main
 from inspector.lessons.authors.check import read_checked
 from inspector.lessons.authors.reference import current
 from inspector.lessons.lesson import Lesson
-from inspector.lessons.reading import BEAT, HEAD
+from inspector.lessons.reading import BEAT, HEAD, read
 from inspector.main.dialogs.help import page
 
 FIVE = Path(__file__).with_name("five-beats.md")
@@ -57,7 +57,7 @@ def test_a_lesson_of_five_beats_from_its_file_to_a_page(
     told = capsys.readouterr().out
     assert "5 of 5 predictions were right." in told
     assert main(["export", str(tmp_path / "five-beats.trace.zst"), "-o", str(tmp_path / "page.html")]) == 0
-    assert "Once upon a time" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert read(FIVE).title in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def open_lines(folder: Path, lines: str) -> TextIO:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from textual.widgets import Static
@@ -27,12 +28,11 @@ PAGE = NotesPage(
 
 
 @pytest.fixture(autouse=True)
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory for sockets of each test's own; a path of a socket may have 100 characters."""
-    short = Path(os.path.relpath(tmp_path))
-    chosen = tmp_path if len(str(tmp_path)) < 60 else short
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(chosen))
-    return chosen
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory for sockets of each test's own, with a short path: that of a socket may have 100 characters."""
+    with TemporaryDirectory(prefix="notes") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
 
 
 @pytest.mark.parametrize(

@@ -377,9 +377,9 @@ def test_the_command_needs_no_mlx(tmp_path: Path) -> None:
     for name in ("html", "svg"):
         ran = command("export", str(STORY), "--to", name, code=BLOCKED, cwd=tmp_path)
         assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
-        assert ran.stderr.startswith(f"pocket.{name}: ")
-    assert "Content-Security-Policy" in (tmp_path / "pocket.html").read_text()
-    picture = (tmp_path / "pocket.svg").read_text()
+        assert ran.stderr.startswith(f"story.{name}: ")
+    assert "Content-Security-Policy" in (tmp_path / "story.html").read_text()
+    picture = (tmp_path / "story.svg").read_text()
     assert "@font-face" not in picture
     assert "url(http" not in picture
     assert "magic" in picture
@@ -397,7 +397,7 @@ def test_a_picture_of_a_recording_has_the_caption_of_its_token(tmp_path: Path) -
 
 
 def test_standard_output_gets_the_document_alone(tmp_path: Path) -> None:
-    ran = command("export", "--to", "txt", "-o", "-", "--node", "a typed sky", cwd=tmp_path)
+    ran = command("export", str(STORY), "--to", "txt", "-o", "-", "--node", "a typed sky", cwd=tmp_path)
     assert ran.stdout.startswith(
         "Once upon a time, there was a little boy named Tim. Tim loved to play in the sky 🐉s."
     )
