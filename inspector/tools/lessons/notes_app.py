@@ -17,6 +17,7 @@ from engine.errors import EngineError
 from inspector.display import visible
 from inspector.driver import TerminalDriver
 from inspector.lessons.notes import NotesPage
+from inspector.tools.lessons.presenter import clock
 from inspector.widgets.safety import ControlFilter
 
 ENDED = "The presenting program has ended. q leaves; it is followed again when it presents."
@@ -103,7 +104,7 @@ def head_line(page: NotesPage, since: float) -> Content:
 
 
 def _time(seconds: float, minutes: float) -> Content:
-    text = f"{int(seconds) // 60}:{int(seconds) % 60:02d} of {minutes:g} min"
+    text = f"{clock(seconds)} of {clock(minutes * 60)}"
     return Content.styled(text, "bold $warning" if seconds > minutes * 60 else "")
 
 
@@ -116,8 +117,8 @@ def body_text(page: NotesPage) -> Content:
         lines.append(Content())
     lines.append(Content.styled(_doing(page), "$text-primary"))
     if page.next_title:
-        lines += [Content(), Content.styled(f"Next: {visible(page.next_title)}", "$text-muted bold")]
-        lines += [Content.styled(visible(each), "$text-muted") for each in page.next_notes]
+        lines += [Content(), Content.styled(f"Next: {visible(page.next_title)}", "bold $foreground 60%")]
+        lines += [Content.styled(visible(each), "$foreground 60%") for each in page.next_notes]
     return Content("\n").join(lines)
 
 

@@ -87,7 +87,7 @@ class Presenter:
             hidden=told.hidden | HIDES[self.hiding],
             room=COLUMNS,
             blank=self.blank,
-            clock=lambda: self.clock(play),
+            clock=lambda: self.time(play),
         )
 
     def _votes_lines(self, play: LessonPlay) -> list[Content]:
@@ -100,16 +100,16 @@ class Presenter:
             for place, (option, count) in enumerate(zip(play.options, votes, strict=False))
         ]
 
-    def clock(self, play: LessonPlay) -> Content:
+    def time(self, play: LessonPlay) -> Content:
         """Time of the beat and of the lesson; orange when late."""
         now = self._clock()
         beat, whole = now - self._beat_began, now - self._began
         due = minutes_of(play) * 60
         end = play.lesson.minutes * 60
         return (
-            Content.styled(f"{_minutes(beat)}/{_minutes(due)}", "bold $warning" if beat > due else "")
+            Content.styled(f"{clock(beat)}/{clock(due)}", "bold $warning" if beat > due else "")
             + Content(" · ")
-            + Content.styled(f"{_minutes(whole)}/{_minutes(end)}", "bold $warning" if whole > end else "")
+            + Content.styled(f"{clock(whole)}/{clock(end)}", "bold $warning" if whole > end else "")
         )
 
     @property
@@ -153,7 +153,8 @@ def _vote(text: str, count: int, votes: Sequence[int], right: bool) -> Content:
     return mark + Content.styled(bar, style) + Content(f" {count} {visible(text)}")
 
 
-def _minutes(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """A time as a clock writes it."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -129,13 +131,23 @@ def test_a_class_is_taken_through_a_lesson(runtime: Path) -> None:
     learn(LESSON, body)
 
 
-def test_the_second_terminal_shows_the_page() -> None:
-    import asyncio
+def test_the_second_terminal_shows_the_page_and_says_when_it_ends() -> None:
+    ended = threading.Event()
+
+    def pages() -> Iterator[NotesPage]:
+        yield PAGE
+        ended.wait(60)
 
     async def body() -> None:
-        app = NotesApp(lambda: iter([PAGE]))
-        async with app.run_test(size=(60, 20)) as pilot:
-            while "A number picks" not in str(app.query_one("#notes-body", Static).content):
+        app = NotesApp(pages)
+
+        async def until(words: str) -> None:
+            while words not in str(app.query_one("#notes-body", Static).content):
                 await pilot.pause(0.01)
+
+        async with app.run_test(size=(60, 20)) as pilot:
+            await until("A number picks")
+            ended.set()
+            await until("has ended")
 
     asyncio.run(body())
