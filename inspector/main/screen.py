@@ -170,7 +170,7 @@ class MainScreen(LaidOutOnce[None]):
         arrangement = self.arrangement
         hidden, sizes = tuple(sorted(arrangement.hidden)), dict(self._panel_layout.sizes)
         pace = self.controller.runs.pace
-        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes, self._text.view)
+        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes, self._text.own_view)
 
     # ---- showing ----------------------------------------------------------------------------
 

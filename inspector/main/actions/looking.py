@@ -66,6 +66,7 @@ class LookActions(ToolActions):
     def view(self) -> None:
         """Show tokens in the text in another way."""
         text = self.host.panel(TextPanel)
+        text.lent = False
         text.view = VIEWS[(VIEWS.index(text.view) + 1) % len(VIEWS)]
         self.host.answer(VIEW_WORDS[text.view])
 

@@ -75,6 +75,8 @@ the block at the end is the token to come.
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
+        self.lent = False
+        """Whether a lesson draws the borders of tokens for a while, where the person has plain text."""
         self._timeline: Timeline | None = None
         self._lines = TextLines(1)
         self._rows: TextRows | None = None
@@ -122,6 +124,11 @@ the block at the end is the token to come.
     def watch_metric(self) -> None:
         """Heat by another metric."""
         self._restyle()
+
+    @property
+    def own_view(self) -> str:
+        """How the person has tokens drawn."""
+        return OFF if self.lent else self.view
 
     def watch_view(self, view: str) -> None:
         """Borders, ids or bytes: every token lies elsewhere."""

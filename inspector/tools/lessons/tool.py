@@ -42,8 +42,6 @@ class LessonActions(ToolActions):
         self.play: LessonPlay | None = None
         self.exploring = False
         self._hint = False
-        self._bordered = False
-        """Whether the borders of tokens are drawn for the lesson alone."""
         self._before: tuple[Settings, int] | None = None
         """Settings and tip of the session as the lesson found it."""
         self._progress = Progress()
@@ -194,9 +192,9 @@ class LessonActions(ToolActions):
         """Draw the borders of the tokens while the text is what matters, where it is plain otherwise."""
         text = self.host.panel(TextPanel)
         if wanted and text.view == OFF:
-            text.view, self._bordered = BORDERS, True
-        elif not wanted and self._bordered:
-            text.view, self._bordered = OFF, False
+            text.view, text.lent = BORDERS, True
+        elif not wanted and text.lent:
+            text.view, text.lent = OFF, False
 
     def _look(self, play: LessonPlay) -> None:
         """Select the token that the beat speaks of: before its reveal only where that tells nothing."""

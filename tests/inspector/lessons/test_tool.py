@@ -9,6 +9,8 @@ from engine.records import Step
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.play import LessonPhase
 from inspector.lessons.progress import LessonProgress, Progress
+from inspector.main.panels.text import TextPanel
+from inspector.main.panels.token_views import BORDERS, OFF
 from inspector.tools.lessons.list_dialog import LessonsDialog
 from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
 
@@ -114,3 +116,16 @@ def test_a_prompt_over_tokens_that_were_decoded_before_has_no_steps_yet() -> Non
         assert timeline.completion_slots == [len(timeline.items) - 1]
 
     learn(LESSON, body)
+
+
+def test_borders_that_a_lesson_draws_are_not_remembered() -> None:
+    pieces = next(each for each in shipped() if each.lesson.id == "pieces")
+
+    async def body(learner: LearnerKeys) -> None:
+        text = learner.app.main.panel(TextPanel)
+        await learner.until(lambda: text.view == BORDERS)
+        assert learner.app.main.left.view == OFF
+        await learner.press("e")
+        assert learner.app.main.left.view == text.view != OFF
+
+    learn(pieces, body)
