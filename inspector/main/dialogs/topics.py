@@ -40,6 +40,7 @@ class TopicPages(Vertical):
     TopicPages { height: 1fr; }
     TopicPages SafeOptionList { height: 1fr; border: none; padding: 0 1; }
     TopicPages #topic-page, TopicPages #topic { height: 1fr; }
+    TopicPages #topic-list { width: 100%; content-align: left middle; text-align: left; }
     """
 
     def compose(self) -> ComposeResult:
