@@ -14,7 +14,7 @@ from inspector.main.arrangement import Arrangement
 from inspector.main.clipboard import Clipboard
 from inspector.main.guide import recorded_key
 from inspector.main.key_help import keys_markdown, screen_markdown
-from inspector.main.narration import Narrator
+from inspector.main.narration import NarrationCard, Narrator
 from inspector.main.panel_layout import PanelLayout
 from inspector.main.panel_room import PanelRoom
 from inspector.main.panels.candidates import CandidatesPanel
@@ -204,6 +204,11 @@ class ScreenHost:
             screen.app.call_from_thread(lambda: then(done) if screen.is_attached else None)
 
         screen.run_worker(work_then_tell, thread=True)
+
+    @property
+    def card(self) -> NarrationCard | None:
+        """The narrator's card on the screen on top; None where it has none."""
+        return next(iter(self._screen.app.screen.query(NarrationCard)), None)
 
     @property
     def narrator(self) -> Narrator | None:

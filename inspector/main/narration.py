@@ -62,8 +62,8 @@ class NarrationCard(VerticalScroll, can_focus=False):
         yield self._body
 
     def on_mount(self) -> None:
-        """Let the time go on."""
-        self.set_interval(1.0, self._show_time)
+        """Have a timer ready for the time."""
+        self._timer = self.set_interval(1.0, self._show_time, pause=True)
 
     def _show_time(self) -> None:
         if self.display:
@@ -78,6 +78,10 @@ class NarrationCard(VerticalScroll, can_focus=False):
             return
         self._title, self._clock = narration.title, narration.clock
         self._hints, self._room = narration.hints, narration.room
+        if self._clock is not None:
+            self._timer.resume()
+        else:
+            self._timer.pause()
         self._show_time()
         if not looks_same(self._told, narration.body):  # each update has all panels laid out again
             self._told = narration.body

@@ -237,6 +237,8 @@ class MainScreen(LaidOutOnce[None]):
     def _narrate(self) -> None:
         """Show what is told, and the panel that matters for it; the panels ask what they are to conceal."""
         told = self.narrator.narration() if self.narrator is not None else None
+        if told is None and not self.has_class("-narrated"):
+            return  # as most of the time: nothing of it is looked at again with each frame
         self.query_one(NarrationCard).tell(told)
         self.set_class(told is not None, "-narrated")
         self.set_class(told is not None and told.room > 0, "-projected")

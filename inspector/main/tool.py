@@ -19,7 +19,7 @@ from engine.records import Candidate, Record
 from inspector.main.arrangement import Arrangement, Place
 from inspector.main.clipboard import Clipboard
 from inspector.main.messages import ToolMessage
-from inspector.main.narration import Narrator
+from inspector.main.narration import NarrationCard, Narrator
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback, Severity
 from inspector.state.timeline import Timeline
@@ -156,6 +156,10 @@ class Host(Protocol):
             work: Must not touch the screen.
             then: Called with what it returned, in the screen's thread.
         """
+
+    @property
+    def card(self) -> NarrationCard | None:
+        """The narrator's card on the screen on top; None where it has none."""
 
     @property
     def narrator(self) -> Narrator | None:

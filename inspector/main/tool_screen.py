@@ -61,7 +61,6 @@ class ToolScreen(Overlay[Result]):
     def begin(self) -> None:
         """Take in what the engine says from now on."""
         self.host.controller.client.listeners.append(self.receive)
-        self.mount(NarrationCard())
         self.call_after_refresh(self._show)
 
     def let_go(self) -> None:
@@ -96,11 +95,18 @@ class ToolScreen(Overlay[Result]):
         self._stale = False
         if self.left:
             return
-        narrator = self.host.narrator
-        for card in self.query(NarrationCard):
-            card.tell(narrator.narration() if narrator is not None else None)
+        self._narrate()
         self._tell()
         self.show()
+
+    def _narrate(self) -> None:
+        """Show the card of whoever narrates. It is made with the first one, and kept as long as the screen is."""
+        narrator, cards = self.host.narrator, self.query(NarrationCard)
+        if cards:
+            cards.first().tell(narrator.narration() if narrator is not None else None)
+        elif narrator is not None:
+            self.mount(NarrationCard())
+            self.call_after_refresh(self.changed)
 
     def _tell(self) -> None:
         """Show what is told to an audience, above the status. The line is made with the first of that."""

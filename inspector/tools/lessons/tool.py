@@ -12,7 +12,7 @@ from inspector.lessons.catalogue import END, Listed
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.progress import LessonProgress, Progress
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
-from inspector.main.narration import Narration, NarrationCard
+from inspector.main.narration import Narration
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.token_views import BORDERS, OFF
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
@@ -62,8 +62,9 @@ class LessonActions(ToolActions):
         """Whether the recording is on show, or the model loaded and idle."""
         if self._recorded:
             return self.host.playback is not None and self.host.playback.path == listed.trace
-        facts = self.timeline.facts
-        return facts is not None and not self.controller.opening and not self.controller.client.outstanding
+        waits = self.controller.opening or bool(self.controller.client.outstanding)
+        loaded = self.timeline.facts is not None and self.controller.setup.load.model == listed.lesson.model
+        return loaded and not waits
 
     @property
     def _recorded(self) -> bool:
@@ -259,8 +260,10 @@ class LessonActions(ToolActions):
 
     def _paging(self) -> dict[str, Callable[[], object]]:
         """Keys of a card that is longer than its room."""
-        card = self.host.panel(NarrationCard)
-        return {"pageup": lambda: card.page(-1), "pagedown": lambda: card.page(1)} if card.overflows else {}
+        card = self.host.card
+        if card is None or not card.overflows:
+            return {}
+        return {"pageup": lambda: card.page(-1), "pagedown": lambda: card.page(1)}
 
     def _help(self, play: LessonPlay) -> None:
         """The hint; and after it, have it done."""

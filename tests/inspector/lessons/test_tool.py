@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from engine.commands import Choose, Prefill
 from engine.records import Step
+from engine.settings import LoadSettings
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.play import LessonPhase
 from inspector.lessons.progress import LessonProgress, Progress
+from inspector.main.narration import NarrationCard
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.token_views import BORDERS, OFF
+from inspector.state.timeline import Phase
 from inspector.tools.lessons.list_dialog import LessonsDialog
 from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
 
@@ -129,3 +133,42 @@ def test_borders_that_a_lesson_draws_are_not_remembered() -> None:
         assert learner.app.main.left.view == text.view != OFF
 
     learn(pieces, body)
+
+
+def test_a_screen_that_is_shown_again_has_one_card_while_a_lesson_is_on_and_none_before() -> None:
+    """Such a screen is built once: a card with each opening would add up."""
+
+    async def body(learner: LearnerKeys) -> None:
+        cards = learner.app.screen.query
+        learner.actions.leave()
+        await learner.until(lambda: not learner.app.controller.client.outstanding)
+        for _ in range(3):
+            await learner.press("B")
+            assert len(learner.app.screen.query(NarrationCard)) == 0
+            await learner.press("escape")
+        learner.actions.begin(LESSON)
+        await learner.phase(*WAITING)
+        assert len(cards(NarrationCard)) == 1
+        for _ in range(3):
+            await learner.press("B")
+            await learner.until(lambda: len(learner.app.screen.query(NarrationCard)) == 1)
+            await learner.until(lambda: LESSON.lesson.beats[0].title in learner.text())
+            await learner.press("escape")
+
+    learn(LESSON, body)
+
+
+def test_a_lesson_waits_for_its_own_model() -> None:
+    """Its model could not be loaded, and another one was opened: what the lesson says would not be so."""
+
+    async def body(learner: LearnerKeys) -> None:
+        learner.actions.leave()
+        other = replace(LESSON, lesson=replace(LESSON.lesson, model="/nowhere/at/all"))
+        learner.actions.begin(other)
+        await learner.until(lambda: learner.app.controller.timeline.phase is Phase.FAILED)
+        learner.app.controller.setup.open(LoadSettings())
+        await learner.until(lambda: learner.app.controller.timeline.facts is not None)
+        await learner.until(lambda: not learner.app.controller.client.outstanding)
+        assert learner.actions.play is None
+
+    learn(LESSON, body)
