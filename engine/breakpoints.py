@@ -35,6 +35,9 @@ class Breakpoints:
     """Of the token that the sampler picked next."""
     margin_below: float | None = None
     """Probability of the most probable token less that of the second: a fork point."""
+    mass_below: float | None = None
+    """Probability, by the model, of all the tokens that the grammar allows next: below it the grammar fights the
+    model."""
     text: str | None = None
     """The completion contains it, since a token of this run."""
     regex: str | None = None
@@ -59,7 +62,7 @@ class Breakpoints:
 
 
 UNSURE = Breakpoints(prob_below=SURE)
-"""Where a run over sure tokens stops."""
+"""Where a run over sure tokens stops; a text that a grammar makes certain is sure, whatever the model thinks of it."""
 Kind = Literal["bits", "share", "count", "text", "regex", "switch"]
 
 
@@ -192,6 +195,7 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition("prob_below", "share", "probability below", "of the picked token: 0.05 or 5 %", "p < {}"),
     Condition("rank_above", "count", "rank above", "of the picked token: 1 is the first", "rank > {}"),
     Condition("margin_below", "share", "margin below", "first less second: a fork point", "margin < {}"),
+    Condition("mass_below", "share", "mass below", "of what the grammar allows: it fights the model", "mass < {}"),
     Condition("eos", "switch", "end of sequence", "stop before it is taken", "end of sequence"),
     Condition("tokens", "count", "tokens", "stop after so many of a run", "{} tokens"),
     Condition("text", "text", "text", "the completion comes to contain it", "“{}”"),

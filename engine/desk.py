@@ -140,16 +140,24 @@ class Desk:
             else:
                 self.emit(record)
 
-    def take_tokens(self, node: int, ids: Sequence[int], origin: records.Origin, call: Call) -> None:
+    def take_tokens(
+        self,
+        node: int,
+        ids: Sequence[int],
+        origin: records.Origin,
+        call: Call,
+        leave_grammar: bool = False,
+    ) -> None:
         """Take tokens after a node, one step each.
 
         Raises:
             PromptError: The model has no embedding for one of them; then none is taken.
+            StepError: The grammar forbids one of them, and `leave_grammar` is not set; then none is taken.
             Cancelled: The command was cancelled; the steps taken until then stay.
         """
         self.session.tokens.check(ids)
         self.ensure_at(node, call)
-        for step in self.session.insert(ids, origin):
+        for step in self.session.insert(ids, origin, leave_grammar=leave_grammar):
             self.emit_step(step)
             self.answer_asides()
             if call.stopped():

@@ -23,7 +23,9 @@ ORDERS: Mapping[str, tuple[str, ...]] = {
 """Stage orders by program: mlx_lm.sample_utils, `GenerationMixin._get_logits_processor` of transformers (which has
 no presence and frequency penalties and no XTC), and llama.cpp's default chain. Rules for ties and XTC go with the
 order: see `engine.sampling.stages`."""
-STAGES = MLX_LM
+GRAMMAR = "grammar"
+"""The stage of a grammar, which no program's order names: it is the first where an order doesn't name it."""
+STAGES = (GRAMMAR, *MLX_LM)
 """Every stage by name."""
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from engine.errors import SettingsError
+from engine.grammar_settings import Grammar, check_grammar
 from engine.setting_field import MLX_LM, ORDERS, Field
 
 SEED_LIMIT = 2**64
@@ -64,7 +65,9 @@ class Settings:
     """Subtracted from the logit of each recent token for every time that it occurred; 0 is off."""
     frequency_context_size: int = 20
     sampler_order: tuple[str, ...] = MLX_LM
-    """The stages in the order in which they run; the draw comes last."""
+    """The stages in the order in which they run; the draw comes last. `grammar` is the first where it isn't named."""
+    grammar: Grammar | None = None
+    """What the completion must match; None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,7 @@ def check(settings: Settings, vocabulary: int | None = None) -> Settings:
     """
     for field in FIELDS:
         field.check(getattr(settings, field.name))
+    check_grammar(settings.grammar)
     for name, on in TURNED_ON.items():
         if on(settings) and name not in settings.sampler_order:
             raise SettingsError(

@@ -117,6 +117,8 @@ class Choose(Command):
     node: int
     token: int
     """Its id."""
+    leave_grammar: bool = False
+    """Whether it is taken where the grammar forbids it; from there on the grammar holds no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,8 @@ class Take(Command):
     node: int
     ids: tuple[int, ...]
     origin: Origin = "chosen"
+    leave_grammar: bool = False
+    """As for `Choose`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,8 @@ class Insert(Command):
     stoppable: ClassVar[bool] = True
     node: int
     text: str
+    leave_grammar: bool = False
+    """As for `Choose`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ log-softmax of the model's own logits, with no sampler. With W the width and E t
 (t = 1, 2, ...) is:
 
 1. Every live beam (at t = 1 the empty one) is extended by every token. End-of-sequence is barred while the completion
-   has fewer than `min_tokens`: taken out, nothing renormalized.
+   has fewer than `min_tokens`, and so is what a grammar forbids: taken out, nothing renormalized.
 2. The `max(2, 1 + E) * W` extensions of the highest logprob are candidates; of equals the better beam's, then the
    lower id's, come first.
 3. A candidate ends with an end-of-sequence id, or with any token where t is `max_tokens`. Those that end and are among
@@ -17,7 +17,7 @@ log-softmax of the model's own logits, with no sampler. With W the width and E t
    logprob / t ** length_penalty above the worst of them. (For a penalty above 0 a longer one could still have got
    there: that is transformers' heuristic of `early_stopping=False`.)
 
-Greedy decoding (the most probable token, end-of-sequence barred alike) runs along, as one more row where it is no
+Greedy decoding (the most probable token, the same ones barred) runs along, as one more row where it is no
 live beam, and continues alone where the search is over before it.
 """
 
@@ -123,8 +123,8 @@ class BeamRun:
         self._greedy_ended: Hypothesis | None = None
         self._finished: list[Hypothesis] = []
         self._places = {self._start: 0}
-        self._logprobs = {self._start: self._read(session.logits)}
-        self._greedy_next = self._best(session.logits)
+        self._logprobs = {self._start: self._read(self._start, session.logits)}
+        self._greedy_next = self._best(self._start, session.logits)
 
     @property
     def over(self) -> bool:
@@ -243,9 +243,10 @@ class BeamRun:
             parents = [self._places[self._tree[node].parent] for node in nodes]
             rows = self._run(parents, [self._tree[node].token for node in nodes])
             self._places = {node: place for place, node in enumerate(nodes)}
-            self._logprobs = {node: self._read(row) for node, row in zip(nodes, rows, strict=True)}
+            self._logprobs = {node: self._read(node, row) for node, row in zip(nodes, rows, strict=True)}
             if self._greedy_ended is None:
-                self._greedy_next = self._best(rows[self._places[self._greedy.node]])
+                node = self._greedy.node
+                self._greedy_next = self._best(node, rows[self._places[node]])
         return len(nodes)
 
     def _run(self, parents: Sequence[int], tokens: Sequence[int]) -> Sequence[Row]:
@@ -258,19 +259,30 @@ class BeamRun:
                 ) from error
             raise
 
-    def _read(self, row: Row) -> Row:
-        """The logprobs of a row of logits, without end-of-sequence while it is barred."""
+    def _read(self, node: int, row: Row) -> Row:
+        """The logprobs of a row of logits after a node, without what is barred there."""
         logprobs = checked_logprobs(row)
-        if self._step < self._barred_until:
-            logprobs[list(self._session.tokens.eos_ids)] = -np.inf
+        self._bar(node, logprobs)
         return logprobs
 
-    def _best(self, row: Row) -> int:
-        """The token that stepping takes after a row of logits: by the logits, since rounded logprobs may tie."""
+    def _best(self, node: int, row: Row) -> int:
+        """The token that stepping takes after a node: by the logits, since rounded logprobs may tie."""
         row = row.copy()
+        self._bar(node, row)
+        return int(row.argmax())
+
+    def _bar(self, node: int, row: Row) -> None:
+        """Cut end-of-sequence while it is barred, and what the grammar forbids after a node."""
         if self._step < self._barred_until:
             row[list(self._session.tokens.eos_ids)] = -np.inf
-        return int(row.argmax())
+        grammar = self._session.node_reader.grammars.at(self._session.settings.grammar, node)
+        if grammar is not None and grammar.allowed is not None:
+            row[~grammar.allowed] = -np.inf
+            if row.max() == -np.inf:
+                raise StepError(
+                    "The grammar allows only the end of sequence here, and min tokens bars it.",
+                    "Lower min tokens.",
+                )
 
     def _within_window(self, count: int, held: int) -> int:
         """The limit of tokens: `count`, or what the context window leaves, unless it is exceeded already."""

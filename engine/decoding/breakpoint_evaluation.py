@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import regex
 
-from engine.breakpoints import REACH, Breakpoints, check_breakpoints, percent
+from engine.breakpoints import REACH, UNSURE, Breakpoints, check_breakpoints, percent
 from engine.errors import SettingsError
 from engine.logits.node_sampler import NodeLogits
 from engine.logits.readings import entropy_bits
@@ -75,6 +75,8 @@ class BreakpointEvaluator:
 
     def _hits(self, points: Breakpoints, logits: NodeLogits) -> list[str]:
         """Sentences of the conditions that hold; none where all must hold and one doesn't."""
+        if points is UNSURE and logits.grammar is not None and logits.grammar.certain:
+            return []
         held = [_EVALUATED[each.name](self, getattr(points, each.name), logits) for each in points.active]
         return [] if points.all_of and not all(held) else [sentence for sentence in held if sentence]
 
@@ -97,6 +99,10 @@ class BreakpointEvaluator:
         if lead >= limit:
             return ""
         return f"margin {_share_against(lead, limit)} between first and second is below {percent(limit)}"
+
+    def _mass(self, limit: float, logits: NodeLogits) -> str:
+        mass = 1.0 if logits.grammar is None else logits.grammar.mass(logits.logprobs)
+        return f"mass kept {_share_against(mass, limit)} is below {percent(limit)}" if mass < limit else ""
 
     def _eos(self, _: bool, logits: NodeLogits) -> str:
         tokens, picked = self._session.tokens, logits.sampled.picked
@@ -134,6 +140,7 @@ _EVALUATED: dict[str, Callable[[BreakpointEvaluator, Any, NodeLogits], str]] = {
     "prob_below": BreakpointEvaluator._prob,
     "rank_above": BreakpointEvaluator._rank,
     "margin_below": BreakpointEvaluator._margin,
+    "mass_below": BreakpointEvaluator._mass,
     "tokens": BreakpointEvaluator._tokens,
     "eos": BreakpointEvaluator._eos,
     "text": BreakpointEvaluator._text,

@@ -1,8 +1,9 @@
 """Look-ahead: what greedy decoding would generate after each of some candidates, in one batched run.
 
 After each candidate follow the tokens that have the largest of the model's own logits, of equals the lowest id: no
-sampler, no penalty, and end-of-sequence is never barred. The path that they share is not run again: its cache is copied
-for each candidate (`engine.model.batch`). Nothing is added to the tree, and the session doesn't change.
+sampler, no penalty, and end-of-sequence is never barred. A grammar holds, and a line ends where its text must. The path
+that they share is not run again: its cache is copied for each candidate (`engine.model.batch`). Nothing is added to the
+tree, and the session doesn't change.
 
 A row of a batch may be rounded differently from a row alone. Where the two largest logits are nearer to each other than
 that, the token can differ from the one that stepping there takes: within the precision of the model's dtype, both are
@@ -12,9 +13,12 @@ the most probable one. On the CPU backend no row was seen to differ.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
 
 from engine.errors import Cancelled, StepError
+from engine.grammar.states import GrammarState
 from engine.model.batch import Rows, rows
 from engine.model.forward import Stopped, never
 from engine.model.tokens import Tokens
@@ -65,8 +69,23 @@ def _start(session: Session, node: int, ids: Sequence[int], tokens: int, stopped
     forwards = rows(detached.runner)
     notes = (_recomputed_note(detached), forwards.note, ends)
     logprobs, pending = checked_logprobs(detached.row), session.pending.get(node, b"")
-    lines = [GreedyLine(session.tokens, token, float(logprobs[token]), pending) for token in ids]
+    follow = _grammar_at(session, node)
+    lines = [GreedyLine(session.tokens, token, float(logprobs[token]), pending, follow) for token in ids]
     return LookAheadRun(node, lines, forwards, count, " ".join(filter(None, notes)))
+
+
+Follow = Callable[[GrammarState | None, int], GrammarState]
+"""From a grammar's state, None for that of the node, to the one after another token."""
+
+
+def _grammar_at(session: Session, node: int) -> Follow | None:
+    """How the grammar goes on after a node; None where none holds."""
+    grammar = session.settings.grammar
+    state = session.node_reader.grammars.at(grammar, node)
+    if grammar is None or state is None:
+        return None
+    compiled = session.node_reader.grammars.compiled(grammar)
+    return lambda before, token: compiled.after(state if before is None else before, token)
 
 
 class LookAheadRun:
@@ -125,13 +144,18 @@ class GreedyLine:
         id: The candidate.
         logprob: Its own.
         pending: Bytes of an unfinished character before it.
+        follow: How the grammar goes on; None without one.
     """
 
-    def __init__(self, tokens: Tokens, id: int, logprob: float, pending: bytes) -> None:
+    def __init__(
+        self, tokens: Tokens, id: int, logprob: float, pending: bytes, follow: Follow | None = None
+    ) -> None:
         self._tokens, self._id, self._logprob = tokens, id, logprob
         self._ids: list[int] = []
         self._text = ""
         self._pending = tokens.text(id, pending)[1]
+        self._follow = follow
+        self._grammar = follow(None, id) if follow else None
         self.place = 0
         """Index of its row in the last forward."""
 
@@ -142,15 +166,19 @@ class GreedyLine:
 
     @property
     def ended(self) -> bool:
-        """Whether it reached an end-of-sequence token."""
-        return self.latest in self._tokens.eos_ids
+        """Whether it reached an end-of-sequence token, or a place where the grammar's text must end."""
+        complete = self._grammar is not None and self._grammar.complete
+        return complete or self.latest in self._tokens.eos_ids
 
     def grow(self, row: Row) -> None:
         """Take the most probable token after a row of logits."""
-        token = int(row.argmax())
+        allowed = self._grammar.allowed if self._grammar is not None else None
+        token = int((row if allowed is None else np.where(allowed, row, -np.inf)).argmax())
+        if self._follow is not None:
+            self._grammar = self._follow(self._grammar, token)
         self._logprob += float(checked_logprobs(row)[token])
         self._ids.append(token)
-        if not self.ended:
+        if token not in self._tokens.eos_ids:
             text, self._pending = self._tokens.text(token, self._pending)
             self._text += text
 

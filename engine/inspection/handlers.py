@@ -83,4 +83,4 @@ class InspectionCommands:
         session = self._desk.session
         ids = cut(session.tokens, command.text)
         check_room(session, command.node, ids)
-        self._desk.take_tokens(command.node, ids, "inserted", call)
+        self._desk.take_tokens(command.node, ids, "inserted", call, command.leave_grammar)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from engine.grammar.states import GrammarState, GrammarStates
 from engine.logits.readings import RowReader
 from engine.logits.token_texts import TokenTexts
 from engine.records import Distribution
@@ -29,6 +30,8 @@ class NodeLogits:
     sample_ms: float
     reroll: int = 0
     """The re-roll count that the draw was made with."""
+    grammar: GrammarState | None = None
+    """The grammar's state; None without one, and before it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class NodeSampler:
         self._tree = tree
         self._pending = pending
         self.row_reader = RowReader(tokens)
+        self.grammars = GrammarStates(tokens, tree)
 
     def sample(
         self, node: int, row: Row, settings: Settings, watch: OnStage | None = None, reroll: int | None = None
@@ -67,23 +71,30 @@ class NodeSampler:
             reroll: The re-roll count of the draw; None for the node's current one.
 
         Raises:
-            StepError: The row holds no numbers.
+            StepError: The row holds no numbers, or the grammar became too complex here.
+            SettingsError: The grammar can't be used.
         """
         at, logprobs = self._tree[node], checked_logprobs(row)
         begun = time.perf_counter()
+        grammar = self.grammars.at(settings.grammar, node)
         count = at.reroll if reroll is None else reroll
         draw = uniform(settings.seed, at.depth, count)
-        sampled = sample(row, logprobs, settings, draw, self.context(node, settings, count), watch)
-        return NodeLogits(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000, count)
+        context = self._context(node, settings, count, grammar)
+        sampled = sample(row, logprobs, settings, draw, context, watch)
+        return NodeLogits(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000, count, grammar)
 
     def context(self, node: int, settings: Settings, reroll: int) -> Context:
         """What the sampler's stages look at in addition to the row after a node."""
+        return self._context(node, settings, reroll, self.grammars.at(settings.grammar, node))
+
+    def _context(self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None) -> Context:
         at = self._tree[node]
         return Context(
             path=tuple(self._tree.tail(node, _reach(settings))),
             barred=self._tokens.eos_ids if at.depth - at.start < settings.min_tokens else (),
             spared=self._tokens.spared if settings.xtc_probability else (),
             chance=uniform(settings.seed, at.depth, reroll, "xtc") if settings.xtc_probability else 1.0,
+            allowed=grammar.allowed if grammar is not None else None,
         )
 
     def position(self, logits: NodeLogits, candidates: int) -> Position:
@@ -99,6 +110,7 @@ class NodeSampler:
             candidates,
             pending,
             logits.reroll,
+            logits.grammar.reading(logits.logprobs) if logits.grammar is not None else None,
         )
         return Position(logits, distribution)
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.logits.token_texts import TokenTexts
-from engine.records import Candidate, Distribution, PromptToken
+from engine.records import Candidate, Distribution, GrammarReading, PromptToken
 from engine.sampling.pipeline import Sampled
 from engine.sampling.ranking import Row, log_softmax, rank_of, ranked
 
@@ -123,6 +123,7 @@ class RowReader:
         k: int,
         pending: bytes,
         reroll: int,
+        grammar: GrammarReading | None = None,
     ) -> Distribution:
         """The model's distribution after a node, and what the sampler makes of it."""
         candidates = self.candidates(logits, logprobs, k, pending, sampled)
@@ -142,6 +143,7 @@ class RowReader:
             draw_from=sampled.draw_from,
             draw_to=sampled.draw_to,
             reroll=reroll,
+            grammar=grammar,
         )
 
     def echo(self, token: PromptToken, logits: Row, k: int, pending: bytes) -> PromptToken:

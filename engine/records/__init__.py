@@ -90,6 +90,7 @@ from engine.records.sampler import Explained, Recalled, StageColumn, WhatIfAnswe
 from engine.records.steps import (
     Candidate,
     Distribution,
+    GrammarReading,
     Origin,
     PrefillChunk,
     Prefilled,
@@ -135,6 +136,7 @@ __all__ = [
     "FinishReason",
     "Finished",
     "Floats",
+    "GrammarReading",
     "HeadFacts",
     "HeadScore",
     "HeadsScored",

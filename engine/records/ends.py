@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-FinishReason = Literal["eos", "stop", "length", "cancelled"]
+FinishReason = Literal["eos", "stop", "length", "cancelled", "grammar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Finished:
     node: int
     reason: FinishReason
     detail: str
-    """`<|im_end|>`, the stop string, `100 tokens`, `context window of 512 tokens`."""
+    """`<|im_end|>`, the stop string, `100 tokens`, `context window of 512 tokens`, the grammar."""
 
 
 @dataclass(frozen=True, slots=True)

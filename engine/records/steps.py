@@ -68,6 +68,21 @@ class StageReading:
 
 
 @dataclass(frozen=True, slots=True)
+class GrammarReading:
+    """What a grammar allows after one node."""
+
+    allowed: int
+    """Tokens that it allows."""
+    mass: float
+    """Their probability together, of the model's own distribution: near 0 the grammar fights the model."""
+    state: Literal["open", "accepting", "complete", "left", "ended"]
+    """`accepting`: the text may end here; `complete`: it must. `left`: a token was taken that the grammar forbids;
+    `ended`: its text ended with an end of sequence. After these two it holds no more."""
+    forced: bytes = b""
+    """The bytes that every text of the grammar has next."""
+
+
+@dataclass(frozen=True, slots=True)
 class Distribution:
     """The model's distribution after one node, and the sampler's."""
 
@@ -95,6 +110,8 @@ class Distribution:
     """... and ends here."""
     reroll: int
     """How often the draw was repeated at this node; part of the draw's seed."""
+    grammar: GrammarReading | None = None
+    """None without a grammar, and before it begins."""
 
 
 @dataclass(frozen=True, slots=True)

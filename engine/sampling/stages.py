@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.sampling.ranking import Row, ranked
+from engine.setting_field import GRAMMAR
 from engine.settings import Settings, program
 
 Kind = Literal["logits", "order", "shares", "scale"]
@@ -49,6 +50,8 @@ class Context:
     """Ids that mlx_lm's XTC never cuts: end-of-sequence and newline, as in mlx_lm.generate."""
     chance: float = 1.0
     """XTC's own random number, in [0, 1)."""
+    allowed: npt.NDArray[np.bool_] | None = None
+    """Which tokens a grammar allows, shape (vocabulary,); None for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,16 @@ def bar(row: Row, tokens: tuple[int, ...]) -> Row:
     row = row.copy()
     row[list(tokens)] = MINUS_INFINITY
     return row
+
+
+def allow(row: Row, allowed: npt.NDArray[np.bool_]) -> Row:
+    """Cut every token that a grammar forbids.
+
+    Args:
+        row: Logits.
+        allowed: Which tokens it allows, shape (vocabulary,).
+    """
+    return np.where(allowed, row, MINUS_INFINITY)
 
 
 def repetition(row: Row, penalty: float, recent: tuple[int, ...]) -> Row:
@@ -211,6 +224,10 @@ def temperature(row: Row, temp: float) -> Row:
 # ---- the pipeline -----------------------------------------------------------------------------
 
 
+def _grammar(_: Settings, context: Context) -> Callable[[Row], Row] | None:
+    return partial(allow, allowed=context.allowed) if context.allowed is not None else None
+
+
 def _logit_bias(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
     return partial(bias, values=settings.logit_bias) if settings.logit_bias else None
 
@@ -272,6 +289,7 @@ def _temperature(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
 
 Maker = Callable[[Settings, Context], "Callable[[Row], Row] | None"]
 STAGE_MAKERS: dict[str, tuple[Maker, Kind]] = {
+    GRAMMAR: (_grammar, "logits"),
     "logit-bias": (_logit_bias, "logits"),
     "min-tokens": (_min_tokens, "logits"),
     "repetition": (_repetition, "logits"),
@@ -289,7 +307,8 @@ STAGE_MAKERS: dict[str, tuple[Maker, Kind]] = {
 def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
     """The stages that the settings turn on, in their order; greedy keeps those alone that change logits."""
     stages: list[Stage] = []
-    for name in settings.sampler_order:
+    order = settings.sampler_order
+    for name in order if GRAMMAR in order else (GRAMMAR, *order):
         maker, kind = STAGE_MAKERS[name]
         run = maker(settings, context)
         if run is not None and (kind == "logits" or settings.temp != 0):

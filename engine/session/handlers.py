@@ -94,10 +94,10 @@ class SessionCommands:
 
     def _choose(self, command: commands.Choose, call: Call) -> None:
         self._desk.ensure_at(command.node, call)
-        self._desk.emit_step(self._desk.session.choose(command.token))
+        self._desk.emit_step(self._desk.session.choose(command.token, leave_grammar=command.leave_grammar))
 
     def _take(self, command: commands.Take, call: Call) -> None:
-        self._desk.take_tokens(command.node, command.ids, command.origin, call)
+        self._desk.take_tokens(command.node, command.ids, command.origin, call, command.leave_grammar)
 
     def _move(self, command: commands.MoveTo, call: Call) -> None:
         self._desk.move(command.node, call)

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine import records
 from engine.cache.moves import MoveCost
-from engine.errors import Cancelled, PromptError, StepError
+from engine.errors import Cancelled, StepError
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of
 from engine.records import NO_OPTIONS, ChatOptions, Message, Moved, Origin, Step, StepTimes
@@ -24,9 +24,6 @@ from engine.session.prefill import PrefillRun, PromptPath
 from engine.session.state import SessionState
 from engine.stalls import stall_times
 from engine.tree import ROOT
-
-_CHARACTERS = 16
-"""Characters for each token of the window, of which a prompt that is far too long is told: 4 to a token are usual."""
 
 
 class Session(SessionState):
@@ -172,31 +169,6 @@ class Session(SessionState):
             cold=run.cold,
         )
 
-    def encode(self, text: str, *, bare: bool = False) -> list[int]:
-        """Token ids of a prompt. One that is far beyond the window is refused by its beginning alone: to encode all of
-        5 MB takes a gigabyte and seconds.
-
-        Args:
-            text: The prompt.
-            bare: Without the beginning-of-sequence token.
-
-        Raises:
-            PromptError: It is far too long, or can't be encoded.
-        """
-        window = self.facts.context_window
-        if (
-            window is not None
-            and len(text) > 2 * (begin := _CHARACTERS * window)
-            # the cut may change the tokens next to it, but not double their number
-            and len(self.tokens.encode(text[:begin], bare=bare)) > 2 * window
-        ):
-            raise PromptError(
-                f"The prompt has {len(text)} characters, many more than fit the model's context window of "
-                f"{window} tokens.",
-                "Shorten the prompt.",
-            )
-        return self.tokens.encode(text, bare=bare)
-
     # ---- decode -----------------------------------------------------------------------------
 
     def step(self) -> Step:
@@ -208,28 +180,36 @@ class Session(SessionState):
         distribution = self.next
         return self.take(distribution.picked, "greedy" if distribution.draw is None else "sampled")
 
-    def choose(self, token: int) -> Step:
+    def choose(self, token: int, *, leave_grammar: bool = False) -> Step:
         """Take a given token after the current node.
 
+        Args:
+            token: Its id.
+            leave_grammar: Whether one is taken that the grammar forbids; from there on the grammar holds no more.
+
         Raises:
-            StepError: As `step`.
+            StepError: As `step`, or the grammar forbids the token.
             PromptError: The model has no embedding for the id.
         """
-        self.tokens.check([token])
-        return self.take(token, "chosen")
+        return next(self.insert([token], "chosen", leave_grammar=leave_grammar))
 
-    def insert(self, ids: Sequence[int], origin: Origin = "inserted") -> Iterator[Step]:
+    def insert(
+        self, ids: Sequence[int], origin: Origin = "inserted", *, leave_grammar: bool = False
+    ) -> Iterator[Step]:
         """Take tokens after the current node, one step each.
 
         Args:
             ids: The tokens.
             origin: Their origin, for the tree.
+            leave_grammar: As for `choose`.
 
         Raises:
             PromptError: The model has no embedding for one of them; then none is taken.
-            StepError: As `step`.
+            StepError: As `step`, or the grammar forbids one of them; then none is taken.
         """
         self.tokens.check(ids)
+        if not leave_grammar:
+            self.check_allowed(ids)
         for token in ids:
             yield self.take(token, origin)
 

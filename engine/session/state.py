@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from engine.cache.live import KV
@@ -19,6 +20,9 @@ from engine.session.node_logits import NodeReader
 from engine.session.prefill import PrefillRun
 from engine.settings import Settings, check
 from engine.tree import ROOT, TokenTree
+
+_CHARACTERS = 16
+"""Characters for each token of the window, of which a prompt that is far too long is told: 4 to a token are usual."""
 
 
 class SessionState:
@@ -173,6 +177,31 @@ class SessionState:
                 "Go back, or begin with a new prompt.",
             )
 
+    def encode(self, text: str, *, bare: bool = False) -> list[int]:
+        """Token ids of a prompt. One that is far beyond the window is refused by its beginning alone: to encode all of
+        5 MB takes a gigabyte and seconds.
+
+        Args:
+            text: The prompt.
+            bare: Without the beginning-of-sequence token.
+
+        Raises:
+            PromptError: It is far too long, or can't be encoded.
+        """
+        window = self.facts.context_window
+        if (
+            window is not None
+            and len(text) > 2 * (begin := _CHARACTERS * window)
+            # the cut may change the tokens next to it, but not double their number
+            and len(self.tokens.encode(text[:begin], bare=bare)) > 2 * window
+        ):
+            raise PromptError(
+                f"The prompt has {len(text)} characters, many more than fit the model's context window of "
+                f"{window} tokens.",
+                "Shorten the prompt.",
+            )
+        return self.tokens.encode(text, bare=bare)
+
     def check_prompt(self, ids: list[int], before: int) -> None:
         """Check that a prompt can be prefilled.
 
@@ -207,9 +236,30 @@ class SessionState:
         """Refuse settings that were given before the model was known and that it can't have.
 
         Raises:
-            SettingsError: A bias names a token that the model doesn't have.
+            SettingsError: A bias names a token that the model doesn't have, or the grammar can't be used.
         """
-        check(self.settings, self.facts.vocabulary)
+        self._check(self.settings)
+
+    def _check(self, settings: Settings) -> Settings:
+        check(settings, self.facts.vocabulary)
+        if settings.grammar is not None:
+            self.node_reader.grammars.compiled(settings.grammar)
+        return settings
+
+    def check_allowed(self, ids: Sequence[int]) -> None:
+        """Refuse tokens after the current node that its grammar forbids.
+
+        Raises:
+            StepError: Naming the first.
+        """
+        state = self.position.node_logits.grammar
+        place = None if state is None else state.first_forbidden(ids, self.tokens.eos_ids)
+        if place is not None:
+            name = self.tokens.text(ids[place])[0] or f"id {ids[place]}"
+            raise StepError(
+                f"The grammar forbids “{name}” here.",
+                "Take a token that it allows, or ask to leave the grammar.",
+            )
 
     def configure(self, settings: Settings) -> Distribution | None:
         """Use other settings from here on.
@@ -218,9 +268,10 @@ class SessionState:
             The current node's distribution under them, with no forward; None where there is no prompt.
 
         Raises:
-            SettingsError: One is out of its range, or a bias names a token that the model doesn't have.
+            SettingsError: One is out of its range, a bias names a token that the model doesn't have, or the grammar
+                can't be used.
         """
-        self.settings = check(settings, self.facts.vocabulary)
+        self.settings = self._check(settings)
         if self._position is None:
             return None
         self._set_node(self.node, self.logits)

@@ -15,11 +15,15 @@ def stop_reached(session: Session, node: int) -> Finished | None:
         node: A token of the completion.
 
     Returns:
-        End-of-sequence, then a stop string, then the context window, then max tokens: the first that holds.
+        End-of-sequence, a complete grammar, a stop string, the context window, max tokens: the first that holds.
     """
     at = session.tree[node]
     if at.token in session.tokens.eos_ids:
         return Finished(node, "eos", eos_name(session, at.token))
+    if (grammar := session.settings.grammar) is not None:
+        state = session.node_reader.grammars.at(grammar, node)
+        if state is not None and state.complete:
+            return Finished(node, "grammar", grammar.summary)
     if (text := stop_string(session, node)) is not None:
         return Finished(node, "stop", text)
     if (full := window_full(session, node)) is not None:

@@ -24,7 +24,7 @@ from inspector.widgets.one_line import escaped, unescaped
 from inspector.widgets.safety import SafeInput
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "eos")),
+    ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "mass_below", "eos")),
     ("The run and its text", ("tokens", "text", "regex")),
 )
 """The conditions in display order."""

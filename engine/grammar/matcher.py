@@ -1,0 +1,178 @@
+"""One grammar over one vocabulary, at one place of a text. llguidance and numpy.
+
+llguidance refuses what it can't compile, and stops where a step takes too much, by itself; its messages, and those of
+its log, are never written to the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import StepError
+from engine.grammar.source import in_words, llguidance_source, refusal
+from engine.grammar_settings import Grammar
+
+Mask = npt.NDArray[np.bool_]
+"""Which tokens are allowed, shape (vocabulary,)."""
+
+
+class GrammarTokens(Protocol):
+    """What a grammar needs of a vocabulary."""
+
+    @property
+    def vocabulary(self) -> int:
+        """How many ids there are."""
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Ids that end the sequence."""
+
+    def raw(self, token: int) -> bytes:
+        """A token's own bytes; empty for an id without a token."""
+
+    def is_special(self, token: int) -> bool:
+        """Whether it is a mark of the format rather than text: a grammar never allows it as text."""
+
+
+class ByteVocabulary:
+    """The 256 bytes and an end of sequence: what a grammar is tried on."""
+
+    vocabulary = 257
+    eos_ids = (256,)
+
+    def raw(self, token: int) -> bytes:
+        """The byte."""
+        return bytes([token]) if token < 256 else b"<end>"
+
+    def is_special(self, token: int) -> bool:
+        """Whether it is the end of sequence."""
+        return token == 256
+
+
+class _TokenizerForLLGuidance:
+    """A vocabulary as `llguidance.LLTokenizer` takes it.
+
+    Where the model has no end-of-sequence token one more id stands for it, which no mask shows.
+    """
+
+    bos_token_id = None
+
+    def __init__(self, tokens: GrammarTokens) -> None:
+        size = tokens.vocabulary
+        self.tokens = [tokens.raw(token) for token in range(size)]
+        self.special_token_ids = [token for token in range(size) if tokens.is_special(token)]
+        self.special_token_ids += [token for token in tokens.eos_ids if not tokens.is_special(token)]
+        self.eos_token_ids = list(tokens.eos_ids)
+        if not tokens.eos_ids:
+            self.tokens.append(b"<end>")
+            self.special_token_ids.append(size)
+            self.eos_token_ids = [size]
+        self.eos_token_id = self.eos_token_ids[0]
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """No encoder: which tokens spell a forced text is never asked (see `source.NO_FORCING`)."""
+        return []
+
+
+class GrammarVocabulary:
+    """A model's vocabulary, in the form in which grammars are matched against it.
+
+    It takes some 30 ms for 4,096 tokens and 0.5 s for 150,000: made once, when the first grammar is set.
+    """
+
+    def __init__(self, tokens: GrammarTokens) -> None:
+        from llguidance import LLTokenizer
+        from llguidance._tokenizer import TokenizerWrapper
+
+        given = _TokenizerForLLGuidance(tokens)
+        self.size = tokens.vocabulary
+        self.eos_ids = tokens.eos_ids
+        self.own: Any = LLTokenizer(TokenizerWrapper(given), eos_token=given.eos_token_ids)
+
+
+class Matcher:
+    """A grammar after some tokens.
+
+    Args:
+        own: `llguidance.LLMatcher`.
+        vocabulary: Its vocabulary.
+        grammar: For messages.
+    """
+
+    def __init__(self, own: Any, vocabulary: GrammarVocabulary, grammar: Grammar) -> None:
+        self._own, self._vocabulary, self._grammar = own, vocabulary, grammar
+
+    @classmethod
+    def of(cls, grammar: Grammar, tokens: GrammarTokens) -> Matcher:
+        """The grammar before any token, over a vocabulary of its own; see `begin`."""
+        return cls.begin(grammar, GrammarVocabulary(tokens))
+
+    @classmethod
+    def begin(cls, grammar: Grammar, vocabulary: GrammarVocabulary) -> Matcher:
+        """The grammar before any token.
+
+        Raises:
+            SettingsError: It can't be read, no text matches it, or it takes too much.
+        """
+        from llguidance import LLMatcher, LLParserLimits
+
+        limits = LLParserLimits(verbose_errors=False)
+        own = LLMatcher(vocabulary.own, llguidance_source(grammar), log_level=0, limits=limits)
+        if own.is_error():
+            raise refusal(in_words(own.get_error(), grammar))
+        return cls(own, vocabulary, grammar)
+
+    def copy(self) -> Matcher:
+        """The same place, to go on from elsewhere: 2 KiB and some microseconds."""
+        return Matcher(self._own.deep_copy(), self._vocabulary, self._grammar)
+
+    def allows(self, tokens: Sequence[int]) -> bool:
+        """Whether these tokens may follow, none of them an end of sequence."""
+        return bool(self._own.validate_tokens(list(tokens)) == len(tokens))
+
+    def take(self, token: int) -> None:
+        """Go on after a token that the grammar allows.
+
+        Raises:
+            StepError: The grammar became too complex.
+        """
+        if not self._own.consume_token(token) or (self._own.is_error() and not self.complete):
+            self._fail()
+
+    def mask(self) -> Mask:
+        """Which tokens may follow, end-of-sequence where the text may end, shape (vocabulary,).
+
+        Raises:
+            StepError: The grammar became too complex.
+            SettingsError: Before any token: no text matches it.
+        """
+        bits = np.frombuffer(self._own.compute_bitmask(), np.uint8)
+        if self._own.is_error():
+            self._fail()
+        return np.unpackbits(bits, bitorder="little", count=self._vocabulary.size).view(np.bool_)
+
+    def allowed_ids(self) -> list[int]:
+        """Ids of the tokens that may follow, in their order."""
+        return [int(token) for token in np.flatnonzero(self.mask())]
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the text may end here."""
+        return bool(self._own.is_accepting())
+
+    @property
+    def complete(self) -> bool:
+        """Whether the text must end here."""
+        return self.accepting and bool(self._own.is_stopped())
+
+    def forced(self) -> bytes:
+        """The bytes that every text of the grammar has next."""
+        return bytes(self._own.compute_ff_bytes())
+
+    def _fail(self) -> None:
+        why = in_words(self._own.get_error(), self._grammar)
+        raise StepError(f"The grammar can't go on here: {why}.", "Take the grammar off, or change it.")

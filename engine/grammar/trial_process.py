@@ -1,0 +1,54 @@
+"""Tries one grammar in a process of its own, within a limit of memory and of processor time: run as a script.
+
+Its standard input is a JSON object: `path` (where modules are found), `kind` and `text` of the grammar, and the limits
+`bytes` and `seconds`. Its standard output is one with `error`, empty where the grammar can be used. It computes masks
+over a vocabulary of the 256 bytes, along a text that the grammar allows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import sys
+from contextlib import suppress
+
+STEPS = 64
+"""Bytes of the text along which masks are computed."""
+
+
+def main() -> None:
+    """Try the grammar of standard input."""
+    given = json.load(sys.stdin)
+    sys.path[:] = given["path"]
+    from engine.errors import EngineError
+    from engine.grammar.matcher import ByteVocabulary, Matcher
+    from engine.grammar_settings import Grammar
+
+    _limit(given["bytes"], given["seconds"])
+    error = ""
+    try:
+        matcher = Matcher.of(Grammar(given["kind"], given["text"]), ByteVocabulary())
+        for step in range(STEPS):
+            allowed = [byte for byte in matcher.allowed_ids() if byte < 256]
+            if not allowed:
+                break
+            matcher.take(allowed[step * 7919 % len(allowed)])
+    except EngineError as refused:
+        error = refused.message
+    except MemoryError:
+        error = f"The grammar can't be used: it takes more than {given['bytes'] >> 20} MiB of memory."
+    sys.stdout.write(json.dumps({"error": error}))
+
+
+def _limit(nbytes: int, seconds: int) -> None:
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])  # the imports
+    seconds += math.ceil(used)
+    limits = ((resource.RLIMIT_AS, nbytes), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0))
+    for kind, value in limits:
+        with suppress(ValueError, OSError):  # macOS has no limit of memory
+            resource.setrlimit(kind, (value, value))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""A grammar as a person gives it: what the generated text must match, and from where on. Standard library alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from engine.errors import SettingsError
+
+GrammarKind = Literal["regex", "json-schema", "lark", "gbnf", "choices"]
+"""How a grammar is written; `choices` is one of some texts, a line each."""
+KINDS: tuple[GrammarKind, ...] = get_args(GrammarKind)
+LONGEST = 2**20
+"""Characters of a grammar at most: the largest JSON schemas in public use have some 300,000."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What generated text must match."""
+
+    kind: GrammarKind
+    text: str
+    """The regular expression, schema or grammar; of choices one a line."""
+    begin: int | None = None
+    """Tokens of the path before the text that must match; None for the end of each path's last prompt."""
+
+    @property
+    def summary(self) -> str:
+        """Its kind and the first 40 characters of its text, in one line: `regex [0-9]+`."""
+        words = " ".join(self.text.split())
+        return f"{self.kind} {words[:39] + '…' if len(words) > 40 else words}"
+
+
+def choices(texts: tuple[str, ...]) -> Grammar:
+    """The grammar of one of some texts.
+
+    Raises:
+        SettingsError: There is none, or one has a line break.
+    """
+    if not any(texts):
+        raise _wrong("choices name no text.", "Give texts with commas between them: yes,no.")
+    if broken := next((text for text in texts if "\n" in text), None):
+        raise _wrong(
+            f"the choice {broken[:40]!r} has a line break.", "Use a regular expression for such texts."
+        )
+    return Grammar("choices", "\n".join(texts))
+
+
+def check_grammar(grammar: Grammar | None) -> None:
+    """Refuse a grammar that nothing can be made of, before it is compiled.
+
+    Raises:
+        SettingsError: Its text is empty or too long, or its begin is no place.
+    """
+    if grammar is None:
+        return
+    if not grammar.text.strip("\n" if grammar.kind == "choices" else None):
+        raise _wrong(f"the {grammar.kind} grammar is empty.", "Give it a text, or take the grammar off.")
+    if len(grammar.text) > LONGEST:
+        raise _wrong(
+            f"the grammar has {len(grammar.text):,} characters, {LONGEST:,} are the most.",
+            "Give a shorter one.",
+        )
+    if grammar.begin is not None and grammar.begin < 0:
+        raise _wrong(f"the grammar begins at token {grammar.begin}.", "Places in the context go from 0.")
+
+
+def _wrong(message: str, hint: str) -> SettingsError:
+    return SettingsError("grammar", message, hint)
