@@ -2,7 +2,7 @@
 
 A message is one JSON object in ASCII, without a line break:
 
-    {"wire": 1, "command": "Choose", "fields": {"id": 7, "node": 3, "token": 421}}
+    {"wire": 1, "command": "Choose", "fields": {"id": 7, "node": 3, "token": 421, "leave_grammar": false}}
     {"wire": 1, "record": "Ended", "fields": {"command": "Choose", "cancelled": false, "id": 7}}
 
 A command is named by its `kind`, a record by its class. All fields are present by name, also those that a trace leaves
@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import is_dataclass
-from functools import cache
+from dataclasses import MISSING, is_dataclass
+from functools import cache, partial
 from typing import Any, cast, get_args
 
 from engine import commands
@@ -76,11 +76,12 @@ def encode(message: Command | Record) -> bytes:
     return data
 
 
-def decode(data: bytes) -> Command | Record:
+def decode(data: bytes, *, recorded: bool = False) -> Command | Record:
     """Decode the bytes of `encode`.
 
     Args:
         data: One message, from anyone.
+        recorded: Whether an earlier version may have written it: then fields that it lacks have their defaults.
 
     Returns:
         An equal value, with the same id.
@@ -89,12 +90,12 @@ def decode(data: bytes) -> Command | Record:
         WireError: It is no such message; the error says what is wrong with it.
     """
     try:
-        return _message(data)
+        return _message(data, recorded)
     except Misfit as error:
         raise WireError(f"A message {error}.", _HINT) from None
 
 
-def _message(data: bytes) -> Command | Record:
+def _message(data: bytes, recorded: bool = False) -> Command | Record:
     if too_much := excess(data, LIMIT):
         raise Misfit(too_much)
     envelope = _object(parse(data))
@@ -108,7 +109,7 @@ def _message(data: bytes) -> Command | Record:
     cls = KINDS[role].get(name) if type(name) is str else None
     if cls is None:
         raise Misfit(f"has a {role} that is not known: {brief(name)}")
-    made: Command | Record = _reads(cls)(fields)
+    made: Command | Record = _reads(cls, recorded)(fields)
     return made
 
 
@@ -142,17 +143,22 @@ def _own_write(hint: Any) -> Write | None:
 
 
 @cache
-def _reads(cls: type) -> Read:
-    """The function from an object of its fields to an instance."""
-    readers = {each.name: reader(each.hint, each.endless, _own_read) for each in columns(cls, transient=True)}
+def _reads(cls: type, recorded: bool) -> Read:
+    """The function from an object of its fields to an instance; of a recorded one those with defaults may be absent."""
+    own, all_columns = partial(_own_read, recorded), columns(cls, transient=True)
+    readers = {each.name: reader(each.hint, each.endless, own) for each in all_columns}
+    defaults = {each.name: each.default for each in all_columns if recorded and each.default is not MISSING}
 
     def read(value: Any) -> Any:
         fields = _object(value)
-        if missing := readers.keys() - fields:
+        if missing := readers.keys() - fields - defaults.keys():
             raise Misfit(f"has no {cls.__name__}.{min(missing)}")
         if unknown := fields.keys() - readers:
             raise Misfit(f"has {brief(min(unknown))}, which is no field of {cls.__name__}")
-        return cls(**{name: _field(cls, name, read, fields[name]) for name, read in readers.items()})
+        given = {
+            name: _field(cls, name, read, fields[name]) for name, read in readers.items() if name in fields
+        }
+        return cls(**defaults | given)
 
     return read
 
@@ -164,10 +170,10 @@ def _field(cls: type, name: str, read: Read, value: Any) -> Any:
         raise Misfit(f"has a {cls.__name__}.{name} that {error}") from None
 
 
-def _own_read(hint: Any) -> Read | None:
+def _own_read(recorded: bool, hint: Any) -> Read | None:
     if hint == _CANDIDATES:
         return _candidates
-    return _reads(cast(type, hint)) if is_dataclass(hint) else None
+    return _reads(cast(type, hint), recorded) if is_dataclass(hint) else None
 
 
 def _candidates(value: Any) -> tuple[Candidate, ...]:

@@ -278,6 +278,7 @@ def test_closing_before_the_start_is_fine() -> None:
 
 FACE = {
     "beam_settings",
+    "grammar_settings",
     "breakpoints",
     "chunks",
     "commands",
@@ -313,6 +314,7 @@ def test_the_contracts_name_the_same_face() -> None:
     sources = {name for contract in lists for name in contract["source_modules"]} - {
         "inspector",
         "engine.logits",
+        "engine.grammar",
     }
     [screen] = [
         contract["allowed_modules"] for contract in lists if contract["source_modules"] == ["inspector"]

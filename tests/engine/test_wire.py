@@ -69,7 +69,7 @@ def test_commands_that_are_not_made_up_come_back(command: Command) -> None:
 
 def test_the_form_is_the_one_that_is_written_down() -> None:
     assert wire.encode(commands.Choose(3, 421, id=7)) == (
-        b'{"wire":1,"command":"Choose","fields":{"id":7,"node":3,"token":421}}'
+        b'{"wire":1,"command":"Choose","fields":{"id":7,"node":3,"token":421,"leave_grammar":false}}'
     )
     assert wire.encode(records.Ended("Choose", id=7)) == (
         b'{"wire":1,"record":"Ended","fields":{"command":"Choose","cancelled":false,"id":7}}'
@@ -121,9 +121,28 @@ def test_what_has_no_form_is_refused_where_it_is_sent(message: Any, words: str) 
         wire.encode(message)
 
 
+def test_what_an_earlier_version_recorded_has_the_defaults_of_what_was_added_since() -> None:
+    earlier = b'{"wire":1,"command":"Choose","fields":{"id":7,"node":3,"token":421}}'
+    assert wire.decode(earlier, recorded=True) == commands.Choose(3, 421)
+    with pytest.raises(WireError, match=r"has no Choose.leave_grammar"):
+        wire.decode(earlier)
+    with pytest.raises(WireError, match=r"has no Choose.token"):
+        wire.decode(b'{"wire":1,"command":"Choose","fields":{"id":7,"node":3}}', recorded=True)
+
+
 # ---- hostile bytes ----------------------------------------------------------------------------
 
-CHOOSE = {"wire": 1, "command": "Choose", "fields": {"id": 7, "node": 3, "token": 421}}
+CHOOSE = {
+    "wire": 1,
+    "command": "Choose",
+    "fields": {"id": 7, "node": 3, "token": 421, "leave_grammar": False},
+}
+
+
+def chosen(lacks: str = "", **fields: Any) -> dict[str, Any]:
+    """The fields of `CHOOSE`, changed."""
+    whole: dict[str, Any] = {"id": 7, "node": 3, "token": 421, "leave_grammar": False, **fields}
+    return {name: value for name, value in whole.items() if name != lacks}
 
 
 def changed(**members: Any) -> bytes:
@@ -151,16 +170,16 @@ def changed(**members: Any) -> bytes:
         (changed(command="Ended"), "has a command that is not known: 'Ended'"),
         (changed(command=["Choose"]), "has a command that is not known: a list"),
         (changed(fields=[7, 3, 421]), "must be an object, not a list"),
-        (changed(fields={"id": 7, "node": 3}), "has no Choose.token"),
-        (changed(fields={"node": 3, "token": 421}), "has no Choose.id"),
-        (changed(fields={**CHOOSE["fields"], "far": 1}), "has 'far', which is no field of Choose"),  # type: ignore[dict-item]
-        (changed(fields={"id": 7, "node": True, "token": 1}), "has a Choose.node that must be a whole number"),
-        (changed(fields={"id": 7, "node": 3.0, "token": 1}), "has a Choose.node that must be a whole number"),
-        (changed(fields={"id": 7, "node": None, "token": 1}), "has a Choose.node that must be a whole number"),
+        (changed(fields=chosen(lacks="token")), "has no Choose.token"),
+        (changed(fields=chosen(lacks="id")), "has no Choose.id"),
+        (changed(fields=chosen(far=1)), "has 'far', which is no field of Choose"),
+        (changed(fields=chosen(node=True)), "has a Choose.node that must be a whole number"),
+        (changed(fields=chosen(node=3.0)), "has a Choose.node that must be a whole number"),
+        (changed(fields=chosen(node=None)), "has a Choose.node that must be a whole number"),
         (changed(fields={"id": 7, "node": 3, "token": math.nan}), "has NaN, which is no JSON number"),
         (b'{"wire":1,"wire":1,"command":"Step","fields":{"id":7}}', "has the name 'wire' twice"),
         (b'{"wire":1,"command":"Run","fields":{"pace":1e999,"id":7}}', "has no Run"),
-        (changed(fields={"id": 10**400, "node": 3, "token": 1}), "has a Choose.id that must be a whole number"),
+        (changed(fields=chosen(id=10**400)), "has a Choose.id that must be a whole number"),
         (b'{"wire":1,"command":"Step","fields":{"id":' + b"9" * 9999 + b"}}", "too many digits"),
         (b"[" * 100_000, "is nested too deep"),
         (b'{"wire":' * 100_000, "is nested too deep"),

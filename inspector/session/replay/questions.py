@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from engine import wire
 from engine.commands import Command
+from engine.errors import WireError
 from engine.records import Ended, QuestionAsked, Record
 from engine.settings import LoadSettings, Settings
 from engine.trace import Kept, Unknown
@@ -16,14 +17,14 @@ class RecordedQuestions:
 
     def __init__(self) -> None:
         self._answers: dict[str, list[Record]] = {}
-        """By the question, as `QuestionAsked` has it."""
+        """By the question, as `QuestionAsked` has it in this version."""
         self._reading: list[Record] | None = None
         """The answer that is being read."""
 
     def note(self, value: Kept | Unknown) -> None:
         """Take in an entry: an answer is all up to the end of its command."""
         if isinstance(value, QuestionAsked):
-            self._reading = self._answers[value.command] = []
+            self._reading = self._answers[_as_asked_now(value.command)] = []
         elif isinstance(value, Ended):
             self._reading = None
         elif self._reading is not None and not isinstance(value, Unknown | Settings | LoadSettings):
@@ -32,3 +33,12 @@ class RecordedQuestions:
     def answer(self, command: Command) -> list[Record]:
         """What was answered to a question; empty where it was not asked."""
         return self._answers.get(wire.encode(replace(command, id=0)).decode(), []) if self._answers else []
+
+
+def _as_asked_now(question: str) -> str:
+    """A recorded question as this version words it: an earlier one lacks the fields that were added since."""
+    try:
+        command = wire.decode(question.encode(), recorded=True)
+        return wire.encode(command).decode()
+    except WireError:  # of a later version, or nobody's: it is not asked here
+        return question
