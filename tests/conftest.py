@@ -6,8 +6,10 @@ import compileall
 import gc
 import os
 import signal
+from collections import defaultdict
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from engine.model.light_import import import_mlx_lm
@@ -42,9 +44,35 @@ def pytest_collection_finish() -> None:
     handlers.set_aside = lambda: None
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are slow are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `wide(n)` leave n cases to the quick suite, spread over its parameters; the others are slow.
+
+    Another family of models, another size of the screen or another signal shows the same code another input: each of
+    them costs up to seconds, and together they were most of the suite.
+    """
+    families: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("wide"):
+            families[item.nodeid.partition("[")[0]].append(item)
+    for cases in families.values():
+        mark = cases[0].get_closest_marker("wide")
+        assert mark is not None
+        last, gaps = len(cases) - 1, max(1, mark.args[0] - 1)
+        kept = {round(place * last / gaps) for place in range(mark.args[0])}
+        for place, item in enumerate(cases):
+            if place not in kept:
+                item.add_marker(pytest.mark.slow)
+
+
+hypothesis.settings.register_profile("quick", max_examples=40)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Compile what all workers and the programs of the tests are about to import: else each would, where the
     environment forbids it to write what it compiled."""
+    if config.getoption("markexpr") == "not slow":  # the slow suite has hypothesis' own 100 for each property
+        hypothesis.settings.load_profile("quick")
     if not hasattr(config, "workerinput"):
         for package in ("engine", "inspector"):
             compileall.compile_dir(Path(__file__).parents[1] / package, quiet=2)

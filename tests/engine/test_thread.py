@@ -90,6 +90,7 @@ def test_a_session_from_load_to_step(engine: Engine) -> None:
     assert verified.same_order
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -355,6 +356,7 @@ sys.exit(0 if engine.close(10) else 3)
 """
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("phase", ["Loading", "ModelFacts", "PrefillChunk", "Step"])
 def test_a_process_that_closes_in_any_phase_exits_cleanly(phase: str) -> None:
     done = subprocess.run([sys.executable, "-c", EXIT, phase], capture_output=True, text=True, timeout=60)

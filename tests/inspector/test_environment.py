@@ -68,6 +68,7 @@ def test_a_log_that_cant_be_written_is_none(broken: Path, monkeypatch: pytest.Mo
     assert crash_log.keep("Step", "trace") is None
 
 
+@pytest.mark.wide(1)
 def test_a_session_that_cant_be_saved_is_told_once_and_goes_on(broken: Path) -> None:
     async def test(rig: Rig) -> None:
         await rig.ready(3)
@@ -130,6 +131,7 @@ def test_the_log_is_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert places.state() == tmp_path / "mlx-inspector"
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     "argv",
     [

@@ -79,6 +79,7 @@ def test_what_the_reader_lets_through_and_the_timeline_does_not_is_told(
     replayed(test, path)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("begin", range(0, 90, 30))
 def test_a_mutated_trace_is_exported_or_refused(begin: int, tmp_path: Path) -> None:
     made = [documents(mutations.write(tmp_path / "a.jsonl", seed)) for seed in range(begin, begin + 30)]

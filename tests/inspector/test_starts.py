@@ -131,11 +131,13 @@ def start_and_interrupt(phase: str) -> None:
         assert ('"finish_reason": "cancelled"' in lines[-1]) == bool(event)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("phase", PHASES)
 def test_the_screen_starts_and_quits(phase: str) -> None:
     start_and_quit(phase)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("phase", HEADLESS)
 def test_the_headless_command_starts_and_ends(phase: str) -> None:
     start_and_interrupt(phase)

@@ -59,6 +59,7 @@ def plain(terminal: Terminal) -> str:
     return re.sub(r"\x1b\[[?<>=]?[0-9;]*[a-zA-Z]", "", seen).strip()
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
 @pytest.mark.parametrize("shown", ["\x1b[?1049h", "DECODE"])
 def test_a_signal_ends_the_screen_and_restores_the_terminal(opened, name: str, shown: str) -> None:
@@ -91,6 +92,7 @@ def test_bytes_that_are_no_text_are_dropped(opened) -> None:
     assert re.fullmatch(r"Session saved: \S+\.jsonl\s+Go on with it: inspector --resume \S+", plain(terminal))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("ignored", ["", "trap '' HUP; "])
 def test_a_terminal_that_is_closed_ends_the_program(opened, ignored: str) -> None:
     terminal = opened("sh", "-c", f"{ignored}exec {sys.executable} -m inspector")
@@ -127,6 +129,7 @@ def test_a_process_that_is_continued_while_it_ends_leaves_the_terminal_restored(
     assert "Traceback" not in plain(terminal)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["engine", "textual-output", "textual-input"])
 def test_no_thread_to_be_had_is_told_in_one_line(opened, name: str) -> None:
     terminal = opened(sys.executable, "-c", WITHOUT_THREAD.format(name=name))
@@ -136,6 +139,7 @@ def test_no_thread_to_be_had_is_told_in_one_line(opened, name: str) -> None:
     assert termios.tcgetattr(terminal.follower) == terminal.before
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [

@@ -51,6 +51,7 @@ def holding(cache: Any) -> int:
     return sum(array[..., : array.shape[2] if ring else cache.offset, :].nbytes for array in arrays(cache))
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("kind", MODELS)
 def test_bytes_are_those_of_the_arrays_at_every_step(zoo: Zoo, kind: str) -> None:
     name, options = MODELS[kind]

@@ -106,6 +106,7 @@ def test_without_a_budget_it_recomputes_and_says_why(zoo: Zoo, name: str, why: s
     assert session.mover.store.nbytes == 0
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["llama", "gpt-oss", "mamba2", "qwen3-next"])
 def test_a_branch_that_was_left_comes_back_without_a_forward(zoo: Zoo, name: str) -> None:
     session, _ = stepped(zoo, name, steps=30)
@@ -121,6 +122,7 @@ def test_a_branch_that_was_left_comes_back_without_a_forward(zoo: Zoo, name: str
     assert session.verify().largest_difference < 1e-4
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("options", "why"),
     [

@@ -200,6 +200,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.wide(6)
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("width", [1, 3, 10])
 def test_sequences_and_scores_are_those_of_the_plain_definition(zoo: Zoo, kind: str, width: int) -> None:
@@ -224,6 +225,7 @@ def pocket() -> Loaded:
     return loaded
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("width", range(1, 11))
 def test_the_pocket_model_at_every_width(pocket: Loaded, width: int) -> None:
     session = begun(pocket, "Once upon a time")
@@ -236,6 +238,7 @@ def test_the_pocket_model_at_every_width(pocket: Loaded, width: int) -> None:
 ENDING = "They lived"
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("penalty", [-1.0, 0.0, 1.0, 2.0])
 def test_the_pocket_model_where_stories_end(pocket: Loaded, penalty: float, early: bool) -> None:

@@ -79,6 +79,7 @@ def stepped(zoo: Zoo) -> list[Step]:
     return [session.step() for _ in range(60)]
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", HOLDS)
 def test_a_run_stops_at_the_first_step_after_which_a_condition_holds(
     zoo: Zoo, stepped: list[Step], name: str
@@ -95,6 +96,7 @@ def test_a_run_stops_at_the_first_step_after_which_a_condition_holds(
         assert len(session.tree) == session.tree[session.node].depth + 1  # nothing was grown beyond
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_cache_stands_where_the_run_stopped(zoo: Zoo, kind: str) -> None:
     by_steps, session = begun(zoo, kind, temp=1.0, seed=5), begun(zoo, kind, temp=1.0, seed=5)

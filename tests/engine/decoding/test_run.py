@@ -32,6 +32,7 @@ def begun(zoo: Zoo, kind: str, **settings: object) -> Session:
     return session
 
 
+@pytest.mark.wide(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("temp", [0.0, 1.0])
 def test_a_run_tells_what_steps_tell(zoo: Zoo, kind: str, temp: float) -> None:
@@ -44,6 +45,7 @@ def test_a_run_tells_what_steps_tell(zoo: Zoo, kind: str, temp: float) -> None:
     assert np.array_equal(by_run.kv.reading().offset, len(PROMPT) + len(ran))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("kind", ["plain float32", "quantized 8 bits", "rotating", "recurrent"])
 def test_a_run_broken_off_anywhere_goes_on_as_steps(zoo: Zoo, kind: str) -> None:
     expected = [begun(zoo, kind, temp=1.0, seed=5)]

@@ -54,6 +54,7 @@ def same(
     assert again.shared == again.tokens  # the path on show is that prompt
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("chat", [False, True])
 @pytest.mark.parametrize("text", ["Once upon a time", " \n", "<|im_end|>x", "", "狐狸", "\ud83d"])
 @pytest.mark.parametrize("system", [None, "Be kind.\nBe brief."])

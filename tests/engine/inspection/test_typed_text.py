@@ -121,6 +121,7 @@ def test_what_just_fits_is_taken(zoo: Zoo) -> None:
         check_room(session, session.node, [5])
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("node", "message"), [(0, "before the first token"), (99, "no token number 99")])
 def test_a_place_where_nothing_can_go_is_refused(ready: Engine, node: int, message: str) -> None:
     failure = ready.do(commands.Insert(node, "x"))[0]

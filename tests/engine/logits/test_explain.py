@@ -32,10 +32,11 @@ def ran(zoo: Zoo, settings: Settings, steps: int, **load: int) -> Session:
     return session
 
 
-def test_at_the_settings_that_were_used_every_choice_of_300_is_reproduced(zoo: Zoo) -> None:
-    session = ran(zoo, replace(BASE, repetition_penalty=1.2, xtc_probability=0.3, candidates=5), 300)
+@pytest.mark.parametrize("steps", [60, pytest.param(300, marks=pytest.mark.slow)])
+def test_at_the_settings_that_were_used_every_choice_is_reproduced(zoo: Zoo, steps: int) -> None:
+    session = ran(zoo, replace(BASE, repetition_penalty=1.2, xtc_probability=0.3, candidates=5), steps)
     answer = what_if(session, session.settings, session.node)
-    assert len(answer.steps) == 300
+    assert len(answer.steps) == steps
     assert all(step.same for step in answer.steps)
     assert answer.dropped == ()
 
@@ -56,6 +57,7 @@ def sixty(zoo: Zoo) -> Session:
     return ran(zoo, BASE, 60)
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("other", OTHERS, ids=range(len(OTHERS)))
 def test_at_other_settings_it_equals_a_fresh_run_until_and_where_they_part(
     zoo: Zoo, sixty: Session, other: Settings

@@ -47,6 +47,7 @@ def test_numbers_of_16_bits_take_16(values: list[float]) -> None:
     assert (unpack_row(record).view(np.uint32) == row.view(np.uint32)).all()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("dtype", "most"), [("file", 6.0), ("float32", 14.5), ("float16", 8.1)])
 def test_the_size_of_a_step_is_what_the_help_says(zoo: Zoo, dtype: str, most: float) -> None:
     session = Session(zoo.load("pocket", dtype=dtype), Settings(temp=1, seed=3))

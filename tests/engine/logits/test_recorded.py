@@ -90,6 +90,7 @@ def same(live: Recording, recorded: RecordedLogits, command: Command) -> None:
     assert str(found) == str(expected)  # -0.0, too
 
 
+@pytest.mark.wide(2)
 def test_there_are_steps_of_each_kind(pair: tuple[Recording, RecordedLogits]) -> None:
     live, _ = pair
     assert len(live.steps) >= 37
@@ -107,6 +108,7 @@ def test_at_the_settings_that_were_used_it_explains_each_place_as_live(
     assert isinstance(live.ask(commands.Explain(nodes(live)[3])), records.Explained)
 
 
+@pytest.mark.wide(2)
 @given(st.data())
 @budget(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_other_settings_explain_and_pick_as_live(

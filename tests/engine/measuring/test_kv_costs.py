@@ -39,6 +39,7 @@ SHAPES = {"pocket": (8, 2, 64), "llama": (2, 2, 32), "llama:bfloat16": (2, 2, 32
 """Layers, KV heads, head size."""
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_the_bytes_are_those_of_the_formula(zoo: Zoo, name: str) -> None:
     layers, heads, size = SHAPES[name]

@@ -41,6 +41,7 @@ def raced(zoo: Zoo, session: Session, name: str, first: int, last: int) -> list[
     return [record for record in found if isinstance(record, RaceStep)]
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", KINDS)
 def test_both_lanes_take_the_tokens_that_the_session_takes(zoo: Zoo, name: str) -> None:
     session, twin = opened(zoo, name, 3), opened(zoo, name)

@@ -39,6 +39,7 @@ def test_every_point_is_measured_in_every_round(zoo: Zoo) -> None:
     assert end.notes == ()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
 @pytest.mark.parametrize(
     ("name", "held", "ways"),

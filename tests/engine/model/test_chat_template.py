@@ -46,6 +46,7 @@ def wrapper() -> Any:
     return utils.load_tokenizer(pocket.directory(), eos_token_ids=[0, 2])
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_text_is_that_of_transformers(wrapper: Any, name: str) -> None:
     tokens, before = Tokens(wrapper, 4096), wrapper._tokenizer.chat_template
@@ -70,6 +71,7 @@ def test_a_template_can_use_what_transformers_lets_it_use() -> None:
     assert len(ours.extensions) == len(theirs.extensions)
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize(
     ("template", "why"),
     [

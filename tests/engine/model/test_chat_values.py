@@ -58,6 +58,7 @@ def wear(wrapper: Any) -> Iterator[Wear]:
     wrapper._tokenizer.chat_template, wrapper.has_chat_template = before, True
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("response", ["Sure, ", " \n Sure", "", "  ", "{{ 7 * 7 }}<|im_end|>", "x" * 5000])
 def test_a_given_beginning_is_what_continue_final_message_gives(wear: Wear, name: str, response: str) -> None:
@@ -81,6 +82,7 @@ def test_a_template_that_drops_the_beginning_refuses(wear: Wear) -> None:
         tokens.chat([Message("user", "x")], ChatOptions(response="Sure"))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_message_left_open_is_what_cache_prompt_reads(wear: Wear, name: str) -> None:
     wrapper, tokens = wear(TEMPLATES[name])
@@ -92,6 +94,7 @@ def test_a_message_left_open_is_what_cache_prompt_reads(wear: Wear, name: str) -
         assert tokens.encode(ours, bare=True) == list(ids)
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize(
     "config",
     [

@@ -53,6 +53,7 @@ CALLS = {
 }
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("call", list(CALLS))
 def test_a_tokenizer_that_needs_it_is_loaded_as_ever(directory: Path, call: str) -> None:
     code = LIGHT + CALLS[call] + (
@@ -83,6 +84,7 @@ def test_nothing_stands_in_its_place_afterwards() -> None:
     assert ran(code) == "True True\ntransformers.models.auto.tokenization_auto"
 
 
+@pytest.mark.slow
 def test_what_was_imported_before_is_used() -> None:
     code = "import transformers\n" + LIGHT + (
         "from mlx_lm import tokenizer_utils; print(tokenizer_utils.AutoTokenizer is transformers.AutoTokenizer)"
@@ -90,6 +92,7 @@ def test_what_was_imported_before_is_used() -> None:
     assert ran(code) == "True"
 
 
+@pytest.mark.slow
 def test_another_mlx_lm_that_needs_more_is_imported_as_ever() -> None:
     code = (
         "from engine.model import light_import\n"

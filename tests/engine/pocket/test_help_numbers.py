@@ -206,6 +206,7 @@ def test_the_order_of_top_p_and_temperature(pocket: Loaded) -> None:
         assert [kept, end.next.sampler_entropy_bits] == pytest.approx(told, rel=0.01), order
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("penalty", "tokens"), [(0.0, 2), (1.0, 2), (2.0, 32)])
 def test_the_length_penalty(pocket: Loaded, penalty: float, tokens: int) -> None:
     short, most, long = stated(

@@ -202,6 +202,7 @@ PIPELINES = [
 ]
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("count", [50_000, pytest.param(200_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("settings", PIPELINES, ids=str)
 def test_draws_fit_the_stated_distribution(settings: Settings, count: int) -> None:

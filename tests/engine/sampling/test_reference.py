@@ -166,6 +166,7 @@ def test_llama_cpps_xtc_spares_no_token_and_counts_from_the_threshold_up() -> No
     ]
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", ORDERS)
 @pytest.mark.parametrize("scale", [0.0, 0.01, 3.0])
 def test_top_p_over_150_000_tokens_keeps_no_token_too_few(name: str, scale: float) -> None:

@@ -48,6 +48,7 @@ def turn(session: Session, last: PromptOpened, text: str, differing: Any = "ask"
     return list(add_turn(session, AddTurn(text, history, differing=differing), never))
 
 
+@pytest.mark.wide(1)
 def test_five_turns_have_the_ids_of_the_whole_conversation(family: tuple[str, Loaded, Any]) -> None:
     name, loaded, tokenizer = family
     session = Session(loaded, Settings())
@@ -106,6 +107,7 @@ def test_a_turn_on_the_path_keeps_what_the_template_drops(family: tuple[str, Loa
     assert added.text == session.tokens.join(path[len(before) :])
 
 
+@pytest.mark.wide(1)
 def test_tokens_of_the_model_that_encoding_would_cut_otherwise_stay(family: tuple[str, Loaded, Any]) -> None:
     name, loaded, tokenizer = family
     if name == "reasoning":

@@ -30,6 +30,7 @@ def opened(records: list[object]) -> PromptOpened:
     return next(record for record in records if isinstance(record, PromptOpened))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("content", "written"), [("m.content", " Once upon "), ("m.content | trim", "Once upon")]
 )

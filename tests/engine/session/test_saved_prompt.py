@@ -98,6 +98,7 @@ def numbers(caches: list[Any], tokens: int) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("case", CASES)
 def test_ids_logprobs_and_kv_are_those_of_a_fresh_prefill(zoo: Zoo, tmp_path: Path, case: str) -> None:
     loaded = zoo.load(case.partition(" ")[0], **CASES[case])
@@ -247,6 +248,7 @@ LIES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("lie", LIES)
 def test_a_file_that_lies_is_refused_in_one_line(zoo: Zoo, tmp_path: Path, lie: str) -> None:
     loaded = zoo.load("llama")

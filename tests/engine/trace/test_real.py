@@ -42,6 +42,7 @@ def recorded(settings: Settings, steps: int = 30) -> list[Record]:
     return found
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", CHOICES)
 def test_what_the_engine_tells_comes_back_equal_and_small(name: str, tmp_path: Path) -> None:
     records = recorded(CHOICES[name])

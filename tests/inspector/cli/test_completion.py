@@ -52,6 +52,7 @@ def offered(line: str, environment: dict[str, str], folder: Path) -> list[str]:
     return answer.read_text().split()
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -84,6 +85,7 @@ def test_bash_completes_the_name_of_a_session(places: dict[str, str]) -> None:
     assert "-F _python_argcomplete inspector" in done.stdout
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_every_shell_has_its_code_and_the_help_says_where_it_goes(shell: str) -> None:
     done = run("completion", shell)

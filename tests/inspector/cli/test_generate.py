@@ -88,6 +88,7 @@ def test_a_reader_that_has_enough() -> None:
     process.stderr.close()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("phase", ["loading", "prefill", "step"])
 def test_ctrl_c(phase: str) -> None:
     words = ["-p", "word " * 490 if phase == "prefill" else "Once", "--prefill-step-size", "4"]

@@ -15,6 +15,7 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "must be a whole number from 1 up, not 0" in complaint(capsys, "profile", "--repeats", "0")
 
 
+@pytest.mark.slow
 def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["profile", "--max-tokens", "4", "--repeats", "1", "--seed", "1"]
     assert cli.main(argv) == 0

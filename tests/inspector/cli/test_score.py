@@ -225,6 +225,7 @@ def dtype_of_pocket() -> str:
     return load(LoadSettings()).facts.dtype
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("chunk", ["3", "512"])
 def test_the_scores_are_those_of_mlx_lm_s_logits(
     capsys: pytest.CaptureFixture[str], file: Path, chunk: str

@@ -61,6 +61,7 @@ def test_it_has_temperature_end_penalties_race_and_beams(trace: Trace) -> None:
     assert any(value.presence_penalty for value in settings)
 
 
+@pytest.mark.slow
 def test_it_says_what_the_model_does_now() -> None:
     with live_session(LoadSettings(), LISTED.lesson) as session:
         live = cards(session, live_play(session, LISTED.lesson))

@@ -33,6 +33,7 @@ def example() -> str:
     return page("lessons").partition("````markdown\n")[2].partition("````\n")[0]
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("text", [example(), FIVE.read_text(encoding="utf-8")], ids=["page", "five beats"])
 def test_its_lessons_have_no_fault_in_any_type(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -34,6 +34,7 @@ def cards(play: LessonPlay, settle: Callable[..., None]) -> list[Card]:
     return seen
 
 
+@pytest.mark.wide(2)
 @LIVE
 def test_the_recording_says_what_the_engine_says(listed: Listed) -> None:
     """But for what rests on milliseconds."""
@@ -51,6 +52,7 @@ def test_the_recording_says_what_the_engine_says(listed: Listed) -> None:
             assert one.answer.plain == other.answer.plain
 
 
+@pytest.mark.wide(2)
 @EACH
 @pytest.mark.parametrize("size", [pytest.param((120, 40), marks=pytest.mark.slow), (80, 24)], ids=str)
 def test_its_recording_is_played_by_its_keys(listed: Listed, size: tuple[int, int]) -> None:

@@ -21,11 +21,16 @@ def test_nothing_is_wrong_that_needs_no_model(path: Path) -> None:
     assert [fault.at(path.name) for fault in faults] == []
 
 
+QUICK = ("pieces", "one-loop", "the-draw", "filters-and-order")
+"""A second each; races without a cache take minutes in bfloat16."""
+
+
 @pytest.mark.parametrize(
-    "path", [*PATHS, pytest.param(LESSON, marks=pytest.mark.slow)], ids=lambda path: path.stem
+    "path",
+    [pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow) for path in (*PATHS, LESSON)],
+    ids=lambda path: path.stem,
 )
 def test_nothing_is_wrong_on_the_model(path: Path) -> None:
-    """Races without a cache take minutes in bfloat16: the demonstration is checked by `-m slow`."""
     lesson, _ = read_checked(text_of(path), path.stem)
     assert lesson is not None
     runs, faults = check_live(lesson, LoadSettings(lesson.model), OWN_DTYPES)

@@ -41,6 +41,7 @@ def played(*lessons: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_a_lesson_is_played_where_there_is_no_mlx() -> None:
     assert played("the-draw") == ["the-draw 6", "asked"]
 

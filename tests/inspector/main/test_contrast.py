@@ -99,6 +99,7 @@ def test_heat_can_be_read(dark: bool) -> None:
     assert min(ratio(*heat(step, dark)) for step in range(1, STEPS + 1)) >= LEAST
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("theme", THEMES)
 def test_all_that_is_painted_can_be_read(theme: str) -> None:
     async def test(rig: Rig) -> None:

@@ -260,6 +260,7 @@ def test_a_jump_is_checked_as_it_is_typed():
     run(test)
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("typed", ["-1", "²", "１", "1e3", "\x1b", "[/]", "9" * 400, " "])
 def test_a_jump_to_no_number_is_refused(typed):
     async def test(rig: Rig) -> None:
@@ -329,6 +330,7 @@ def test_the_help_shows_both_pages():
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_the_pages_on_one_thing_each_are_laid_out_when_they_are_chosen(size: tuple[int, int]):
     async def test(rig: Rig) -> None:
@@ -370,6 +372,7 @@ def test_a_page_leads_to_another_and_the_help_opens_at_the_keys_again():
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_the_page_of_keys_leaves_nothing_out_and_fits(size: tuple[int, int]):
     async def test(rig: Rig) -> None:
@@ -398,6 +401,7 @@ def test_an_editor_shows_control_characters_one_for_one():
 DIALOGS = ["p", "s", "g", "i", "o", "question_mark"]
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(100, 30), (40, 12)])
 def test_hostile_text_reaches_no_terminal_from_any_dialog(size):
     session_facts = facts(name=HOSTILE, path=HOSTILE, family=HOSTILE, notes=(HOSTILE,), quantization=HOSTILE)

@@ -38,6 +38,7 @@ async def opened(rig: Rig, key: str) -> Screen[object]:
     return dialog
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("key", KEPT)
 def test_a_dialog_that_is_shown_again_looks_as_at_first(key: str) -> None:
     async def test(rig: Rig) -> None:
@@ -112,6 +113,7 @@ def test_keys_right_after_the_one_that_shows_it_again_are_its_own() -> None:
     run(test)
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("key", KEPT)
 def test_another_theme_and_size_hold_for_what_was_built_before(key: str) -> None:
     looks: list[str] = []

@@ -134,6 +134,7 @@ def test_the_help_explains_the_words_on_screen():
         assert word in text, word
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("phase", ["loading", "prefill"])
 def test_every_key_is_answered_while_the_model_or_the_prompt_is_on_its_way(phase: str) -> None:
     """Pressed too early it says what it waits for, or it does what can be done already; never nothing."""

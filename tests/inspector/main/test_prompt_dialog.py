@@ -172,6 +172,7 @@ def test_while_the_model_loads_there_are_no_tokens_and_it_is_said():
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_of_a_long_prompt_both_ends_are_shown_and_the_rest_can_be_scrolled_to(size: tuple[int, int]):
     async def test(rig: Rig) -> None:
@@ -370,6 +371,7 @@ def asks_of_the_whole(rig: Rig) -> bool:
     return question is not None and question.messages == rig.app.screen.typed().messages != ()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_the_whole_conversation_is_shown_and_its_last_message_edited(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:

@@ -80,6 +80,7 @@ def test_the_two_alone_have_room_on_a_narrow_terminal() -> None:
 # ---- keys -------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [GRID, STACKED, LOW, (60, 30)])
 def test_text_and_candidates_alone(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:
@@ -246,6 +247,7 @@ DRAGGED: list[tuple[tuple[int, int], str, str, tuple[int, int], set[str], str]] 
 ]  # fmt: skip
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize(("size", "side", "panel", "end", "left", "said"), DRAGGED)
 def test_a_panel_dragged_to_nothing_is_hidden(
     size: tuple[int, int], side: str, panel: str, end: tuple[int, int], left: set[str], said: str
@@ -314,6 +316,7 @@ def test_candidates_hidden_stay_so_and_the_two_alone_bring_them_back(config: Pat
     run(find)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("keys", ["", "t", pytest.param("w", marks=pytest.mark.slow)])
 def test_dividers_dragged_anywhere_at_any_size(keys: str) -> None:
     """The panels fill their place without overlapping, whatever was dragged, wherever to, on whichever terminal."""

@@ -195,6 +195,7 @@ def test_d_draws_again_and_v_verifies():
     run(test)
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("difference", "same", "rounding", "title", "says"),
     [
@@ -286,6 +287,7 @@ def test_a_fault_while_loading_names_the_log(monkeypatch, tmp_path):
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_a_first_prompt_that_is_refused_is_told_in_the_place_of_the_text_and_in_the_panels(size):
     async def test(rig: Rig) -> None:
@@ -415,6 +417,7 @@ def test_text_and_candidates_stay_in_sight_on_a_normal_screen():
         assert arrangement.shown(Layout.STACK, None) == {"text", "candidates", lower}
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("size", "theme"),
     [*((size, "textual-dark") for size in SIZES), ((120, 40), "textual-light"), ((40, 12), "textual-light")],

@@ -115,6 +115,7 @@ def test_it_takes_less_than_forty_lines() -> None:
     assert len([*imports, *lines[first + 1 : last]]) < 40
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 @pytest.mark.parametrize("key", ["W", DIGIT])
 def test_its_keys_show_its_panel_at_every_size(size: tuple[int, int], key: str) -> None:

@@ -94,6 +94,7 @@ def test_heads_and_rest_sum_to_their_attention(zoo: Zoo, name: str) -> None:
     assert read.notes == ()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("bits", [4, 8])
 def test_with_a_quantized_cache(zoo: Zoo, bits: int) -> None:
     session = opened(zoo, "pocket", kv_bits=bits, kv_group_size=32, quantized_kv_start=0)
@@ -335,6 +336,7 @@ def state(session: Session) -> tuple[Any, ...]:
     return ids, len(session.tree), session.kv.offset, caches, session.logits.tobytes()
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", ["pocket", "gpt-oss", "lfm2", "qwen3-next", "deepseek-v2"])
 def test_the_session_is_not_changed(zoo: Zoo, name: str) -> None:
     session, other = opened(zoo, name), opened(zoo, name)

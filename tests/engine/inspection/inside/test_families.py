@@ -75,6 +75,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("families")
 
 
+@pytest.mark.wide(10)
 @pytest.mark.parametrize(
     "family",
     [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in FAMILIES],

@@ -94,6 +94,7 @@ def test_every_token_of_a_branch_is_that_of_a_changed_model(zoo: Zoo, name: str)
     assert np.abs(session.logits - own).max() <= verified.rounding
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -139,6 +140,7 @@ def test_walks_over_branches_of_several_sets_never_mix_them(
     assert verified.largest_difference <= verified.rounding
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("settings", [{"kv_bits": 8, "kv_group_size": 32}, {"max_kv_size": 16}])
 def test_quantized_and_windowed_caches_agree_with_themselves(zoo: Zoo, settings: dict[str, Any]) -> None:
     session, alone = opened(zoo, "llama", **settings), opened(zoo, "llama", **settings)

@@ -39,6 +39,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---- windows ------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     "family",
     ["gpt_oss", "llama4", "deepseek_v32", *slowly("llama", "gemma3", "gemma3n", "recurrent_gemma", "afm7")],
@@ -104,6 +105,7 @@ def test_a_choice_of_keys_is_spread_over_the_text(models: Path) -> None:
 # ---- other numbers ------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("start", [0, len(PROMPT) + 3])
 @pytest.mark.parametrize("family", ["qwen3", *slowly("gpt2", "mixtral")])
@@ -124,6 +126,7 @@ def test_a_quantized_cache(models: Path, family: str, start: int, bits: int) -> 
     assert SHORTER in seen.lens.facts.note
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "minicpm3", "lfm2"])
 def test_fewer_bits(models: Path, family: str) -> None:
     """Of models without experts, whose products MLX has in float32 alone on a CPU."""

@@ -47,6 +47,7 @@ def difference(row: Any) -> float:
     return float(row[TOKEN] - row[RIVAL])
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss", "mixtral", "lfm2", "mamba2", "qwen3-next"])
 def test_every_share_is_that_of_a_model_whose_layer_returns_the_other_activation(zoo: Zoo, name: str) -> None:
     session, (node, source) = opened(zoo, name, ONE, OTHER)
@@ -109,6 +110,7 @@ def test_parts_that_get_the_same_give_the_same(zoo: Zoo, kind: Any) -> None:
     assert any(found.share(0, position) for position in range(3, 8))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("settings", [{}, {"kv_bits": 8, "kv_group_size": 32}])
 def test_smaller_batches_find_the_same(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]

@@ -17,6 +17,7 @@ BOUND = 1e-4
 STORED = json.loads(RESULTS.read_text(encoding="utf-8"))["models"]
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", ["pocket", *TINY])
 def test_what_is_read_is_what_transformers_computes(tmp_path: Path, name: str) -> None:
     session, stored = reference_session(tmp_path, name), STORED[name]

@@ -227,6 +227,7 @@ OTHER = json.dumps(
 )
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     "flags",
     [
@@ -288,6 +289,7 @@ def cache_prompt(monkeypatch: pytest.MonkeyPatch, file: Path, *argv: str) -> Non
     importlib.import_module("mlx_lm.cache_prompt").main()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("flags", [(), ("--ignore-chat-template",), ("--chat-template-config", '{"a": 1}')])
 def test_a_cache_is_gone_on_from_with_the_ids_of_mlx_lm_generate(
     tmp_path: Path,

@@ -186,6 +186,7 @@ async def test_the_selected_token_stays_in_view_as_the_view_changes() -> None:
             assert panel.virtual_size.height == panel._lines.rows
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("view", VIEWS)
 @on_screen
 async def test_appending_draws_a_few_rows_only_and_ends_as_if_laid_out_at_once(

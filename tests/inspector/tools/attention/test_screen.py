@@ -43,6 +43,7 @@ async def opened(rig: Rig, **more: object) -> AttentionScreen:
     return screen_of(rig)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_one_head_over_the_text_and_as_a_list(size: tuple[int, int]):
     async def test(rig: Rig) -> None:

@@ -179,6 +179,7 @@ def test_a_failed_check_takes_the_bars_away():
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_every_size_has_a_bar_the_sum_and_the_row_looked_at(size):
     async def test(rig: Rig) -> None:

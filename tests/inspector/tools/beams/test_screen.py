@@ -318,6 +318,7 @@ def test_another_prompt_forgets_the_search():
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20), (40, 12)])
 def test_every_size_shows_the_beams_and_no_line_is_too_wide(size: tuple[int, int]):
     async def test(rig: Rig) -> None:

@@ -82,8 +82,8 @@ def test_every_condition_can_be_set_and_is_shown_again() -> None:
         await rig.ready()
         given(rig, points)
         await rig.press("b")
-        assert [field(rig, name).value for name in ("entropy_above", "prob_below", "rank_above", "margin_below", "mass_below",
-                                                    "tokens", "text", "regex")] == [
+        assert [field(rig, name).value for name in ("entropy_above", "prob_below", "rank_above", "margin_below",
+                                                    "mass_below", "tokens", "text", "regex")] == [
             "2.5", "0.05", "3", "0.1", "0.2", "7", r"a\\n\nb", r"\d+",
         ]  # fmt: skip
         assert rig.app.screen.query_one("#break-eos", Choice).chosen == 1
@@ -130,6 +130,7 @@ def test_several_conditions_may_be_asked_for_together() -> None:
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20), (40, 12)])
 def test_the_dialog_shows_its_first_fields_and_its_buttons_at_every_size(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:

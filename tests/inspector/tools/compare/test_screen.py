@@ -215,6 +215,7 @@ def test_hostile_tokens_stay_text():
     run(test, session=Session(story=HOSTILE))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(40, 10), (60, 20), (80, 24)])
 def test_every_size_shows_the_parting_and_how_to_go_back(size: tuple[int, int]):
     async def test(rig: Rig) -> None:

@@ -83,6 +83,7 @@ def test_the_branch_is_strict_json_with_marks_and_settings():
     assert branch["text"] == "".join(item.text for item in timeline.items)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_a_letter_or_enter_copies_and_says_how_much(size: tuple[int, int]):
     async def test(rig: Rig) -> None:

@@ -60,6 +60,7 @@ def test_a_page_is_written_under_a_name_from_the_text(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("place", "end"), [(2, "csv"), (4, "svg")])
 def test_the_choice_gives_the_name_its_end(place: int, end: str, tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
@@ -204,6 +205,7 @@ def test_what_comes_meanwhile_is_not_in_it(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("place", [0, 4])
 def test_a_session_that_has_gone_meanwhile_is_told(tmp_path: Path, place: int) -> None:
     async def test(rig: Rig) -> None:

@@ -88,6 +88,7 @@ def test_hostile_texts_are_printable():
             assert all(text.isprintable() for text in (shown.before, shown.found, shown.after))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_the_text_shows_each_place_and_escape_goes_back(size: tuple[int, int]):
     async def test(rig: Rig) -> None:

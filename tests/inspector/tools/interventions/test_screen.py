@@ -46,6 +46,7 @@ async def opened(rig: Rig, **how: int) -> InterventionsScreen:
     return screen
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_the_map_and_the_strongest_head_with_and_without(size: tuple[int, int]):
     async def test(rig: Rig) -> None:
@@ -173,6 +174,7 @@ def test_a_failed_check_and_a_refusal_are_sentences():
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("size", "heads"), [((120, 40), 40), ((80, 24), 32), ((40, 12), 64)])
 def test_a_wide_model_has_its_columns_around_the_cursor(size: tuple[int, int], heads: int):
     async def test(rig: Rig) -> None:
@@ -228,6 +230,7 @@ async def patching(rig: Rig) -> PatchActivations:
     return question
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_another_branch_of_equal_length_is_put_in(size: tuple[int, int]):
     async def test(rig: Rig) -> None:

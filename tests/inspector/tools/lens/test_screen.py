@@ -194,6 +194,7 @@ def test_a_failed_check_takes_the_table_away_and_a_failure_says_so():
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("size", "columns"), [((120, 40), 6), ((80, 24), 4), ((40, 12), 1)])
 def test_every_size_has_the_last_columns_and_the_followed_token(size, columns):
     async def test(rig: Rig) -> None:

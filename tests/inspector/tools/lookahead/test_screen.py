@@ -120,6 +120,7 @@ def test_every_step_is_followed_by_a_question_and_a_run_by_none_until_its_end():
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("key", "sent"), [("space", "Step"), ("r", "Run"), ("backspace", "MoveTo"), ("v", "Verify")]
 )
@@ -235,6 +236,7 @@ def test_another_prompt_forgets_and_stays_switched_on():
 # ---- on screen --------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (80, 40)])
 def test_the_text_appears_token_by_token_with_the_joint_probability(size: tuple[int, int]):
     async def test(rig: Rig) -> None:

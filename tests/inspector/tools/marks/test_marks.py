@@ -79,6 +79,7 @@ def test_hostile_texts_are_printable():
         assert all(text.isprintable() for text in (each.before, each.token, each.after, each.written))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_enter_goes_to_a_mark_on_another_branch(size: tuple[int, int]):
     async def test(rig: Rig) -> None:

@@ -33,6 +33,7 @@ async def opened(rig: Rig) -> ModulesScreen:
     return rig.app.screen
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_the_way_is_shown_with_its_numbers(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:
@@ -148,6 +149,7 @@ def experts(node: int) -> ExpertsRead:
     return ExpertsRead(node, layers, states, ("The weights of 1 layer are not known.",), FACTS)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_the_experts_of_a_token_with_their_weights(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:

@@ -518,6 +518,7 @@ def test_entries_that_contradict_each_other_end_the_recording_there(path):
 # ---- resuming ---------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("given", "model", "adapter"),
     [

@@ -51,6 +51,7 @@ async def save_to(rig: Rig, path: Path, *keys: str) -> None:
             return
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
 def test_a_session_is_saved_whole(tmp_path, suffix):
     path = tmp_path / f"mine{suffix}"
@@ -94,6 +95,7 @@ def test_a_file_that_is_there_is_replaced_only_when_asked_twice(tmp_path):
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("name", "told"),
     [("", "No file was named"), ("{tmp}", "is a directory"), ("{tmp}/no/x", "There is no directory")],
@@ -129,6 +131,7 @@ def test_a_full_disk_leaves_what_was_there_and_the_dialog_open(tmp_path, monkeyp
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["~nosuchuser/x", "a" * 5000, "b" * 300, "c\0d"])
 def test_a_name_that_no_file_can_have_is_told_at_the_field(name):
     async def test(rig: Rig) -> None:

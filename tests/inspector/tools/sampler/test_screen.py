@@ -49,6 +49,7 @@ def presets(rig: Rig) -> Choice:
 # ---- the panel --------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("size", "places"),
     [
@@ -75,6 +76,7 @@ def test_w_shows_the_sampler_and_escape_goes_back(size, places):
     run(test, size)
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (100, 16), (60, 30), (40, 12)])
 def test_settings_that_are_discarded_leave_the_panels_as_they_were(size):
     """At 80x24 the dialog hides the text, and the toolkit then moved the focus to the sampler, which stayed open."""
@@ -465,6 +467,7 @@ def test_settings_the_engine_refuses_are_not_kept():
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), pytest.param((80, 24), marks=pytest.mark.slow), (40, 12)])
 def test_every_field_comes_into_sight_with_the_keyboard(size):
     async def test(rig: Rig) -> None:

@@ -56,6 +56,7 @@ def replayed(
     return engine
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 def test_settings_are_tried_and_mark_the_steps_that_would_differ(
     live: tuple[Recording, Path], size: tuple[int, int]

@@ -9,6 +9,7 @@ from inspector.tools.tour.stops import STOPS
 from tests.inspector.rig import Rig, run
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_it_goes_from_panel_to_panel_and_back(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:

@@ -164,6 +164,7 @@ def test_a_tree_without_rows_has_no_cursor():
     assert (view.row, view.cursor) == (-1, None)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_a_filter_in_force_is_seen_and_escape_takes_it_off(size: tuple[int, int]):
     async def test(rig: Rig) -> None:

@@ -49,6 +49,7 @@ def test_the_tree_takes_the_place_of_the_steps_or_of_the_deck():
     assert arrangement.shown(Layout.SINGLE, None) == {"tree"}
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("size", "without", "with_it"),
     [

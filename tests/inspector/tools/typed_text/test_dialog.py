@@ -224,6 +224,7 @@ def test_the_tip_is_followed_once_the_first_token_is_there():
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
 def test_what_was_not_taken_is_kept_to_be_typed_again(how):
     async def test(rig: Rig) -> None:

@@ -27,6 +27,7 @@ def same(overlay: Overlay[object]) -> bool:
     return [strip.simplify() for strip in ours] == [strip.simplify() for strip in lines(overlay, toolkits)]
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("key", ["a", "b", "s", "ctrl+p"])
 @pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
 def test_it_is_the_toolkits_also_after_changes(key: str, theme: str) -> None:

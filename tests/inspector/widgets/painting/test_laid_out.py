@@ -43,6 +43,7 @@ def laid_out_again(screen: Screen[object]) -> dict[Widget, tuple[Region, tuple[i
     return places(screen)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_another_layout_changes_nothing(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:

@@ -38,6 +38,7 @@ async def styled_by_the_toolkit(rig: Rig) -> list[tuple[str, RulesMap, dict[str,
     return styles(rig)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     "keys", [["t"], ["w", "f"], ["s"], ["a", "x"], ["b", "tab"], ["B"], ["question_mark"]]
 )
