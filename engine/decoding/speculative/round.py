@@ -178,7 +178,9 @@ class Round:
         """What one of the tokens that held has of the drafting and of the forward."""
         count, spent = max(1, len(self._judged)), self._spent
         total, cold = (spent.draft + spent.forward) / count, self._session.runner.first_uses.take("step")
-        return StepTimes(total, spent.forward / count, 0.0, 0.0, cold=cold, shared=count)
+        return StepTimes(
+            total, spent.forward / count, 0.0, 0.0, cold=cold, shared=count if self._proposal.tokens else 0
+        )
 
     # ---- record -----------------------------------------------------------------------------
 
