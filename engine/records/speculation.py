@@ -134,8 +134,8 @@ class SpeculationVerified:
     """Tokens that a person chose, which no sampler took: they are run and not compared."""
     differs: int | None
     """The first node with another token than a plain step takes; None where all are equal."""
-    plain: int
-    """Id of the token that a plain step takes there, -1 where all are equal."""
+    plain: int | None
+    """Id of the token that a plain step takes there; None where all are equal."""
     plain_text: str
     difference: float
     """The largest absolute difference of the logits, over all nodes whose logits are kept."""

@@ -22,6 +22,8 @@ from engine.records import (
 
 SPECULATIVE = ("LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation")
 """The commands that something came of."""
+ROUNDS = (DraftRound, SpeculationVerified)
+"""The records that are drawn."""
 RECENT = 64
 """Plain steps, and rounds, that the comparison is made from: a step takes longer as the text grows."""
 

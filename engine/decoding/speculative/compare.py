@@ -36,7 +36,8 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> Specul
     runner.compute = session.held.compute(session.tree[begin].held)
     row = session.run_path(runner, begin, stopped)
     ms: list[float] = []
-    difference, chosen, compared, at, plain = 0.0, 0, 0, begin, -1
+    difference, chosen, compared, at = 0.0, 0, 0, begin
+    plain: int | None = None
     for node in path[path.index(begin) + 1 :]:
         if stopped():
             raise Cancelled
@@ -55,15 +56,15 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> Specul
         runner.compute = session.held.compute(taken.held)
         row = runner.forward(taken.token)
         ms.append((sampled + time.perf_counter() - begun) * 1000)
-    text = (
-        "" if plain < 0 else session.tokens.text(plain, session.pending.get(session.tree[at].parent, b""))[0]
-    )
+    text = ""
+    if plain is not None:
+        text = session.tokens.text(plain, session.pending.get(session.tree[at].parent, b""))[0]
     return SpeculationVerified(
         begin=begin,
         end=session.node,
         tokens=compared,
         chosen=chosen,
-        differs=None if plain < 0 else at,
+        differs=None if plain is None else at,
         plain=plain,
         plain_text=text,
         difference=difference,
