@@ -31,7 +31,7 @@ class Proposal:
     """Tokens at the end of the path that a lookup knew from before."""
 
 
-class Draft(Protocol):
+class Drafter(Protocol):
     """Proposes what may follow."""
 
     @property

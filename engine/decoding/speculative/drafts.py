@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.decoding.speculative.draft import Draft
+from engine.decoding.speculative.draft import Drafter
 from engine.decoding.speculative.lookup import LookupDraft
 from engine.decoding.speculative.model_draft import ModelDraft
 from engine.errors import LoadError
@@ -27,7 +27,7 @@ BITS, GROUP_SIZE = 4, 64
 
 def make_draft(
     settings: SpeculationSettings, target: Loaded, emit: Callable[[DraftLoading], None], cancel: Event
-) -> Draft:
+) -> Drafter:
     """Make a draft.
 
     Args:

@@ -10,7 +10,7 @@ from engine.breakpoints import UNSURE, Breakpoints
 from engine.commands import Command
 from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.decoding.speculative.compare import compare_with_plain
-from engine.decoding.speculative.draft import Draft
+from engine.decoding.speculative.draft import Drafter
 from engine.decoding.speculative.draft_paths import DraftPaths
 from engine.decoding.speculative.drafts import make_draft
 from engine.decoding.speculative.round import Round
@@ -29,7 +29,7 @@ class SpeculationCommands:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._draft: tuple[tuple[str, str], Draft] | None = None
+        self._draft: tuple[tuple[str, str], Drafter] | None = None
         """The draft that is ready, with its kind and the name of its model."""
         self._paths: DraftPaths | None = None
         self._round: Round | None = None
@@ -55,7 +55,7 @@ class SpeculationCommands:
     def _load(self, command: commands.LoadDraft, call: Call) -> None:
         self._ready(command.settings, call)
 
-    def _ready(self, settings: SpeculationSettings, call: Call) -> Draft:
+    def _ready(self, settings: SpeculationSettings, call: Call) -> Drafter:
         """The draft for some settings, loaded where it isn't there."""
         check_speculation(settings)
         kind = settings.draft, settings.draft_model

@@ -24,7 +24,7 @@ class LookupDraft:
     def propose(
         self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
     ) -> Proposal:
-        """See `Draft`; no forward, and no probabilities."""
+        """See `Drafter`; no forward, and no probabilities."""
         ids, matched = look_up(paths.tokens(node), count)
         tokens: list[Proposed] = []
         for token in ids:

@@ -32,13 +32,13 @@ class ModelDraft:
 
     @property
     def weight_bytes(self) -> int:
-        """See `Draft`."""
+        """See `Drafter`."""
         return self._loaded.facts.weight_bytes
 
     def propose(
         self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
     ) -> Proposal:
-        """See `Draft`; a forward for each token, and for what the path has that the last one had not."""
+        """See `Drafter`; a forward for each token, and for what the path has that the last one had not."""
         ids, tokens = paths.tokens(node), list[Proposed]()
         for _ in range(self._within_window(len(ids), count)):
             row = self._row(ids, stopped)

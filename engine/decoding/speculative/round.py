@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.decoding.speculative import rules
-from engine.decoding.speculative.draft import Draft, Proposal, Proposed
+from engine.decoding.speculative.draft import Drafter, Proposal, Proposed
 from engine.decoding.speculative.draft_paths import DraftPaths
 from engine.decoding.speculative.verifiers import Verifier, verifier
 from engine.logits.node_sampler import NodeLogits
@@ -64,7 +64,7 @@ class Round:
     def __init__(
         self,
         session: Session,
-        draft: Draft,
+        draft: Drafter,
         paths: DraftPaths,
         settings: SpeculationSettings,
         *,

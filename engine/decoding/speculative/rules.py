@@ -3,7 +3,7 @@
 p is the distribution that the model draws from, q the draft's, both after the sampler. Each rule gives tokens
 distributed as p, so they differ in how often they accept alone:
 
-- position draw, the rule in force: one number u in [0, 1) a position. Draft and target each invert their cumulative
+- position draw, the rule in force: one number u in [0, 1) a position. Drafter and target each invert their cumulative
   distribution at u, most probable token first. Accepted where both fall on the same token: the length of u in the
   intervals of that token in both, summed over tokens.
 - rejection (Leviathan, Kalman, Matias 2023, arXiv:2211.17192, algorithm 1): d from q is accepted with probability
@@ -79,7 +79,7 @@ def _intervals(probs: Probs) -> tuple[Probs, Probs]:
 
 
 def by_position_draw(p: Probs, q: Probs, draws: Draws) -> Drawn:
-    """Draft and target draw with the same number."""
+    """Drafter and target draw with the same number."""
     drafted, taken = inverted(q, draws), inverted(p, draws)
     return Drawn(drafted, taken, drafted == taken)
 
@@ -94,7 +94,7 @@ def by_rejection(p: Probs, q: Probs, drafting: Draws, accepting: Draws, residual
 
 
 def by_match(p: Probs, q: Probs, drafting: Draws, taking: Draws) -> Drawn:
-    """Draft and target draw with numbers of their own."""
+    """Drafter and target draw with numbers of their own."""
     drafted, taken = inverted(q, drafting), inverted(p, taking)
     return Drawn(drafted, taken, drafted == taken)
 

@@ -48,7 +48,7 @@ class SpeculationScreen(ToolScreen[None]):
             tooltip="Draft by lookup, by the model's own 4 bits, or by the model named.",
         ),
         Binding("o", "model", "Draft model", tooltip="Name a model that drafts."),
-        Binding("right,plus,equals_sign", "number(1)", "More", tooltip="Draft more tokens for a round."),
+        Binding("right,plus", "number(1)", "More", tooltip="Draft more tokens for a round."),
         Binding("left,minus", "number(-1)", "Fewer", tooltip="Draft fewer tokens for a round."),
         Binding(
             "v", "compare", "Verify", tooltip="Decode the same stretch again by plain steps, and compare."
