@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from engine import records
 from engine.commands import Command
 from engine.decoding.handlers import DecodingCommands
+from engine.decoding.speculative.handlers import SpeculationCommands
 from engine.desk import Call, Desk, Handler, Stopped
 from engine.errors import Cancelled, EngineError
 from engine.inspection.handlers import InspectionCommands
@@ -17,7 +18,14 @@ from engine.records import Record
 from engine.session.handlers import SessionCommands
 from engine.task import Task
 
-CAPABILITIES = (SessionCommands, DecodingCommands, InspectionCommands, InsideCommands, MeasuringCommands)
+CAPABILITIES = (
+    SessionCommands,
+    DecodingCommands,
+    SpeculationCommands,
+    InspectionCommands,
+    InsideCommands,
+    MeasuringCommands,
+)
 """The classes that provide handlers; each worker makes one instance of each."""
 
 

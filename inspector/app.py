@@ -23,6 +23,7 @@ from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
 from engine.records import NO_OPTIONS, ChatOptions, Message, Record
 from engine.settings import LoadSettings, Settings
+from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
 from inspector.config.preferences import Preferences
 from inspector.config.saved_breakpoints import SavedBreakpoints
@@ -84,6 +85,7 @@ class InspectorApp(App[int]):
         cache_file: A KV cache that mlx_lm.cache_prompt saved, which the prompt follows.
         cached_text: The prompt that it was made from.
         notes: What to tell the person at the start about the flags: one sentence each.
+        speculation: What speculative decoding begins with; None for its defaults.
 
     Raises:
         EngineError: There is no such theme.
@@ -124,6 +126,7 @@ class InspectorApp(App[int]):
         cache_file: str = "",
         cached_text: str = "",
         notes: Sequence[str] = (),
+        speculation: SpeculationSettings | None = None,
     ) -> None:
         super().__init__()
         self.stylesheet = RememberingStylesheet(variables=self.get_css_variables())
@@ -144,6 +147,7 @@ class InspectorApp(App[int]):
             settings,
             Prompt(prompt, chat, system, echo, messages, options, cache_file, cached_text),
         )
+        self.controller.speculation = speculation or self.controller.speculation
         self._trace, self.controller.opening = trace, trace is not None
         self._saved_breakpoints = SavedBreakpoints().read()
         set_at_start = self._saved_breakpoints.points if breakpoints is None else breakpoints

@@ -48,6 +48,7 @@ from engine.commands.session import (
     TakeStep,
     Verify,
 )
+from engine.commands.speculation import LoadDraft, RunRounds, TakeRound, VerifySpeculation
 
 __all__ = [
     "KINDS",
@@ -70,6 +71,7 @@ __all__ = [
     "Inside",
     "Intervene",
     "Load",
+    "LoadDraft",
     "LookAhead",
     "Measure",
     "MeasureRoofline",
@@ -89,15 +91,18 @@ __all__ = [
     "Reroll",
     "Restore",
     "Run",
+    "RunRounds",
     "ScoreHeads",
     "SearchBeams",
     "Sweep",
     "SweepHeads",
     "Take",
+    "TakeRound",
     "TakeStep",
     "Tokenize",
     "TryPosition",
     "Verify",
+    "VerifySpeculation",
     "WhatIf",
 ]
 

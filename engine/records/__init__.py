@@ -87,6 +87,17 @@ from engine.records.positions import (
 )
 from engine.records.restores import Restored, Restoring
 from engine.records.sampler import Explained, Recalled, StageColumn, WhatIfAnswered, WhatIfStep
+from engine.records.speculation import (
+    AcceptanceRates,
+    DraftFate,
+    DraftLoading,
+    DraftReady,
+    DraftRound,
+    DraftToken,
+    RoundStage,
+    SpeculationVerified,
+    TakenInstead,
+)
 from engine.records.steps import (
     Candidate,
     Distribution,
@@ -105,6 +116,7 @@ from engine.records.sweeps import Figure, Machine, SweepName, SweepPoint, Swept
 
 __all__ = [
     "NO_OPTIONS",
+    "AcceptanceRates",
     "ActivationsPatched",
     "AheadLine",
     "AttentionLayer",
@@ -126,6 +138,11 @@ __all__ = [
     "Contribution",
     "Deleted",
     "Distribution",
+    "DraftFate",
+    "DraftLoading",
+    "DraftReady",
+    "DraftRound",
+    "DraftToken",
     "Ended",
     "ExpertFacts",
     "ExpertLayer",
@@ -200,9 +217,11 @@ __all__ = [
     "RooflineMeasured",
     "RopeFacts",
     "Rotation",
+    "RoundStage",
     "RowType",
     "Scope",
     "SpecialToken",
+    "SpeculationVerified",
     "StageColumn",
     "StageReading",
     "StateArray",
@@ -212,6 +231,7 @@ __all__ = [
     "SweepPoint",
     "Swept",
     "SweptUnit",
+    "TakenInstead",
     "TokenShift",
     "Tokenized",
     "TokensFound",
@@ -280,6 +300,10 @@ Record = (
     | HeadsSwept
     | InterventionsHeld
     | ActivationsPatched
+    | DraftLoading
+    | DraftReady
+    | DraftRound
+    | SpeculationVerified
     | Finished
     | Ended
     | Failure

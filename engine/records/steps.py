@@ -34,6 +34,9 @@ class StepTimes:
     """Time of drawing the screen, in another thread, in the same interval."""
     cold: bool = False
     """The model's first step since it was loaded, which may hold what is done once: no rate counts it."""
+    shared: int = 0
+    """In a round of speculative decoding, the tokens that its one forward gave: `total` and `forward` have this token's
+    part of the drafting and of that forward. 0 in a step of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,8 @@ class Driver:
     ) -> None:
         self._commands, self._after = sent, after
         self._writer = writer
-        self._tally = Tally(request.settings, any(isinstance(command, commands.Run) for command in sent))
+        runs = any(isinstance(command, commands.Run | commands.RunRounds) for command in sent)
+        self._tally = Tally(request.settings, runs)
         self._inbox: SimpleQueue[Record | None] = SimpleQueue()  # None: interrupted
         self._backend = make_backend(self._inbox.put)
         self._command: Command | None = None

@@ -14,6 +14,7 @@ from inspector.cli import terminal
 from inspector.cli.arguments import given, known, load_values, request_from
 from inspector.cli.flags import Parser, add_generation, add_theme, command_parser
 from inspector.cli.inputs import unescaped
+from inspector.cli.speculation import add_speculation, speculation_from
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def parser() -> Parser:
     made = command_parser("", f"{PURPOSE}\n{_BEGINS}", None)
     made.formatter_class = argparse.RawDescriptionHelpFormatter
     add_generation(made)
+    add_speculation(made)
     instead = "where runs stop, in the place of those that are remembered"
     add_breakpoints(made.add_argument_group("breakpoints", instead))
     session = made.add_argument_group("session")
@@ -89,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
         trace=trace,
         theme=args.theme or "",
         notes=() if trace else request.notes,
+        speculation=speculation_from(args),
     )
     return terminal.run(app)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from engine import records
 from engine.settings import Settings
 from engine.timing import Tpot, tpot
+from inspector.state.speculation import Speculation
 
 
 class Completion:
@@ -86,6 +87,8 @@ class Summary:
     """From the encoded prompt until the first token was there to be written: TTFT, prompt logprobs and the record."""
     kv: records.KVReading | None
     memory: records.Memory | None
+    speculation: Speculation
+    """Rounds of speculative decoding, if there were any."""
 
 
 class Tally:
@@ -115,9 +118,11 @@ class Tally:
         """Of the steps that are no cold start."""
         self._cold_ms: float | None = None
         self._pipelined = False
+        self._speculation = Speculation()
 
     def take(self, record: records.Record) -> str:
         """Take in one record; returns the text of the completion that it made certain."""
+        self._speculation.apply(record)
         match record:
             case records.ModelFacts():
                 self.facts = record
@@ -174,4 +179,5 @@ class Tally:
             first_token_ms=self._first_ms,
             kv=latest.kv if latest else None,
             memory=latest.memory if latest else None,
+            speculation=self._speculation,
         )

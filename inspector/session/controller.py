@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.settings import LoadSettings, Settings
+from engine.speculation_settings import SpeculationSettings
 from inspector.session.backend import Backend
 from inspector.session.client import EngineClient
 from inspector.session.history import History
@@ -36,6 +37,8 @@ class Controller:
         self.live = LiveTransport(client, self.prefill, self.runs, self.setup)
         self.transport: Transport = self.live
         """The live one, or that of the recording on show."""
+        self.speculation = SpeculationSettings()
+        """What speculative decoding begins with."""
         self.opening = False
         """Whether a recording is about to take the place of what is on show."""
         client.runs = lambda: self.transport.running

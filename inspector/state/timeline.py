@@ -19,6 +19,7 @@ from inspector.state.looks import Looks
 from inspector.state.measured import MEASUREMENTS, Measured
 from inspector.state.prompts import Prompts
 from inspector.state.session_tree import Item, SessionTree
+from inspector.state.speculation import Speculation
 from inspector.state.trial import StageExplanation, Trial
 
 
@@ -87,6 +88,9 @@ class Timeline:
 
     measured: Measured = field(default_factory=Measured)
     """What was measured of the model."""
+
+    speculation: Speculation = field(default_factory=Speculation)
+    """Rounds of speculative decoding."""
 
     tree: SessionTree = field(default_factory=SessionTree)
     """All tokens, of which the path is one way through."""
@@ -248,6 +252,7 @@ class Timeline:
     def apply(self, record: records.Record) -> None:
         """Take in one record."""
         self.beams.apply(record)
+        self.speculation.apply(record)
         match record:
             case records.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None

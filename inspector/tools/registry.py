@@ -23,6 +23,7 @@ from inspector.tools.positions.tool import POSITIONS
 from inspector.tools.race.tool import RACE
 from inspector.tools.recordings.tool import RECORDINGS
 from inspector.tools.sampler.tool import SAMPLER
+from inspector.tools.speculation.tool import SPECULATION
 from inspector.tools.sweeps.tool import SWEEP
 from inspector.tools.tour.tool import TOUR
 from inspector.tools.tree.tool import TREE
@@ -37,6 +38,7 @@ TOOLS: tuple[Tool, ...] = (
     COMPARE,
     BEAMS,
     LOOK_AHEAD,
+    SPECULATION,
     RACE,
     COSTS,
     SWEEP,

@@ -18,6 +18,7 @@ from engine.commands import KINDS, Cancel, Command
 from engine.errors import StepError
 from engine.records import Intervention, Record
 from engine.settings import LoadSettings, Settings
+from engine.speculation_settings import SpeculationSettings
 from engine.sweep_settings import SweepSettings
 from engine.task import Task
 from engine.worker import Worker
@@ -66,6 +67,10 @@ SAMPLES: tuple[Command, ...] = (
     commands.SweepHeads(1),
     commands.PatchActivations(1, 2, 3, 4),
     commands.HoldInterventions(1, (Intervention("mlp", 0),)),
+    commands.LoadDraft(SpeculationSettings()),
+    commands.TakeRound(SpeculationSettings()),
+    commands.RunRounds(SpeculationSettings()),
+    commands.VerifySpeculation(1),
 )
 """One of each."""
 
@@ -88,7 +93,7 @@ def test_facts() -> None:
     assert by_kind(lambda cls: cls.aside) == {"Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt"}
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
-        "Recall", "HoldInterventions",
+        "Recall", "HoldInterventions", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation",
     }  # fmt: skip
 
 

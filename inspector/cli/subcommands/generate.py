@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, TextIO
 from inspector.cli.arguments import Request, request_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import Parser, add_generation, add_jsonl, add_trace, command_parser
+from inspector.cli.speculation import PLAIN_STEPS, add_speculation, speculation_from
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
+    from engine.commands import Command
+    from engine.speculation_settings import SpeculationSettings
     from inspector.cli.driver import Writer
 
 UNKEPT = "--record-logits has no effect without a trace: give -o TRACE."
@@ -25,6 +28,7 @@ def parser() -> Parser:
         "The same engine without a screen: the text to standard output, the figures to standard error.",
     )
     add_generation(made)
+    add_speculation(made)
     add_jsonl(made, "text")
     add_trace(made)
     return made
@@ -36,21 +40,29 @@ def run(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, there is no prompt, or the trace can't be written.
     """
-    from engine.commands import Run
     from inspector.cli.driver import drive
     from inspector.cli.writers.trace import TraceWriter, place
 
     path, request = place(args.output, args.force, "the text does"), request_from(args)
     if request.load.record_logits and path is None:
         request = replace(request, notes=(*request.notes, UNKEPT))
-    plain = writer(request, output(), sys.stderr)
+    plain, commands = writer(request, output(), sys.stderr), _run(speculation_from(args))
     if path is None:
-        return exit_status(drive(request, plain, [Run()]))
+        return exit_status(drive(request, plain, commands))
     trace = TraceWriter(plain, request)
-    outcome = drive(request, trace, [Run()])
+    outcome = drive(request, trace, commands)
     if outcome.failure is None:
         trace.save(path, args.force)
     return exit_status(outcome)
+
+
+def _run(speculation: SpeculationSettings | None) -> list[Command]:
+    """The commands of the run itself."""
+    from engine.commands import LoadDraft, Run, RunRounds
+
+    if speculation is None:
+        return [Run()]
+    return [LoadDraft(speculation), RunRounds(speculation, plain=PLAIN_STEPS)]
 
 
 def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:

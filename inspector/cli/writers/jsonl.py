@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from engine import records
 from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
+from inspector.tools.speculation.report import verdict
 
 Json = dict[str, Any]
 _LONG = ("special", "chat_template")
@@ -22,7 +23,7 @@ _LONG = ("special", "chat_template")
 
 
 class JsonLines:
-    """Writes the events of a generation: `model`, `prefill`, `prompt`, `step`, `end`.
+    """Writes the events of a generation: `model`, `prefill`, `prompt`, `step`, `round`, `end`.
 
     `prompt` has the first token, as soon as it is drawn; its `step` follows with what its own forward gave.
 
@@ -49,12 +50,16 @@ class JsonLines:
                 self._write(prompt(self._opened, record))
             case records.Step():
                 self._write(step(record))
+            case records.DraftRound():
+                self._write(draft_round(record))
             case _:
                 pass
 
     def end(self, summary: Summary) -> None:
         """Write the last event."""
-        self._write(end(summary, self._request.settings.seed))
+        event = end(summary, self._request.settings.seed)
+        rounds = {"speculation": speculation(summary)} if summary.speculation.rounds else {}
+        self._write({**event, **rounds})
 
     def _write(self, event: Json) -> None:
         self._out.write(json.dumps(event, allow_nan=False) + "\n")
@@ -182,6 +187,29 @@ def _candidates(candidates: Sequence[records.Candidate]) -> list[Json]:
         }
         for candidate in candidates
     ]
+
+
+def draft_round(record: records.DraftRound) -> Json:
+    """One round of speculative decoding, after the steps of its tokens."""
+    return {
+        "event": "round",
+        **asdict(record),
+        "drafts": [{**asdict(draft), "raw": draft.raw.hex()} for draft in record.drafts],
+        "instead": {**asdict(record.instead), "raw": record.instead.raw.hex()} if record.instead else None,
+    }
+
+
+def speculation(summary: Summary) -> Json:
+    """What the rounds came to."""
+    totals = summary.speculation.totals
+    return {
+        **asdict(totals),
+        "tokens_a_forward": totals.tokens_a_forward,
+        "acceptance": totals.acceptance,
+        "slower_than_plain": totals.slower,
+        "saved_ms": totals.saved_ms,
+        "verdict": verdict(totals),
+    }
 
 
 def kv(reading: records.KVReading) -> Json:

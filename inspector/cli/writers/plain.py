@@ -11,6 +11,9 @@ from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
 from inspector.display import visible
 from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
+from inspector.state.speculation import Speculation
+from inspector.tools.speculation.report import figures as speculation_figures
+from inspector.tools.speculation.report import verdict
 
 ERASE = "\r\x1b[2K"
 """Begin the terminal's line again."""
@@ -39,6 +42,10 @@ class PlainText:
         match record:
             case records.Loading():
                 self._show(loading(record))
+            case records.DraftLoading():
+                self._show(f"loading the draft: {record.done}/{record.total} {record.name}")
+            case records.DraftReady():
+                self._show("")
             case records.ModelFacts():
                 self._notes += record.notes
             case records.PromptOpened():
@@ -123,6 +130,8 @@ def figures(summary: Summary, request: Request, only: Collection[str] = ()) -> l
         lines.append(
             ("each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}{first}")
         )
+    if summary.speculation.rounds:
+        lines += _speculation(summary.speculation)
     lines.append(("finished", _finish(summary)))
     if (kv := summary.kv) is not None:
         lines.append(("KV cache", _kv(kv)))
@@ -130,6 +139,14 @@ def figures(summary: Summary, request: Request, only: Collection[str] = ()) -> l
         lines.append(("memory", f"{size(summary.memory.peak_bytes)} at its peak"))
     lines.append(("seed", str(request.settings.seed)))
     return [line for line in lines if not only or line[0] in only]
+
+
+def _speculation(speculation: Speculation) -> list[tuple[str, str]]:
+    """What the rounds came to, and whether they paid."""
+    totals, last = speculation.totals, speculation.rounds[-1]
+    begin = f"{last.settings.name}, {last.settings.num_draft_tokens} tokens a draft"
+    notes = [(name, line) for name, line in (("speed", verdict(totals)), ("why", last.note)) if line]
+    return [("draft", begin), *speculation_figures(totals), *notes]
 
 
 def _kv(kv: records.KVReading) -> str:

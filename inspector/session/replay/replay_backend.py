@@ -15,13 +15,14 @@ from inspector.session.controller import Controller
 from inspector.session.replay.questions import RecordedQuestions
 from inspector.session.replay.recorded_answers import RecordedAnswers
 from inspector.state.measured import MEASUREMENTS, sound
+from inspector.state.speculation import ROUNDS
 from inspector.state.timeline import Timeline
 
 REFUSED = "Recorded: no model is loaded. G goes on live from here"
 _SEARCHES = (commands.SearchBeams.kind, commands.GoOnBeams.kind)
 _ANSWERS = (
     records.WhatIfAnswered, records.TokensFound, records.Tokenized, records.PromptPreview, records.Recalled,
-    records.Measuring, records.Loading, records.Restoring, records.TurnDiffers,
+    records.Measuring, records.Loading, records.DraftLoading, records.Restoring, records.TurnDiffers,
 )  # fmt: skip
 """Records that answered a question of the person who recorded: nobody waits for them here."""
 
@@ -68,7 +69,7 @@ class ReplayBackend:
                     self._controller.queries.recorded(value)
             case Ended(command=kind) | Failure(command=kind) if kind not in _SEARCHES:
                 pass  # of a command that nobody waits for here
-            case _ if isinstance(value, MEASUREMENTS) and not sound(value):
+            case _ if isinstance(value, (*MEASUREMENTS, *ROUNDS)) and not sound(value):
                 pass  # no engine told it: it could not be drawn
             case _ if not isinstance(value, _ANSWERS):
                 if isinstance(value, records.ModelFacts) and self._controller.timeline.facts is not None:

@@ -1,0 +1,51 @@
+"""The commands of speculative decoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from engine.breakpoints import Breakpoints
+from engine.commands.command import Command
+from engine.speculation_settings import SpeculationSettings
+
+
+@dataclass(frozen=True, slots=True)
+class LoadDraft(Command):
+    """Have a draft ready; answered by `DraftLoading` records and `DraftReady`."""
+
+    stoppable: ClassVar[bool] = True
+    settings: SpeculationSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRound(Command):
+    """Take a round of speculative decoding; answered by a `Step` a token, and `DraftRound`."""
+
+    stoppable: ClassVar[bool] = True
+    settings: SpeculationSettings
+    inside: bool = False
+    """Only the next stage of the round: propose, verify, take. Each is answered by a `DraftRound`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRounds(Command):
+    """Take rounds until a stop, a breakpoint or a cancel, each of which holds inside a round, too."""
+
+    stoppable: ClassVar[bool] = True
+    settings: SpeculationSettings
+    until: Breakpoints | None = None
+    """As for `Run`."""
+    over_sure: bool = False
+    """As for `Run`."""
+    plain: int = 0
+    """Plain steps to take first: what the rounds are measured against."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifySpeculation(Command):
+    """Decode what follows a node again by plain steps, in separate caches; answered by `SpeculationVerified`."""
+
+    stoppable: ClassVar[bool] = True
+    node: int
+    """On the path to the current node, which ends the stretch."""

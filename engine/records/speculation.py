@@ -1,0 +1,143 @@
+"""Speculative decoding: rounds of it, the draft's model, and the comparison with plain steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.speculation_settings import SpeculationSettings
+
+DraftFate = Literal["drafted", "accepted", "refused", "unseen"]
+"""`drafted`: not verified yet. `refused`: the sampler took another token. `unseen`: behind a refused token or a stop,
+so that nobody looked at it."""
+RoundStage = Literal["proposed", "verified", "taken"]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLoading:
+    """The draft's model is being loaded."""
+
+    name: str
+    done: int
+    total: int
+    """0 where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftReady:
+    """A draft is ready to propose tokens."""
+
+    settings: SpeculationSettings
+    weight_bytes: int
+    """Of its model; 0 without one."""
+    ms: float
+    """Of loading it; 0 where it was there."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceRates:
+    """The probability that a drafted token is accepted, before it is drawn, by three rules.
+
+    Each is computed from the two distributions after the same path; nothing ran again. See `engine.decoding.
+    speculative.rules`.
+    """
+
+    position_draw: float
+    """The rule in force: draft and target draw with the random number of the position."""
+    rejection: float
+    """Accept with probability min(1, p/q), else draw from the residual (Leviathan et al. 2023)."""
+    match: float
+    """The draft samples a token, the target another one: accept where they are equal (mlx_lm)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftToken:
+    """One token of a draft."""
+
+    id: int
+    text: str
+    """The characters that it would finish; empty while they are unfinished."""
+    raw: bytes
+    fate: DraftFate
+    draft_prob: float | None = None
+    """The draft's own probability of it, after the sampler; None where the draft has no probabilities."""
+    target_prob: float | None = None
+    """The model's probability of it, after the sampler; None where nobody looked."""
+    rank: int | None = None
+    """By the model's own logits, 1 for the most probable; None where nobody looked."""
+    rates: AcceptanceRates | None = None
+    """None where nobody looked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenInstead:
+    """The token that the sampler took in the place of the refused one: the next round, or step, begins with it."""
+
+    id: int
+    text: str
+    raw: bytes
+    draft_prob: float | None
+    target_prob: float
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRound:
+    """One round of speculative decoding: tokens were drafted, verified in one forward, and taken as far as they hold.
+
+    It follows the `Step` records of its tokens. A round that is gone through in stages has a record for each.
+    """
+
+    node: int
+    """The node that it began at."""
+    end: int
+    """The node of the last token taken; `node` while none is."""
+    stage: RoundStage
+    settings: SpeculationSettings
+    first: int
+    """Id of the token that was known before: the sampler had picked it after `node`."""
+    first_text: str
+    drafts: tuple[DraftToken, ...]
+    """Empty where the draft proposed nothing: then the round is a plain step."""
+    instead: TakenInstead | None
+    """None where no draft was refused."""
+    matched: int
+    """Of a lookup: tokens at the end of the text that stood there before; 0 for models."""
+    taken: int
+    """Tokens that the round added: the first and the accepted ones."""
+    verified: int
+    """Tokens of the forward that verified them."""
+    draft_ms: float
+    verify_ms: float
+    """The forward, and the sampler at each of its tokens as far as they held."""
+    take_ms: float
+    """Nodes, records and readings of the tokens taken, and the removal of the others' KV."""
+    ms: float
+    """All of it, without `rates_ms`."""
+    rates_ms: float
+    """For the acceptance rates, which plain speculation doesn't compute."""
+    note: str = ""
+    """Why the verification costs more here, if it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationVerified:
+    """A stretch of text was decoded again by plain steps, in separate caches."""
+
+    begin: int
+    """The node before the stretch."""
+    end: int
+    """Its last node."""
+    tokens: int
+    """Of the stretch, as far as they were compared."""
+    chosen: int
+    """Tokens that a person chose, which no sampler took: they are run and not compared."""
+    differs: int | None
+    """The first node with another token than a plain step takes; None where all are equal."""
+    plain: int | None
+    """Id of the token that a plain step takes there; None where all are equal."""
+    plain_text: str
+    difference: float
+    """The largest absolute difference of the logits, over all nodes whose logits are kept."""
+    plain_ms: float
+    """Of a plain step here: forward and sampler, the median."""

@@ -1,0 +1,189 @@
+"""Rounds of speculative decoding and what they came to, from the records as they come, live or recorded. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from engine.records import (
+    AcceptanceRates,
+    DraftLoading,
+    DraftReady,
+    DraftRound,
+    DraftToken,
+    Ended,
+    Failure,
+    PromptOpened,
+    Record,
+    SpeculationVerified,
+    Step,
+)
+
+SPECULATIVE = ("LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation")
+"""The commands that something came of."""
+ROUNDS = (DraftRound, SpeculationVerified)
+"""The records that are drawn."""
+RECENT = 64
+"""Plain steps, and rounds, that the comparison is made from: a step takes longer as the text grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationTotals:
+    """What some rounds came to; milliseconds are measured."""
+
+    rounds: int
+    taken: int
+    """Tokens that they added."""
+    drafted: int
+    looked: tuple[int, ...]
+    """By place in the draft: tokens that were accepted or refused there."""
+    accepted: tuple[int, ...]
+    rates: AcceptanceRates | None
+    """The mean over all tokens looked at; None before there is one."""
+    draft_ms: float
+    """A round, the mean; so are the others."""
+    verify_ms: float
+    take_ms: float
+    round_ms: float
+    token_ms: float
+    """A token in rounds, the mean."""
+    plain_ms: float | None
+    """A plain step, the median; None where none was taken."""
+    wide: tuple[int, float] | None
+    """Tokens of the most frequent forward of more than one, and the median of its verification."""
+
+    @property
+    def tokens_a_forward(self) -> float:
+        """Tokens that a round added, the mean."""
+        return self.taken / self.rounds if self.rounds else 0.0
+
+    @property
+    def acceptance(self) -> float | None:
+        """The share of the tokens looked at that was accepted."""
+        return sum(self.accepted) / sum(self.looked) if sum(self.looked) else None
+
+    @property
+    def slower(self) -> float | None:
+        """How many times longer a token takes in rounds than as a plain step; below 1 where rounds save time."""
+        return self.token_ms / self.plain_ms if self.plain_ms and self.taken else None
+
+    @property
+    def saved_ms(self) -> float | None:
+        """What the rounds saved against plain steps; below 0 where they lost."""
+        return (self.plain_ms - self.token_ms) * self.taken if self.plain_ms and self.taken else None
+
+
+@dataclass(slots=True)
+class Speculation:
+    """The rounds of one tree."""
+
+    ready: DraftReady | None = None
+    """The draft that was loaded last."""
+    loading: DraftLoading | None = None
+    rounds: list[DraftRound] = field(default_factory=list)
+    """Those that were taken, with one draft and one number of drafts: other settings begin anew."""
+    latest: DraftRound | None = None
+    """The last one, in whatever stage."""
+    begin: int | None = None
+    """The node before the first round: what follows it can be compared with plain steps."""
+    verified: SpeculationVerified | None = None
+    failure: Failure | None = None
+    plain: list[float] = field(default_factory=list)
+    """Milliseconds of plain steps."""
+
+    def apply(self, record: Record) -> None:
+        """Take in one record; those of other matters change nothing."""
+        match record:
+            case Step(ms=ms) if not ms.shared and not ms.cold:
+                self.plain = [*self.plain[-RECENT + 1 :], ms.total]
+            case DraftRound():
+                self._round(record)
+            case DraftLoading():
+                self.loading = record
+            case DraftReady():
+                self.ready, self.loading = record, None
+            case SpeculationVerified():
+                self.verified = record
+            case PromptOpened():
+                self.rounds, self.latest, self.begin, self.verified = [], None, None, None
+            case Failure(command=command) if command in SPECULATIVE:
+                self.failure, self.loading = record, None
+            case Ended(command=command) if command in SPECULATIVE:
+                self.loading = None
+            case _:
+                pass
+
+    def _round(self, record: DraftRound) -> None:
+        self.failure = None
+        if self.rounds and self.rounds[-1].settings != record.settings:
+            self.rounds = []
+        if self.begin is None:
+            self.begin = record.node
+        self.latest = record
+        if record.stage == "taken":
+            self.rounds.append(record)
+
+    def forget(self) -> None:
+        """Count from the next round on."""
+        self.rounds, self.begin, self.verified = [], None, None
+
+    def ghosts(self, tip: int) -> tuple[DraftToken, ...]:
+        """The drafts of the latest round that are no tokens of the text, while that ends where the round does.
+
+        Args:
+            tip: The last token of the path.
+        """
+        latest = self.latest
+        if latest is None or latest.end != tip:
+            return ()
+        return tuple(each for each in latest.drafts if each.fate != "accepted" or latest.stage != "taken")
+
+    @property
+    def totals(self) -> SpeculationTotals:
+        """What the rounds so far came to."""
+        rounds = self.rounds
+        taken = sum(each.taken for each in rounds)
+        most = max((len(each.drafts) for each in rounds), default=0)
+        at = [[each.drafts[place] for each in rounds if len(each.drafts) > place] for place in range(most)]
+        seen = [draft.rates for drafts in at for draft in drafts if draft.rates is not None]
+        return SpeculationTotals(
+            rounds=len(rounds),
+            taken=taken,
+            drafted=sum(len(each.drafts) for each in rounds),
+            looked=tuple(sum(draft.fate in ("accepted", "refused") for draft in drafts) for drafts in at),
+            accepted=tuple(sum(draft.fate == "accepted" for draft in drafts) for drafts in at),
+            rates=_mean_rates(seen),
+            draft_ms=_mean(rounds, lambda each: each.draft_ms),
+            verify_ms=_mean(rounds, lambda each: each.verify_ms),
+            take_ms=_mean(rounds, lambda each: each.take_ms),
+            round_ms=_mean(rounds, lambda each: each.ms),
+            token_ms=sum(each.ms for each in rounds) / taken if taken else 0.0,
+            plain_ms=median(self.plain) if self.plain else None,
+            wide=_wide(rounds),
+        )
+
+
+def _mean(rounds: list[DraftRound], of: Callable[[DraftRound], float]) -> float:
+    return fmean(map(of, rounds)) if rounds else 0.0
+
+
+def _mean_rates(seen: list[AcceptanceRates]) -> AcceptanceRates | None:
+    if not seen:
+        return None
+    return AcceptanceRates(
+        fmean(each.position_draw for each in seen),
+        fmean(each.rejection for each in seen),
+        fmean(each.match for each in seen),
+    )
+
+
+def _wide(rounds: list[DraftRound]) -> tuple[int, float] | None:
+    ms: dict[int, list[float]] = {}
+    for each in rounds:
+        if each.verified > 1:
+            ms.setdefault(each.verified, []).append(each.verify_ms)
+    if not ms:
+        return None
+    tokens = max(ms, key=lambda count: len(ms[count]))
+    return tokens, median(ms[tokens])

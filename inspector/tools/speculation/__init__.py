@@ -1,0 +1,1 @@
+"""Speculative decoding, watched: rounds, what became of their drafts, and whether it paid."""

@@ -1,0 +1,80 @@
+"""A draft that knows the text, and is wrong at places of its own: every number of accepted tokens comes about."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from engine.decoding.speculative.draft import Drafter, Proposal, Proposed
+from engine.decoding.speculative.draft_paths import DraftPaths
+from engine.decoding.speculative.round import Round
+from engine.model.forward import Stopped, never
+from engine.model.load import Loaded
+from engine.records import DraftRound, Step
+from engine.session.session import Session
+from engine.settings import Settings
+from engine.speculation_settings import SpeculationSettings
+
+PROMPT = [5, 77, 300, 12, 9, 1000, 44, 8]
+
+
+class Prophet:
+    """Proposes what plain steps took, but for a share of the tokens.
+
+    Args:
+        ids: The whole text, with the prompt.
+        wrong: How often a token is another one.
+        seed: Of the places.
+    """
+
+    weight_bytes = 0
+    note = ""
+
+    def __init__(self, ids: Sequence[int], wrong: float = 0.25, seed: int = 1) -> None:
+        self._ids, self._wrong, self._random = list(ids), wrong, random.Random(seed)
+
+    def propose(
+        self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
+    ) -> Proposal:
+        """See `Drafter`."""
+        at, tokens = len(paths.tokens(node)), list[Proposed]()
+        for token in self._ids[at : at + count]:
+            drafted = (token + 1) % 500 if self._random.random() < self._wrong else token
+            node = paths.add(node, drafted)
+            tokens.append(Proposed(drafted, node, None))
+        return Proposal(tuple(tokens))
+
+
+def begun(loaded: Loaded, settings: Settings, ids: Sequence[int] = PROMPT) -> Session:
+    """A session that has read a prompt."""
+    session = Session(loaded, settings)
+    list(session.prefill("", list(ids), echo=False))
+    return session
+
+
+def plain(loaded: Loaded, settings: Settings, tokens: int, ids: Sequence[int] = PROMPT) -> list[Step]:
+    """Plain steps after a prompt, up to an end of sequence."""
+    session = begun(loaded, settings, ids)
+    steps = [session.step()]
+    while len(steps) < tokens and steps[-1].id not in session.tokens.eos_ids:
+        steps.append(session.step())
+    return steps
+
+
+def rounds(
+    session: Session, draft: Drafter, tokens: int, number: int = 3
+) -> tuple[list[Step], list[DraftRound]]:
+    """Rounds after a session's node, for so many tokens or up to an end of sequence."""
+    paths, settings = DraftPaths(session), SpeculationSettings(num_draft_tokens=number)
+    steps: list[Step] = []
+    found: list[DraftRound] = []
+
+    def taken(step: Step) -> bool:
+        assert session.node == step.node
+        steps.append(step)
+        return len(steps) == tokens or step.id in session.tokens.eos_ids
+
+    while not steps or (len(steps) < tokens and steps[-1].id not in session.tokens.eos_ids):
+        found.append(Round(session, draft, paths, settings).rest(never, taken))
+        assert session.kv.offset == session.tree[session.node].depth
+    return steps, found
