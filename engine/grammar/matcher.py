@@ -64,8 +64,11 @@ class _TokenizerForLLGuidance:
     def __init__(self, tokens: GrammarTokens) -> None:
         size = tokens.vocabulary
         self.tokens = [tokens.raw(token) for token in range(size)]
-        self.special_token_ids = [token for token in range(size) if tokens.is_special(token)]
-        self.special_token_ids += [token for token in tokens.eos_ids if not tokens.is_special(token)]
+        # some tokenizers list sentencepiece's single bytes as special: they are text
+        special = {
+            token for token in range(size) if tokens.is_special(token) and len(self.tokens[token]) != 1
+        }
+        self.special_token_ids = sorted(special | set(tokens.eos_ids))
         self.eos_token_ids = list(tokens.eos_ids)
         if not tokens.eos_ids:
             self.tokens.append(b"<end>")
@@ -131,7 +134,7 @@ class Matcher:
         return Matcher(self._own.deep_copy(), self._vocabulary, self._grammar)
 
     def allows(self, tokens: Sequence[int]) -> bool:
-        """Whether these tokens may follow, none of them an end of sequence."""
+        """Whether these tokens may follow; an end of sequence where the text may end, and nothing behind it."""
         return bool(self._own.validate_tokens(list(tokens)) == len(tokens))
 
     def take(self, token: int) -> None:
