@@ -6,7 +6,6 @@ its log, are never written to the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -133,9 +132,11 @@ class Matcher:
         """The same place, to go on from elsewhere: 2 KiB and some microseconds."""
         return Matcher(self._own.deep_copy(), self._vocabulary, self._grammar)
 
-    def allows(self, tokens: Sequence[int]) -> bool:
-        """Whether these tokens may follow; an end of sequence where the text may end, and nothing behind it."""
-        return bool(self._own.validate_tokens(list(tokens)) == len(tokens))
+    def allows(self, token: int) -> bool:
+        """Whether a token may follow: an end of sequence where the text may end."""
+        if token in self._vocabulary.eos_ids and self.accepting:
+            return True  # where it must end, llguidance takes the first of several ends alone
+        return bool(self._own.validate_tokens([token]) == 1)
 
     def take(self, token: int) -> None:
         """Go on after a token that the grammar allows.

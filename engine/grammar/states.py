@@ -79,7 +79,7 @@ class GrammarState:
             return None
         matcher = self.matcher.copy()
         for place, token in enumerate(tokens):
-            if not matcher.allows([token]):
+            if not matcher.allows(token):
                 return place
             if token in eos_ids:  # behind it everything is allowed
                 return None
@@ -170,7 +170,7 @@ class CompiledGrammar:
         matcher = state.matcher
         if matcher is None:
             return state
-        if not matcher.allows([token]):
+        if not matcher.allows(token):
             return GrammarState(None, "left")
         if token in self._eos_ids:
             return GrammarState(None, "ended")

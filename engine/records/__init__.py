@@ -33,6 +33,7 @@ from engine.records.explore import (
     TokensFound,
 )
 from engine.records.floats import Floats
+from engine.records.grammar import ExpectedBeginning, GrammarExpected
 from engine.records.heads import HeadScore, HeadsScored, TriangleRead
 from engine.records.inside import (
     AttentionLayer,
@@ -127,6 +128,7 @@ __all__ = [
     "Deleted",
     "Distribution",
     "Ended",
+    "ExpectedBeginning",
     "ExpertFacts",
     "ExpertLayer",
     "ExpertsRead",
@@ -136,6 +138,7 @@ __all__ = [
     "FinishReason",
     "Finished",
     "Floats",
+    "GrammarExpected",
     "GrammarReading",
     "HeadFacts",
     "HeadScore",
@@ -251,6 +254,7 @@ Record = (
     | BeamEnded
     | LookedAhead
     | TokensFound
+    | GrammarExpected
     | Tokenized
     | PromptPreview
     | BreakpointHit

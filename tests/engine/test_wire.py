@@ -69,7 +69,7 @@ def test_commands_that_are_not_made_up_come_back(command: Command) -> None:
 
 def test_the_form_is_the_one_that_is_written_down() -> None:
     assert wire.encode(commands.Choose(3, 421, id=7)) == (
-        b'{"wire":1,"command":"Choose","fields":{"id":7,"node":3,"token":421}}'
+        b'{"wire":1,"command":"Choose","fields":{"id":7,"node":3,"token":421,"leave_grammar":false}}'
     )
     assert wire.encode(records.Ended("Choose", id=7)) == (
         b'{"wire":1,"record":"Ended","fields":{"command":"Choose","cancelled":false,"id":7}}'
@@ -123,7 +123,8 @@ def test_what_has_no_form_is_refused_where_it_is_sent(message: Any, words: str) 
 
 # ---- hostile bytes ----------------------------------------------------------------------------
 
-CHOOSE = {"wire": 1, "command": "Choose", "fields": {"id": 7, "node": 3, "token": 421}}
+FIELDS = {"id": 7, "node": 3, "token": 421, "leave_grammar": False}
+CHOOSE = {"wire": 1, "command": "Choose", "fields": FIELDS}
 
 
 def changed(**members: Any) -> bytes:
@@ -151,16 +152,16 @@ def changed(**members: Any) -> bytes:
         (changed(command="Ended"), "has a command that is not known: 'Ended'"),
         (changed(command=["Choose"]), "has a command that is not known: a list"),
         (changed(fields=[7, 3, 421]), "must be an object, not a list"),
-        (changed(fields={"id": 7, "node": 3}), "has no Choose.token"),
-        (changed(fields={"node": 3, "token": 421}), "has no Choose.id"),
-        (changed(fields={**CHOOSE["fields"], "far": 1}), "has 'far', which is no field of Choose"),  # type: ignore[dict-item]
-        (changed(fields={"id": 7, "node": True, "token": 1}), "has a Choose.node that must be a whole number"),
-        (changed(fields={"id": 7, "node": 3.0, "token": 1}), "has a Choose.node that must be a whole number"),
-        (changed(fields={"id": 7, "node": None, "token": 1}), "has a Choose.node that must be a whole number"),
+        (changed(fields={"id": 7, "node": 3, "leave_grammar": False}), "has no Choose.token"),
+        (changed(fields={"node": 3, "token": 421, "leave_grammar": False}), "has no Choose.id"),
+        (changed(fields={**FIELDS, "far": 1}), "has 'far', which is no field of Choose"),
+        (changed(fields={**FIELDS, "node": True}), "has a Choose.node that must be a whole number"),
+        (changed(fields={**FIELDS, "node": 3.0}), "has a Choose.node that must be a whole number"),
+        (changed(fields={**FIELDS, "node": None}), "has a Choose.node that must be a whole number"),
         (changed(fields={"id": 7, "node": 3, "token": math.nan}), "has NaN, which is no JSON number"),
         (b'{"wire":1,"wire":1,"command":"Step","fields":{"id":7}}', "has the name 'wire' twice"),
         (b'{"wire":1,"command":"Run","fields":{"pace":1e999,"id":7}}', "has no Run"),
-        (changed(fields={"id": 10**400, "node": 3, "token": 1}), "has a Choose.id that must be a whole number"),
+        (changed(fields={**FIELDS, "id": 10**400}), "has a Choose.id that must be a whole number"),
         (b'{"wire":1,"command":"Step","fields":{"id":' + b"9" * 9999 + b"}}", "too many digits"),
         (b"[" * 100_000, "is nested too deep"),
         (b'{"wire":' * 100_000, "is nested too deep"),

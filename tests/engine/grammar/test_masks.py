@@ -137,10 +137,12 @@ def test_a_token_is_allowed_where_a_text_of_the_grammar_goes_on_with_it(case: st
             assert matcher.complete == (bool(ends) and not expected), text
             forced = matcher.forced()
             assert begins(text + forced), text
+            assert all(matcher.allows(token) == matches(text) for token in tokens.eos_ids), text
+            assert not any(matcher.allows(token) for token in random.choice(tokens.vocabulary, 5)
+                           if token not in expected | ends), text  # fmt: skip
             if not expected:
                 break
-            assert all(matcher.allows([token]) for token in random.choice(sorted(expected), 3))
-            assert all(matcher.allows([token]) == matches(text) for token in tokens.eos_ids)
+            assert all(matcher.allows(token) for token in random.choice(sorted(expected), 3)), text
             token = int(random.choice(sorted(expected)))
             matcher.take(token)
             text += text_tokens[token]
