@@ -258,7 +258,7 @@ class SessionState:
             name = self.tokens.text(ids[place])[0] or f"id {ids[place]}"
             raise StepError(
                 f"The grammar forbids “{name}” here.",
-                "Take a token that it allows, or ask to leave the grammar.",
+                "Take one that it allows; the same once more leaves the grammar.",
             )
 
     def configure(self, settings: Settings) -> Distribution | None:

@@ -20,8 +20,8 @@ from inspector.state.timeline import Timeline
 REFUSED = "Recorded: no model is loaded. G goes on live from here"
 _SEARCHES = (commands.SearchBeams.kind, commands.GoOnBeams.kind)
 _ANSWERS = (
-    records.WhatIfAnswered, records.TokensFound, records.GrammarExpected, records.Tokenized, records.PromptPreview, records.Recalled,
-    records.Measuring, records.Loading, records.Restoring, records.TurnDiffers,
+    records.WhatIfAnswered, records.TokensFound, records.GrammarExpected, records.Tokenized, records.PromptPreview,
+    records.Recalled, records.Measuring, records.Loading, records.Restoring, records.TurnDiffers,
 )  # fmt: skip
 """Records that answered a question of the person who recorded: nobody waits for them here."""
 
