@@ -54,8 +54,14 @@ def check_grammar(grammar: Grammar | None) -> None:
     """
     if grammar is None:
         return
-    if not grammar.text.strip("\n" if grammar.kind == "choices" else None):
+    if not grammar.text.strip({"regex": "", "choices": "\n"}.get(grammar.kind)):
         raise _wrong(f"the {grammar.kind} grammar is empty.", "Give it a text, or take the grammar off.")
+    try:
+        grammar.text.encode()
+    except UnicodeEncodeError as error:
+        raise _wrong(
+            f"the grammar is not valid Unicode at character {error.start}.", "Save it as UTF-8 and try again."
+        ) from None
     if len(grammar.text) > LONGEST:
         raise _wrong(
             f"the grammar has {len(grammar.text):,} characters, {LONGEST:,} are the most.",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.commands.command import Command
+from engine.grammar_settings import Grammar
 from engine.records import NO_OPTIONS, ChatOptions, Message
 from engine.settings import LoadSettings, Settings
 
@@ -60,6 +61,20 @@ class FindTokens(Command):
     query: str
     """Part of a token's text; `#123` for an id; `0x e2 9c` for bytes."""
     limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGrammar(Command):
+    """What a grammar expects after a node, or why it can't be used; answered by `GrammarExpected`. An aside.
+
+    A grammar that was not seen before is tried in a process of its own, which takes 0.3 to 2 s.
+    """
+
+    aside: ClassVar[bool] = True
+    node: int
+    """The root (0) before there is a prompt."""
+    grammar: Grammar | None = None
+    """To try; None for the one in force."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,11 @@ def search(
             numbers.
     """
     check_beams(settings)
+    if session.settings.grammar is not None and not session.tokens.eos_ids:
+        raise StepError(
+            "This model has no end-of-sequence token, with which beams under a grammar end.",
+            "Name one with --extra-eos-token, or take the grammar off.",
+        )
     session.prepare_step()
     run = BeamRun(session, settings, forwards or rows(session.prepared_runner()))
     yield run.opened()
@@ -273,16 +278,11 @@ class BeamRun:
 
     def _bar(self, node: int, row: Row) -> None:
         """Cut end-of-sequence while it is barred, and what the grammar forbids after a node."""
-        if self._step < self._barred_until:
-            row[list(self._session.tokens.eos_ids)] = -np.inf
         grammar = self._session.node_reader.grammars.at(self._session.settings.grammar, node)
+        if self._step < self._barred_until and (grammar is None or not grammar.complete):
+            row[list(self._session.tokens.eos_ids)] = -np.inf
         if grammar is not None and grammar.allowed is not None:
             row[~grammar.allowed] = -np.inf
-            if row.max() == -np.inf:
-                raise StepError(
-                    "The grammar allows only the end of sequence here, and min tokens bars it.",
-                    "Lower min tokens.",
-                )
 
     def _within_window(self, count: int, held: int) -> int:
         """The limit of tokens: `count`, or what the context window leaves, unless it is exceeded already."""

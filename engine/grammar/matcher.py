@@ -6,7 +6,6 @@ its log, are never written to the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,8 +63,11 @@ class _TokenizerForLLGuidance:
     def __init__(self, tokens: GrammarTokens) -> None:
         size = tokens.vocabulary
         self.tokens = [tokens.raw(token) for token in range(size)]
-        self.special_token_ids = [token for token in range(size) if tokens.is_special(token)]
-        self.special_token_ids += [token for token in tokens.eos_ids if not tokens.is_special(token)]
+        # some tokenizers list sentencepiece's single bytes as special: they are text
+        special = {
+            token for token in range(size) if tokens.is_special(token) and len(self.tokens[token]) != 1
+        }
+        self.special_token_ids = sorted(special | set(tokens.eos_ids))
         self.eos_token_ids = list(tokens.eos_ids)
         if not tokens.eos_ids:
             self.tokens.append(b"<end>")
@@ -130,9 +132,11 @@ class Matcher:
         """The same place, to go on from elsewhere: 2 KiB and some microseconds."""
         return Matcher(self._own.deep_copy(), self._vocabulary, self._grammar)
 
-    def allows(self, tokens: Sequence[int]) -> bool:
-        """Whether these tokens may follow, none of them an end of sequence."""
-        return bool(self._own.validate_tokens(list(tokens)) == len(tokens))
+    def allows(self, token: int) -> bool:
+        """Whether a token may follow: an end of sequence where the text may end."""
+        if token in self._vocabulary.eos_ids and self.accepting:
+            return True  # where it must end, llguidance takes the first of several ends alone
+        return bool(self._own.validate_tokens([token]) == 1)
 
     def take(self, token: int) -> None:
         """Go on after a token that the grammar allows.

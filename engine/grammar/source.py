@@ -12,17 +12,30 @@ from engine.grammar_settings import Grammar
 WHITESPACE = {"whitespace_pattern": " ?"}
 """Between the parts of JSON at most one space, as people and `json.dumps` write it. With as many as the standard allows
 a model that likes newlines writes newlines for ever; a schema's own `x-guidance` overrides it."""
-NO_FORCING = '%llguidance {"no_forcing": true}\n'
-"""The first line. Without it a mask has only the first token of the tokenizer's own cut of a text that is certain, and
-forbids what the grammar allows: `i` and `il` where `ily` follows."""
+NO_FORCING = '\n%llguidance {"no_forcing": true}\n'
+"""The last line: it overrides the grammar's own. Without it a mask has only the first token of the tokenizer's own cut
+of a text that is certain, and forbids what the grammar allows: `i` and `il` where `ily` follows."""
 _POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)", re.DOTALL)
 _KEYWORDS = re.compile(r"Unimplemented keys: (\[.*\])")
-_LIMITS = {
-    "lexer": "its regular expressions take too much time or memory",
+_ERROR, _CARET = re.compile(r"^error: (.*)", re.MULTILINE), re.compile(r"^    ( *)\^+ *$", re.MULTILINE)
+"""What the regex parser says, and where: it indents the line of an expression of one line by four."""
+_REMOTE = re.compile(r"Resource '(.*)' is not present in a registry")
+_WORDS = {
+    "NoExtension": "no token of the model goes on with it",
+    "Empty grammar": "it has no rule",
+    "no start rule found": "it has no rule named start",
+    "panic:": "it is too large",
+    "too big (limit": "it is too large",
+    "schema too large": "it is too large",
+    "too many expressions": "it is too large",
+    "recursion limit exceeded": "it is nested too deeply",
+    "LexerTooComplex": "its regular expressions take too much time or memory",
     "fuel": "its regular expressions take too much time or memory",
-    "too complex": "it is too complex",
-    "grammar size": "it is too large",
+    "too many states": "its regular expressions take too much time or memory",
+    "ParserTooComplex": "it is too complex",
+    "Too many items": "it is too complex",
 }
+"""What llguidance says of a whole grammar, and what it means."""
 
 
 def llguidance_source(grammar: Grammar) -> str:
@@ -33,16 +46,16 @@ def llguidance_source(grammar: Grammar) -> str:
     """
     match grammar.kind:
         case "regex":
-            return NO_FORCING + _rule(grammar.text)
+            return _rule(grammar.text) + NO_FORCING
         case "json-schema":
-            return f"{NO_FORCING}start: %json {json.dumps(_schema(grammar.text))}"
+            return f"start: %json {json.dumps(_schema(grammar.text))}{NO_FORCING}"
         case "lark":
-            return grammar.text if "%llguidance" in grammar.text else NO_FORCING + grammar.text
+            return grammar.text + NO_FORCING
         case "gbnf":
-            return NO_FORCING + _lark_of_gbnf(grammar.text)
+            return _lark_of_gbnf(grammar.text) + NO_FORCING
         case "choices":
             texts = dict.fromkeys(text for text in grammar.text.split("\n") if text)
-            return f"{NO_FORCING}start: {' | '.join(map(json.dumps, texts))}"
+            return f"start: {' | '.join(json.dumps(text, ensure_ascii=False) for text in texts)}{NO_FORCING}"
 
 
 def _rule(regex: str) -> str:
@@ -71,10 +84,15 @@ def _schema(text: str) -> Any:
 
 
 def _lark_of_gbnf(text: str) -> str:
-    from llguidance.gbnf_to_lark import gbnf_to_lark
+    from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
 
     try:
         return str(gbnf_to_lark(text))
+    except GbnfToLarkError as error:
+        before, why = text[: error.pos.pos].split("\n"), first_line(error).partition(" at line ")[0]
+        raise refusal(f"line {len(before)}, column {len(before[-1]) + 1}: {why}") from None
+    except RecursionError:
+        raise refusal("it is nested too deeply") from None
     except Exception as error:  # it raises ValueError, IndexError or AssertionError
         raise refusal(first_line(error) or "it is no GBNF") from None
 
@@ -93,28 +111,21 @@ def first_line(error: BaseException) -> str:
 
 def in_words(error: str, grammar: Grammar) -> str:
     """llguidance's error as one sentence without its full stop, with line and column where it names them."""
-    if keywords := _KEYWORDS.search(error):
+    first = error.strip().split("\n")[0]
+    if keywords := _KEYWORDS.search(first):
         names: list[Any] = json.loads(keywords[1])
         return f"keywords of the schema that are not supported: {', '.join(map(str, names))}"
-    if "regex parse error" in error and grammar.kind == "regex":
-        return _regex_error(error)
-    for part, words in _LIMITS.items():
-        if part in error.lower().split("\n")[0]:
-            return words
-    if "NoExtension" in error:
-        return "no text matches it"
-    line = error.strip().split("\n")[0][:200]
-    if place := _POSITION.match(line):
-        if grammar.kind != "lark":  # of a text that the person has not written
-            return place[3]
-        number = int(place[1]) - ("%llguidance" not in grammar.text)
-        return f"line {number}, column {place[2]}: {place[3]}"
-    return line or "llguidance gives no reason"
-
-
-def _regex_error(error: str) -> str:
-    """What the regex parser says, with the column that its caret points to."""
-    lines = error.split("\n")
-    why = next((line.partition("error: ")[2] for line in lines if line.startswith("error: ")), "it is none")
-    caret = next((line for line in lines if line.strip() and not line.strip("^ ")), "")
-    return f"column {caret.index('^') - 3}: {why}" if caret else why
+    if remote := _REMOTE.search(first):
+        return f"$ref to {remote[1][:100]}: only references within the schema are followed"
+    if words := next((words for part, words in _WORDS.items() if part in first), ""):
+        return words
+    place = _POSITION.match(first)
+    why = place[3] if place else first
+    if error_of_regex := _ERROR.search(error):
+        why = error_of_regex[1]
+        if grammar.kind == "regex" and (caret := _CARET.search(error)):
+            return f"column {len(caret[1]) + 1}: {why}"
+    why = "a text or pattern doesn't end, or a sign is out of place" if why == "lexer error" else why
+    why = why.removeprefix("failed to compile JSON schema: ")[:200] or "llguidance gives no reason"
+    # of the other kinds the person has not written the text that the place is in
+    return f"line {place[1]}, column {place[2]}: {why}" if place and grammar.kind == "lark" else why

@@ -43,12 +43,21 @@ class GrammarState:
 
     @cached_property
     def allowed(self) -> Mask | None:
-        """Which tokens may follow, shape (vocabulary,); None for all.
+        """Which tokens may follow, shape (vocabulary,); None for all, as where the text must end and no token ends it.
 
         Raises:
             StepError: The grammar became too complex.
         """
-        return self.matcher.mask() if self.matcher is not None else None
+        if self.matcher is None:
+            return None
+        mask = self.matcher.mask()
+        return mask if mask.any() else None  # llguidance fails where none may follow and the text may not end
+
+    @cached_property
+    def count(self) -> int:
+        """How many tokens it allows: 0 where the text must end and no token ends it."""
+        assert self.matcher is not None
+        return 0 if self.allowed is None else int(np.count_nonzero(self.allowed))
 
     @property
     def complete(self) -> bool:
@@ -58,9 +67,7 @@ class GrammarState:
     @cached_property
     def certain(self) -> bool:
         """Whether the grammar leaves no choice: one token, or one text however it is cut into tokens."""
-        if self.matcher is None or self.allowed is None:
-            return False
-        return bool(self.matcher.forced()) or int(np.count_nonzero(self.allowed)) == 1
+        return self.matcher is not None and (self.count == 1 or bool(self.matcher.forced()))
 
     def allows(self, token: int) -> bool:
         """Whether a token may follow."""
@@ -72,10 +79,10 @@ class GrammarState:
             return None
         matcher = self.matcher.copy()
         for place, token in enumerate(tokens):
-            if token in eos_ids:  # behind it everything is allowed
-                return None if matcher.accepting else place
-            if not matcher.allows([token]):
+            if not matcher.allows(token):
                 return place
+            if token in eos_ids:  # behind it everything is allowed
+                return None
             matcher.take(token)
         return None
 
@@ -97,11 +104,10 @@ class GrammarState:
         """
         if self.matcher is None:
             return GrammarReading(logprobs.size, 1.0, self.outside or "left")
-        assert self.allowed is not None
         state: Literal["complete", "accepting", "open"] = "accepting" if self.matcher.accepting else "open"
         state = "complete" if self.complete else state
-        allowed = int(np.count_nonzero(self.allowed))
-        return GrammarReading(allowed, self.mass(logprobs), state, self.matcher.forced())
+        mass = self.mass(logprobs) if self.count else 0.0
+        return GrammarReading(self.count, mass, state, self.matcher.forced())
 
 
 class CompiledGrammar:
@@ -116,8 +122,9 @@ class CompiledGrammar:
 
     def __init__(self, first: Matcher, tree: TokenPaths, eos_ids: tuple[int, ...], begin: int | None) -> None:
         self._first, self._tree, self._eos_ids, self._begin = first, tree, eos_ids, begin
-        self._matchers: OrderedDict[int, GrammarState] = OrderedDict()
-        self._states: OrderedDict[int, GrammarState] = OrderedDict()
+        # by node and begin: a token of a completion may become one of a prompt later, and the other way round
+        self._matchers: OrderedDict[tuple[int, int], GrammarState] = OrderedDict()
+        self._states: OrderedDict[tuple[int, int], GrammarState] = OrderedDict()
 
     def at(self, node: int) -> GrammarState | None:
         """The state after a node, None before the grammar begins.
@@ -128,9 +135,9 @@ class CompiledGrammar:
         begin = self._begin_of(node)
         if self._tree[node].depth < begin:
             return None
-        if (state := self._states.get(node)) is None:
+        if (state := self._states.get((node, begin))) is None:
             state = self._follow(node, begin)
-            _remember(self._states, node, state, MOST_STATES)
+            _remember(self._states, (node, begin), state, MOST_STATES)
         return state
 
     def _begin_of(self, node: int) -> int:
@@ -144,13 +151,13 @@ class CompiledGrammar:
         for ancestor in (node, *self._tree.ancestors(self._tree[node].parent)):
             if self._tree[ancestor].depth <= begin:
                 break
-            if (kept := self._matchers.get(ancestor)) is not None and self._begin_of(ancestor) == begin:
+            if (kept := self._matchers.get((ancestor, begin))) is not None:
                 state = kept
                 break
             path.append(ancestor)
         for following in reversed(path):
             state = self.after(state, self._tree[following].token)
-            _remember(self._matchers, following, state, MOST_MATCHERS)
+            _remember(self._matchers, (following, begin), state, MOST_MATCHERS)
         # the masks of `_matchers` are never asked for: they stay small
         return GrammarState(state.matcher, state.outside)
 
@@ -163,10 +170,10 @@ class CompiledGrammar:
         matcher = state.matcher
         if matcher is None:
             return state
-        if token in self._eos_ids:
-            return GrammarState(None, "ended" if matcher.accepting else "left")
-        if not matcher.allows([token]):
+        if not matcher.allows(token):
             return GrammarState(None, "left")
+        if token in self._eos_ids:
+            return GrammarState(None, "ended")
         matcher = matcher.copy()
         matcher.take(token)
         return GrammarState(matcher)

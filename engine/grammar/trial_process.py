@@ -21,19 +21,20 @@ def main() -> None:
     """Try the grammar of standard input."""
     given = json.load(sys.stdin)
     sys.path[:] = given["path"]
-    from engine.errors import EngineError
+    from engine.errors import EngineError, StepError
     from engine.grammar.matcher import ByteVocabulary, Matcher
+    from engine.grammar.source import refusal
     from engine.grammar_settings import Grammar
 
     _limit(given["bytes"], given["seconds"])
     error = ""
     try:
-        matcher = Matcher.of(Grammar(given["kind"], given["text"]), ByteVocabulary())
-        for step in range(STEPS):
-            allowed = [byte for byte in matcher.allowed_ids() if byte < 256]
-            if not allowed:
-                break
+        step, matcher = 0, Matcher.of(Grammar(given["kind"], given["text"]), ByteVocabulary())
+        while step < STEPS and (allowed := [byte for byte in matcher.allowed_ids() if byte < 256]):
             matcher.take(allowed[step * 7919 % len(allowed)])
+            step += 1
+    except StepError as failed:  # every byte is a token: where none is first, no text is matched
+        error = refusal("no text matches it").message if not step else failed.message
     except EngineError as refused:
         error = refused.message
     except MemoryError:

@@ -10,6 +10,7 @@ from engine.desk import Call, Desk, Handler
 from engine.errors import Cancelled
 from engine.inspection.typed_text import check_room, cut, pieces, preview, tokenize
 from engine.logits.explain import explain, what_if
+from engine.logits.grammar import expected
 from engine.logits.source import kept_row
 from engine.logits.vocabulary import Vocabulary, find
 from engine.model.load import load_tokenizer
@@ -34,6 +35,7 @@ class InspectionCommands:
             commands.Explain: self._explain,
             commands.WhatIf: self._what_if,
             commands.FindTokens: self._find,
+            commands.ReadGrammar: self._read_grammar,
             commands.ReadLogits: self._read_logits,
             commands.Tokenize: self._tokenize,
             commands.PreviewPrompt: self._preview,
@@ -59,6 +61,9 @@ class InspectionCommands:
         self._desk.emit(
             find(session, self._vocabulary, command.node, command.query, command.limit, call.stopped)
         )
+
+    def _read_grammar(self, command: commands.ReadGrammar, call: Call) -> None:
+        self._desk.emit(expected(self._desk.session, command.node, command.grammar))
 
     def _read_logits(self, command: commands.ReadLogits, call: Call) -> None:
         session = self._desk.session

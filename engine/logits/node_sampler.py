@@ -89,9 +89,11 @@ class NodeSampler:
 
     def _context(self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None) -> Context:
         at = self._tree[node]
+        short = at.depth - at.start < settings.min_tokens
+        complete = grammar is not None and grammar.complete  # then nothing else may follow
         return Context(
             path=tuple(self._tree.tail(node, _reach(settings))),
-            barred=self._tokens.eos_ids if at.depth - at.start < settings.min_tokens else (),
+            barred=self._tokens.eos_ids if short and not complete else (),
             spared=self._tokens.spared if settings.xtc_probability else (),
             chance=uniform(settings.seed, at.depth, reroll, "xtc") if settings.xtc_probability else 1.0,
             allowed=grammar.allowed if grammar is not None else None,

@@ -199,7 +199,7 @@ class RecordedLogits:
     def answers(self, command: Command) -> bool:
         """Whether there are rows to answer a command from, though perhaps not for each of its steps."""
         match command:
-            case commands.Explain() | commands.FindTokens():
+            case commands.Explain() | commands.FindTokens() | commands.ReadGrammar():
                 return self._complete and command.node in self._rows
             case commands.WhatIf():
                 return self._complete and bool(self._rows)
@@ -238,6 +238,7 @@ class RecordedLogits:
 
 def _answer(source: RecordedSource, command: Command, stopped: Callable[[], bool]) -> Record:
     from engine.logits.explain import explain, what_if
+    from engine.logits.grammar import expected
     from engine.logits.vocabulary import find
 
     match command:
@@ -245,6 +246,8 @@ def _answer(source: RecordedSource, command: Command, stopped: Callable[[], bool
             return explain(source, command.node, command.settings)
         case commands.WhatIf():
             return what_if(source, command.settings, command.tip, stopped)
+        case commands.ReadGrammar():
+            return expected(source, command.node, command.grammar)
         case commands.FindTokens():
             return find(source, source.search, command.node, command.query, command.limit, stopped)
     raise TypeError(f"{command.kind} is not answered from rows")

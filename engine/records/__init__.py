@@ -33,6 +33,7 @@ from engine.records.explore import (
     TokensFound,
 )
 from engine.records.floats import Floats
+from engine.records.grammar import ExpectedBeginning, GrammarExpected
 from engine.records.heads import HeadScore, HeadsScored, TriangleRead
 from engine.records.inside import (
     AttentionLayer,
@@ -144,6 +145,7 @@ __all__ = [
     "DraftRound",
     "DraftToken",
     "Ended",
+    "ExpectedBeginning",
     "ExpertFacts",
     "ExpertLayer",
     "ExpertsRead",
@@ -153,6 +155,7 @@ __all__ = [
     "FinishReason",
     "Finished",
     "Floats",
+    "GrammarExpected",
     "GrammarReading",
     "HeadFacts",
     "HeadScore",
@@ -271,6 +274,7 @@ Record = (
     | BeamEnded
     | LookedAhead
     | TokensFound
+    | GrammarExpected
     | Tokenized
     | PromptPreview
     | BreakpointHit

@@ -8,7 +8,7 @@ from typing import Any
 from engine.cache.live import KV
 from engine.cache.moves import Mover
 from engine.chunks import Chunks
-from engine.errors import PromptError, StepError
+from engine.errors import EngineError, PromptError, StepError
 from engine.logits.node_sampler import Position
 from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
@@ -258,7 +258,7 @@ class SessionState:
             name = self.tokens.text(ids[place])[0] or f"id {ids[place]}"
             raise StepError(
                 f"The grammar forbids “{name}” here.",
-                "Take a token that it allows, or ask to leave the grammar.",
+                "Take one that it allows; the same once more leaves the grammar.",
             )
 
     def configure(self, settings: Settings) -> Distribution | None:
@@ -270,11 +270,16 @@ class SessionState:
         Raises:
             SettingsError: One is out of its range, a bias names a token that the model doesn't have, or the grammar
                 can't be used.
+            StepError: They leave no token here.
         """
-        self.settings = self._check(settings)
+        before, self.settings = self.settings, self._check(settings)
         if self._position is None:
             return None
-        self._set_node(self.node, self.logits)
+        try:
+            self._set_node(self.node, self.logits)
+        except EngineError:
+            self.settings = before
+            raise
         return self.next
 
     def reroll(self, count: int | None = None) -> Distribution:

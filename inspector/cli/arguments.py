@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import PromptError
 from engine.settings import FIELDS, LoadSettings, Settings, check, check_load
 from inspector.cli.flags import flag_errors
+from inspector.cli.grammar import grammar_from
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 from inspector.cli.prompts.chat import cached_from, chat_from
 
@@ -70,7 +71,7 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
     """
     values, load = given(args), load_settings(args)
     with flag_errors():
-        settings = check(_settings(values))
+        settings = check(replace(_settings(values), grammar=grammar_from(args)))
     conversation, (file, cached) = chat_from(args), cached_from(args)
     default_prompt = default_prompt and not file
     prompt, chat = (

@@ -15,6 +15,7 @@ from typing import NoReturn
 from engine.errors import EngineError, SettingsError
 from engine.setting_field import Field
 from engine.settings import FIELDS, Settings
+from inspector.cli.grammar import add_grammar
 from inspector.cli.inputs import unescaped
 from inspector.cli.prompts.chat import add_cache_file, add_chat
 
@@ -113,6 +114,7 @@ def add_settings(group: argparse._ArgumentGroup) -> None:
     )
     for field in FIELDS:
         add_setting(group, field)
+    add_grammar(group)
     add_extra_eos(group)
 
 

@@ -320,4 +320,6 @@ def _settings_words(change: SettingsChange, again: bool) -> str:
     values = [
         f"{field.label} is {visible(field.format(getattr(new, field.name))) or 'none'}" for field in changed
     ]
+    if old.grammar != new.grammar:
+        values.append(f"the grammar is {visible(new.grammar.summary) if new.grammar else 'off'}")
     return f"the change of settings: {', '.join(values)} now"

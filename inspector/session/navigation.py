@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.commands import Choose, Insert, MoveTo, Reroll, Take, TakeStep, Verify
-from engine.records import Record, Step
+from engine.records import Failure, Record, Step
+from engine.setting_field import GRAMMAR
 from engine.settings import Settings
+from inspector.display import quoted, token_label
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Timeline
 from inspector.state.trial import other
@@ -25,6 +27,8 @@ class Navigation:
 
     def __init__(self, client: EngineClient, settings: Callable[[], Settings]) -> None:
         self._client, self._settings = client, settings
+        self._forbidden: tuple[int, int] | None = None
+        """Node and token of the choice that the grammar refused last: the same again leaves the grammar."""
         self._again: TakeStep | None = None
         """The step that was asked for by drawing again at an older token."""
         client.parts.append(self._receive)
@@ -96,7 +100,15 @@ class Navigation:
             return (
                 "This token already stands here. Highlight another with ↑ ↓ to branch, or press end to go on."
             )
-        self._client.do(Choose(self._timeline.before, token))
+        node = self._timeline.before
+        cut = next(
+            (each for each in self._timeline.candidates if each.id == token and each.cut_by == GRAMMAR), None
+        )
+        if cut is not None and self._forbidden != (node, token) and not self._timeline.recorded:
+            self._forbidden = (node, token)
+            label = quoted(token_label(cut.text, cut.raw))
+            return f"The grammar forbids {label} here. The same key again takes it, and leaves the grammar"
+        self._client.do(Choose(node, token, leave_grammar=self._forbidden == (node, token)))
         return ""
 
     def branch(self, by: int) -> str:
@@ -153,9 +165,12 @@ class Navigation:
 
     def _receive(self, record: Record) -> None:
         """Look at the step that was asked for: the tip of a new branch, or the one that was drawn again."""
+        doing = self._client.doing
+        if isinstance(record, Failure) and isinstance(doing, Choose) and record.command == Choose.kind:
+            self._forbidden = (doing.node, doing.token)
         if not isinstance(record, Step):
             return
-        doing = self._client.doing
+        self._forbidden = None
         if isinstance(doing, Choose | Take | Insert) and doing.node == record.parent:
             self._timeline.select(None)
         elif self._again is not None and doing is self._again:

@@ -13,6 +13,7 @@ from inspector.tools.copy.tool import COPY
 from inspector.tools.costs.tool import COSTS
 from inspector.tools.export.tool import EXPORT
 from inspector.tools.find.tool import FIND
+from inspector.tools.grammar.tool import GRAMMAR
 from inspector.tools.interventions.tool import INTERVENTIONS
 from inspector.tools.lens.tool import LENS
 from inspector.tools.lessons.tool import LESSONS, lessons
@@ -50,6 +51,7 @@ TOOLS: tuple[Tool, ...] = (
     MODULES,
     SAMPLER,
     TREE,
+    GRAMMAR,
     MARKS,
     COPY,
     EXPORT,

@@ -47,6 +47,7 @@ SAMPLES: tuple[Command, ...] = (
     commands.PreviewPrompt("Once", chat=False),
     commands.CutText(LoadSettings(), "dog"),
     commands.FindTokens(1, "dog"),
+    commands.ReadGrammar(1),
     commands.ReadLogits((1,)),
     commands.LookAhead(1, (2,)),
     commands.Configure(Settings()),
@@ -90,7 +91,14 @@ def test_the_table_of_kinds_has_every_command_once() -> None:
 
 def test_facts() -> None:
     assert by_kind(lambda cls: not cls.needs_model) == {"Cancel", "Load", "Configure", "CutText"}
-    assert by_kind(lambda cls: cls.aside) == {"Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt"}
+    assert by_kind(lambda cls: cls.aside) == {
+        "Explain",
+        "WhatIf",
+        "FindTokens",
+        "Tokenize",
+        "PreviewPrompt",
+        "ReadGrammar",
+    }
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
         "Recall", "HoldInterventions", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation",

@@ -20,6 +20,7 @@ from inspector.cli.flags import (
     flag_errors,
     whole,
 )
+from inspector.cli.grammar import add_grammar
 from inspector.cli.prompts.chat import add_cache_file
 from inspector.cli.subcommand import Subcommand
 
@@ -44,6 +45,7 @@ def parser() -> Parser:
     add("--early-stopping", action="store_true", default=None, help=early)
     for name in ("max_tokens", "min_tokens"):
         add_setting(group, BY_NAME[name])
+    add_grammar(group)
     add_extra_eos(group)
     add_load(made.add_argument_group("model and cache"))
     add_jsonl(made, "ranking")

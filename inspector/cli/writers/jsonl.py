@@ -166,9 +166,22 @@ def step(record: records.Step) -> Json:
             "sampler_prob": number(choice.others_sampler_prob),
         },
         "stages": [asdict(stage) for stage in choice.stages],
+        "grammar": grammar(choice.grammar),
         "kv": kv(record.kv),
         "ms": asdict(record.ms),
         "memory": asdict(record.memory),
+    }
+
+
+def grammar(reading: records.GrammarReading | None) -> Json | None:
+    """What a grammar allowed where a token was chosen."""
+    if reading is None:
+        return None
+    return {
+        "allowed": reading.allowed,
+        "mass": number(reading.mass),
+        "state": reading.state,
+        "forced": reading.forced.hex(),
     }
 
 

@@ -10,6 +10,7 @@ from engine.records import ModelFacts
 from engine.settings import Settings
 from inspector import scales
 from inspector.display import truncate, visible
+from inspector.state.grammar import outside, warning
 from inspector.state.interventions import interventions_words
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, Row
@@ -18,9 +19,10 @@ from inspector.widgets.charts import bar
 Parts = list[list[Row]]
 """The parts of the line from left to right, each in versions from long to short; the last may be empty."""
 _SHORT_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
-_MODEL, _PHASE, _UNDER, _CONTEXT, _SAMPLING = range(5)
+_MODEL, _PHASE, _UNDER, _GRAMMAR, _CONTEXT, _SAMPLING = range(6)
 _GIVING_WAY = (
-    _MODEL, _MODEL, _SAMPLING, _CONTEXT, _MODEL, _SAMPLING, _PHASE, _UNDER, _MODEL, _CONTEXT, _UNDER, _PHASE,
+    _MODEL, _MODEL, _SAMPLING, _CONTEXT, _GRAMMAR, _MODEL, _SAMPLING, _PHASE, _UNDER, _MODEL, _CONTEXT, _UNDER,
+    _GRAMMAR, _PHASE,
 )  # fmt: skip
 """Which part takes its next shorter version, in this order, while the line is too long."""
 _BETWEEN = " │ "
@@ -37,6 +39,7 @@ Which model, what it is doing, how much of its context window is used, and how i
 - `● LOADING` the weights · `● PREFILL` the prompt goes through the model · `● DECODE` one token at a time · `● RUN`
   without being asked for each · `● RECORDED` a replay: no model is there · `● RETURNING` on its way to be live
 - **under L6 h1 off** this path is not the model's own: parts were switched off; `X` then `r` releases
+- **regex**, **json-schema**, ... the text must match a grammar: `;` shows what it expects, `J` changes it
 - **context** tokens in the KV cache / the most that the model was made for
 - **T** temperature, and the filters that are on; *greedy* takes the most probable token
 """
@@ -56,6 +59,7 @@ Which model, what it is doing, how much of its context window is used, and how i
             self._model(timeline.facts),
             self._phase(timeline),
             self._under(timeline),
+            self._grammar(timeline),
             self._window(timeline),
             self._sampling(timeline),
         ]
@@ -143,6 +147,19 @@ Which model, what it is doing, how much of its context window is used, and how i
             return [[]]
         long = f"under {interventions_words(under)}"
         return [[Segment(text, self.ink("warn"))] for text in (long, truncate(long, 24), "changed")]
+
+    def _grammar(self, timeline: Timeline) -> list[Row]:
+        """That the text must match something, and whether it does."""
+        if timeline.facts is None or (grammar := self.settings.grammar) is None:
+            return [[]]
+        reading = timeline.distribution.grammar if timeline.distribution is not None else None
+        if outside(reading):
+            return [
+                [Segment("outside the grammar", self.ink("warn"))],
+                [Segment("outside", self.ink("warn"))],
+            ]
+        ink = self.ink("warn") if reading is not None and warning(reading) else self.ink("accent")
+        return [[Segment(text, ink)] for text in (truncate(visible(grammar.summary), 24), "grammar")]
 
     def _window(self, timeline: Timeline) -> list[Row]:
         if timeline.kv is None:

@@ -21,8 +21,8 @@ from inspector.state.timeline import Timeline
 REFUSED = "Recorded: no model is loaded. G goes on live from here"
 _SEARCHES = (commands.SearchBeams.kind, commands.GoOnBeams.kind)
 _ANSWERS = (
-    records.WhatIfAnswered, records.TokensFound, records.Tokenized, records.PromptPreview, records.Recalled,
-    records.Measuring, records.Loading, records.DraftLoading, records.Restoring, records.TurnDiffers,
+    records.WhatIfAnswered, records.TokensFound, records.GrammarExpected, records.Tokenized, records.PromptPreview,
+    records.Recalled, records.Measuring, records.Loading, records.DraftLoading, records.Restoring, records.TurnDiffers,
 )  # fmt: skip
 """Records that answered a question of the person who recorded: nobody waits for them here."""
 
@@ -114,7 +114,7 @@ class ReplayBackend:
                 self._emit(self._find(command))
             case commands.LookAhead():
                 pass  # what was recorded of it is shown already
-            case commands.Tokenize() | commands.PreviewPrompt() | commands.WhatIf():
+            case commands.Tokenize() | commands.PreviewPrompt() | commands.WhatIf() | commands.ReadGrammar():
                 self._emit(_failure(command, "No model is loaded."))
             case commands.SearchBeams() | commands.GoOnBeams():
                 self._emit(_failure(command, "No model is loaded."))

@@ -60,6 +60,8 @@ def settings(recording: Recording) -> Iterator[Figure]:
         for element in value if field.kind == "texts" else (value,):
             shown = element if field.kind == "texts" else field.format(element)
             yield field.label, visible(shown) + (" (greedy)" if field.name == "temp" and not value else "")
+    if chosen.grammar is not None:
+        yield "grammar", visible(chosen.grammar.summary)
 
 
 def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:

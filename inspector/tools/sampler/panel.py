@@ -318,7 +318,8 @@ def _changes(used: Settings | None, tried: Settings) -> str:
     texts = [
         f"{BY_NAME[name].label} {_value(name, old)} → {_value(name, new)}"
         for name, (old, new) in changed.items()
-    ]
+        if name in BY_NAME
+    ] + ["another grammar"] * ("grammar" in changed)
     return ", ".join(texts) or ("nothing is changed yet" if used else "other settings")
 
 

@@ -9,6 +9,7 @@ from engine.records import Candidate, Distribution, Explained, StageReading, Ste
 from engine.settings import Settings
 from inspector import scales
 from inspector.display import quoted, token_label, visible
+from inspector.state.grammar import sentences
 from inspector.state.session_tree import Item
 from inspector.tools.sampler.stage_table import PENALTIES
 from inspector.widgets.ruler import places
@@ -34,7 +35,12 @@ class Reason:
         Args:
             item: The slot's token, None for the token to come.
         """
-        return [*self._by_hand(item), *self._story(self._fell())]
+        return [*self._by_hand(item), *self._story(self._fell()), *self._grammar()]
+
+    def _grammar(self) -> list[str]:
+        """What the grammar did, where one holds."""
+        reading = self.distribution.grammar
+        return [] if reading is None else [f"Grammar: {sentence}" for sentence in sentences(reading)[:1]]
 
     def tried(self, now: Distribution) -> list[str]:
         """What would be picked instead, and why; printable.

@@ -20,6 +20,8 @@ class TypedTextActions(ToolActions):
         """What was typed and not inserted yet."""
         self._steps: list[Step] = []
         self._refused = False
+        self._forbidden: tuple[int, str] | None = None
+        """Node and text of the insertion that was refused last: the same again leaves a grammar that forbids it."""
         host.controller.client.listeners.append(self._receive)
 
     def open(self) -> None:
@@ -41,7 +43,8 @@ class TypedTextActions(ToolActions):
         self._text = typed.text
         if typed.submitted:
             self._steps, self._refused = [], False
-            self.controller.client.do(Insert(node, typed.text))
+            again = self._forbidden == (node, typed.text)
+            self.controller.client.do(Insert(node, typed.text, leave_grammar=again))
             self.host.answer()
 
     def _receive(self, record: Record) -> None:
@@ -50,6 +53,8 @@ class TypedTextActions(ToolActions):
                 self._steps.append(record)
             case Failure(command=Insert.kind):
                 self._refused = True
+                if isinstance(doing := self.controller.client.doing, Insert):
+                    self._forbidden = (doing.node, doing.text)
             case Ended(command=Insert.kind):
                 self._inserted(record.cancelled)
             case _:

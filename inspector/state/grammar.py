@@ -1,0 +1,66 @@
+"""What a grammar does after a token, in sentences. Pure; all of it is printable."""
+
+from __future__ import annotations
+
+from engine.records import GrammarReading
+from inspector import scales
+from inspector.display import quoted, token_label
+
+FIGHTS = 0.01
+"""Below this mass the grammar and the model want different texts."""
+
+
+def outside(reading: GrammarReading | None) -> bool:
+    """Whether the text left the grammar."""
+    return reading is not None and reading.state == "left"
+
+
+def warning(reading: GrammarReading) -> str:
+    """That the grammar fights the model; empty where it doesn't."""
+    if reading.state in ("left", "ended") or not reading.allowed or reading.mass >= FIGHTS:
+        return ""
+    return f"The grammar fights the model: it allows {share(reading.mass)} of what the model believes."
+
+
+def share(mass: float) -> str:
+    """A mass with its first figure: 0.0003 % says more than < 0.1 %."""
+    if mass >= 0.001 or mass <= 0:
+        return scales.percent(mass)
+    return f"{100 * mass:.1g} %" if mass >= 1e-6 else "<0.0001 %"
+
+
+def allows(reading: GrammarReading) -> str:
+    """How much it leaves: tokens, and what the model gives them."""
+    tokens = f"{scales.count(reading.allowed)} token{'s' * (reading.allowed != 1)}"
+    return f"It allows {tokens}; the model gives {'it' if reading.allowed == 1 else 'them'} {share(reading.mass)}."
+
+
+def ending(reading: GrammarReading) -> str:
+    """Whether the text may end here, must, or is out of the grammar's reach."""
+    match reading.state:
+        case "open":
+            return "The text may not end here."
+        case "accepting":
+            return "The text may end here: it is complete as it is, and may go on."
+        case "complete":
+            return "The text is complete: it must end here."
+        case "left":
+            return "The text left the grammar: from there on nothing is forbidden."
+        case "ended":
+            return "The text that had to match ended: nothing is forbidden any more."
+
+
+def forced(reading: GrammarReading) -> str:
+    """The text that is certain; empty where there is a choice."""
+    if not reading.forced:
+        return ""
+    label = token_label(reading.forced.decode("utf-8", "replace"), reading.forced)
+    return f"No choice is left: every text goes on with {quoted(label)}."
+
+
+def sentences(reading: GrammarReading) -> list[str]:
+    """All of it, the most important first."""
+    if reading.state in ("left", "ended"):
+        return [ending(reading)]
+    counted = [allows(reading)] if reading.allowed else []
+    return [*filter(None, (warning(reading), forced(reading))), *counted, ending(reading)]

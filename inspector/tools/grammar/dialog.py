@@ -1,0 +1,222 @@
+"""The dialog for a grammar: what is wrong with it, and what it expects, are shown as it is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import HorizontalGroup
+from textual.content import Content
+from textual.timer import Timer
+from textual.widget import Widget
+from textual.widgets import Button, Label, TextArea
+
+from engine.commands import ReadGrammar
+from engine.errors import SettingsError
+from engine.grammar_settings import Grammar, GrammarKind, check_grammar
+from engine.records import Failure, GrammarExpected
+from inspector.display import visible
+from inspector.session.lookup import Lookup
+from inspector.state.grammar import allows
+from inspector.widgets.choice import Choice
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.safety import SafeTextArea
+
+LABELS: dict[GrammarKind, str] = {
+    "regex": "regex", "json-schema": "JSON schema", "choices": "one of", "lark": "Lark", "gbnf": "GBNF",
+}  # fmt: skip
+HELP: dict[GrammarKind, str] = {
+    "regex": "A regular expression that the whole answer matches; no look-around, no backreferences.",
+    "json-schema": "A JSON schema: the answer is JSON that is valid under it.",
+    "choices": "Texts, one a line: the answer is one of them.",
+    "lark": 'A grammar in Lark: start: "yes" | "no".',
+    "gbnf": 'A grammar in GBNF, as llama.cpp reads it: root ::= "yes" | "no".',
+}
+PERSON = """\
+{"type": "object",
+ "properties": {"name": {"type": "string", "maxLength": 12},
+                "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+ "required": ["name", "age"], "additionalProperties": false}"""
+EXAMPLES: tuple[tuple[str, GrammarKind, str], ...] = (
+    ("digits", "regex", "[0-9]+"),
+    ("a date", "regex", "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
+    ("JSON", "json-schema", PERSON),
+    ("one of", "choices", " yes\n no\n maybe"),
+)
+PAUSE = 0.3
+"""Seconds without a key until what was typed is tried: a trial takes a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarChosen:
+    """What the dialog is left with."""
+
+    grammar: Grammar | None
+    """None to take it off."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarPlace:
+    """Where a grammar would begin, and where it is tried."""
+
+    node: int
+    here: int
+    """Tokens of the path before the place that is looked at."""
+
+
+class GrammarDialog(Dialog[GrammarChosen]):
+    """Asks for a grammar.
+
+    Args:
+        grammar: In force; None without one.
+        lookup: Asks the engine whether it can be used, and what it expects.
+        place: Where it would begin.
+    """
+
+    HEADING: ClassVar[str] = "Grammar · what the answer must match"
+    APPLY: ClassVar[str] = "Apply"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (
+        ("⇥", "next field", 5),
+        ("← →", "choose", 4),
+        ("ctrl+d", "take off", 6),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+d", "take_off", "Take off", tooltip="Generate without a grammar.", priority=True),
+    ]
+
+    def __init__(self, grammar: Grammar | None, lookup: Lookup[GrammarExpected], place: GrammarPlace) -> None:
+        super().__init__()
+        self._grammar, self._lookup, self._place = grammar, lookup, place
+        self._timer: Timer | None = None
+        self._wrong: Grammar | None = None
+        """What was found wrong last."""
+
+    def body(self) -> Iterable[Widget]:
+        kinds = [*LABELS]
+        kind = self._grammar.kind if self._grammar else "regex"
+        begins = self._grammar is not None and self._grammar.begin is not None
+        for label, widget in (
+            ("kind", Choice([*LABELS.values()], kinds.index(kind), id="grammar-kind")),
+            ("begins", Choice(self._places(), int(begins), id="grammar-begin")),
+            ("example", Choice(["none", *(name for name, _, _ in EXAMPLES)], id="grammar-example")),
+        ):
+            with HorizontalGroup(classes="preset-row"):
+                yield Label(label, classes="field-label", markup=False)
+                yield widget
+        yield SafeTextArea(
+            self._grammar.text if self._grammar else "",
+            id="grammar-text",
+            soft_wrap=True,
+            tab_behavior="focus",
+        )
+        yield Remark(id="grammar-remark")
+
+    def extra(self) -> Iterable[Button]:
+        """The button that takes it off."""
+        return (Button(Content("Take off  ctrl+d"), id="take-off", compact=True),)
+
+    def _places(self) -> list[str]:
+        begin = self._grammar.begin if self._grammar and self._grammar.begin is not None else self._place.here
+        return ["at the end of the prompt", f"at token {begin + 1} of the context"]
+
+    def begin(self) -> None:
+        """Begin in the text."""
+        super().begin()
+        self._lookup.tell = self._answered
+        area = self.query_one("#grammar-text", SafeTextArea)
+        self.set_focus(area)
+        area.move_cursor(area.document.end)
+        self.query_one("#take-off", Button).disabled = self._grammar is None
+        self._changed()
+
+    def let_go(self) -> None:
+        """Wait for no answer any more."""
+        self._lookup.drop()
+
+    # ---- fields -----------------------------------------------------------------------------
+
+    @property
+    def typed(self) -> Grammar:
+        """What the fields say."""
+        kind = [*LABELS][self.query_one("#grammar-kind", Choice).chosen]
+        held = self._grammar.begin if self._grammar is not None else None
+        here = self._place.here if held is None else held
+        begin = here if self.query_one("#grammar-begin", Choice).chosen else None
+        return Grammar(kind, self.query_one("#grammar-text", SafeTextArea).text, begin)
+
+    @on(Choice.Changed, "#grammar-example")
+    def _example(self) -> None:
+        if place := self.query_one("#grammar-example", Choice).chosen:
+            _, kind, text = EXAMPLES[place - 1]
+            self.query_one("#grammar-kind", Choice).chosen = [*LABELS].index(kind)
+            self.query_one("#grammar-text", SafeTextArea).load_text(text)
+
+    @on(TextArea.Changed, "#grammar-text")
+    @on(Choice.Changed, "#grammar-kind, #grammar-begin")
+    def _changed(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+        typed = self.typed
+        empty = not typed.text.strip()
+        self.query_one("#apply", Button).disabled = empty
+        self._lookup.forget()
+        if empty:
+            self._say(f"{HELP[typed.kind]} ← → on the examples fill in one.")
+            return
+        self._say("trying …")
+        self._timer = self.set_timer(PAUSE, self._ask)
+
+    def _ask(self) -> None:
+        typed = self.typed
+        try:
+            check_grammar(typed)
+        except SettingsError as error:
+            self._refuse(typed, f"{error.message} {error.hint}")
+        else:
+            self._lookup.ask(ReadGrammar(self._place.node, typed))
+
+    def _answered(self, answer: GrammarExpected | Failure) -> None:
+        if isinstance(answer, Failure):
+            self._refuse(self.typed, f"{answer.message} {answer.hint}".rstrip())
+            return
+        self._wrong = None
+        self._say(told(answer))
+
+    def _refuse(self, grammar: Grammar, why: str) -> None:
+        self._wrong = grammar
+        self.query_one("#apply", Button).disabled = True
+        self._say(visible(why), wrong=True)
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        self.query_one("#grammar-remark", Remark).say(text, wrong)
+
+    # ---- leaving ----------------------------------------------------------------------------
+
+    def action_apply(self) -> None:
+        """Apply what was typed, unless it was found wrong."""
+        typed = self.typed
+        if typed.text.strip() and typed != self._wrong:
+            self.dismiss(GrammarChosen(typed))
+
+    def action_take_off(self) -> None:
+        """Generate without a grammar."""
+        self.dismiss(GrammarChosen(None) if self._grammar is not None else None)
+
+    @on(Button.Pressed, "#take-off")
+    def _take_off_pressed(self) -> None:
+        self.action_take_off()
+
+
+def told(answer: GrammarExpected) -> str:
+    """That it can be used, and what it would expect; printable."""
+    reading = answer.reading
+    if reading is None:
+        return "It can be used."
+    expects = ", ".join(visible(each.words) for each in answer.expected[:6])
+    more = ", …" if len(answer.expected) > 6 else ""
+    counted = f" {allows(reading)}" if reading.allowed else ""
+    return f"It can be used.{counted}" + (f" It expects {expects}{more}." if expects else "")

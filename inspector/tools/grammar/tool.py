@@ -1,0 +1,97 @@
+"""A grammar as a tool: the dialog that sets it, and the panel that shows what it expects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.commands import ReadGrammar
+from engine.grammar_settings import Grammar
+from engine.records import Failure, GrammarExpected
+from inspector.display import visible
+from inspector.main.arrangement import Place
+from inspector.main.tool import LOOK, SET_UP, Host, Key, Needs, PanelSpec, Tool, ToolActions
+from inspector.session.lookup import Lookup
+from inspector.tools.grammar.dialog import GrammarChosen, GrammarDialog, GrammarPlace
+from inspector.tools.grammar.panel import GrammarPanel
+
+
+class GrammarActions(ToolActions):
+    """Sets what the text must match, and shows what that leaves."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._lookup = Lookup(ReadGrammar, GrammarExpected, host.controller.client)
+        self._asked: tuple[int, Grammar, int] | None = None
+        """Node, grammar and model of the question that was asked last."""
+        self._expected: GrammarExpected | None = None
+        self._open = False
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Ask for a grammar."""
+        timeline, settings = self.timeline, self.controller.setup.settings
+        self._open, self._asked = True, None
+        place = GrammarPlace(timeline.before, timeline.slot)
+        self.host.open(GrammarDialog(settings.grammar, self._lookup, place), self._left)
+        self.host.answer()
+
+    def _left(self, chosen: GrammarChosen | None) -> None:
+        self._open = False
+        setup = self.controller.setup
+        if chosen is None or chosen.grammar == setup.settings.grammar:
+            return
+        setup.apply(replace(setup.settings, grammar=chosen.grammar))
+        if chosen.grammar is None:
+            self.host.answer("The grammar is off: all tokens are allowed from here on")
+        else:
+            self.host.answer(
+                f"The text must match {visible(chosen.grammar.summary)}. ; shows what it expects"
+            )
+
+    def expects(self) -> None:
+        """Show what the grammar expects, or go back."""
+        self.host.toggle(GRAMMAR.id)
+
+    # ---- the panel --------------------------------------------------------------------------
+
+    def show(self) -> None:
+        """Show the panel, where it is on screen, and ask what it lacks."""
+        if GRAMMAR.id not in self.host.shown:
+            return
+        timeline, used = self.timeline, self.controller.queries.used(self.timeline)
+        grammar = used.grammar if used is not None else None
+        if grammar is not None and not self._open:
+            self._ask(timeline.before, grammar)
+        known = self._expected if self._expected and self._expected.node == timeline.before else None
+        self.host.panel(GrammarPanel).tell(timeline, grammar, known)
+
+    def _ask(self, node: int, grammar: Grammar) -> None:
+        timeline = self.timeline
+        reading = timeline.distribution.grammar if timeline.distribution is not None else None
+        question = (node, grammar, timeline.generation)
+        if reading is None or reading.state in ("left", "ended") or question == self._asked:
+            return
+        self._asked, self._expected = question, None
+        self._lookup.tell = self._answered
+        self._lookup.ask(ReadGrammar(node, grammar))
+
+    def _answered(self, answer: GrammarExpected | Failure) -> None:
+        self._expected = answer if isinstance(answer, GrammarExpected) else None
+        self.host.changed()
+
+
+GRAMMAR = Tool(
+    "grammar",
+    "Grammar",
+    GrammarActions,
+    keys=(
+        Key("grammar", "J", "J", "Grammar", SET_UP,
+            "Have the text match a regular expression, a JSON schema, a grammar or one of some texts; again to change "
+            "it or take it off.", GrammarActions.open, Needs.ENGINE),
+        Key("grammar_expects", "semicolon", ";", "What the grammar expects", LOOK,
+            "Show what the grammar allows at this token, what the model thinks of that, and whether the text may end. "
+            "Again, or esc, to go back.", GrammarActions.expects, Needs.DISTRIBUTION),
+    ),
+    panel=PanelSpec(GrammarPanel, Place.BELOW, "Grammar", "Grammar", "the grammar"),
+)  # fmt: skip

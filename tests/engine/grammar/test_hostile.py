@@ -1,0 +1,151 @@
+"""Grammars that nothing can be made of, that take too much, or that reach for files: a message, in bounded time."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.errors import SettingsError
+from engine.grammar.trial import try_out
+from engine.grammar_settings import LONGEST, Grammar, GrammarKind, check_grammar, choices
+
+CPU_SECONDS = 4
+"""Of a trial at most: two and the imports."""
+
+
+def nested(depth: int) -> str:
+    schema: dict[str, object] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return json.dumps(schema)
+
+
+REFUSED: dict[str, tuple[GrammarKind, str, str]] = {
+    "unclosed": ("regex", "ab[0-9", "column 3: unclosed character class"),
+    "look-ahead": ("regex", "a(?=b)", "column 2: look-around"),
+    "backreference": ("regex", r"(a)\1", "column 4: backreferences are not supported"),
+    "a border of words": ("regex", r"\bfoo", "lookarounds not supported"),
+    "bytes that are no text": ("regex", r"(?-u:\xff)", "pattern can match invalid UTF-8"),
+    "5,000 parentheses": ("regex", "(" * 5000 + "a" + ")" * 5000, "nested parentheses"),
+    "nothing matches": ("regex", r"[^\s\S]", "no text matches it"),
+    "JSON 200 deep": ("json-schema", nested(200), "it is nested too deeply"),
+    "brackets": ("json-schema", "[" * 100_000, "it is nested too deeply"),
+    "no JSON": ("json-schema", '{"type": "object",\n "x" 1}', "line 2, column 6: Expecting ':' delimiter"),
+    "no schema": ("json-schema", "3", "a JSON schema is an object"),
+    "a loop of references": ("json-schema", '{"$ref": "#"}', "no text matches it"),
+    "a schema elsewhere": ("json-schema", '{"$ref": "https://a.example/s"}', "$ref to https://a.example/s: only"),
+    "keywords": ("json-schema", '{"not": {}, "if": {}}', "keywords of the schema that are not supported: "),
+    "a format": ("json-schema", '{"type": "string", "format": "x"}', "Unknown format: x"),
+    "a contradiction": ("json-schema", '{"type": "integer", "minimum": 5, "maximum": 1}', "minimum (5) is greater"),
+    "a pattern": ("json-schema", '{"type": "string", "pattern": "[0-9"}', "unclosed character class"),
+    "120,000 choices": ("choices", "\n".join(f"w{n}" for n in range(120_000)), "it takes too much"),
+    "a rule that needs itself": ("lark", "start: start", "no text matches it"),
+    "Lark": ("lark", 'start: "a" |\n  ) foo', "line 2, column 3: expecting rule, token or statement"),
+    "a text without its end": ("lark", 'start: x\nx: "a', "line 2, column 6: a text or pattern doesn't end"),
+    "NUL": ("lark", 'start: "a\0b"', "line 1, column 10: a text or pattern doesn't end"),
+    "a rule that is missing": ("lark", "start: foo", 'line 1, column 8: unknown name: "foo"'),
+    "no start": ("lark", 'foo: "a"', "it has no rule named start"),
+    "no rule": ("lark", "// nothing", "it has no rule"),
+    "a file of rules": ("lark", "%import .rules.x\nstart: x", "line 1, column 1: Unknown common regex"),
+    "GBNF": ("gbnf", 'root ::= "a"\nx :: "b"', "line 2, column 3: Expected ::="),
+    "GBNF without a root": ("gbnf", 'foo ::= "a"', "No 'root' rule found"),
+}  # fmt: skip
+TAKEN: dict[str, tuple[GrammarKind, str]] = {
+    "a million": ("regex", "(a{1000}){1000}"),
+    "ambiguous": ("lark", 'start: s\ns: s s s | s s | "a" | "a" "a" | '),
+    "endless": ("lark", 'start: "a" start'),
+    "exponential": ("regex", "(a|b)*a(a|b){30}"),
+    "stars": ("regex", "((a*)*)*b"),
+    "a megabyte": ("regex", "abc" * 300_000),
+    "NUL": ("regex", "a\0b"),
+    "escapes that are no UTF-8": ("lark", r'start: "\xff\xfe"'),
+    "long arrays": ("json-schema", '{"type": "array", "items": {"type": "integer"}, "minItems": 1000000}'),
+    "20,000 values": ("json-schema", json.dumps({"enum": [f"v{n}" for n in range(20_000)]})),
+    "own directives": ("lark", '%llguidance {"no_forcing": false}\nstart: "abc"'),
+}
+QUICK = {"unclosed", "keywords", "120,000 choices", "a file of rules", "a million"}
+"""A trial takes a process: the others are tried where slow tests are."""
+
+
+def cases(names: list[str]) -> list[object]:
+    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
+
+
+def processor_seconds() -> float:
+    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+
+
+@pytest.mark.parametrize("name", cases([*REFUSED]))
+def test_what_cannot_be_used_is_refused_in_bounded_time(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    kind, text, why = REFUSED[name]
+    begun = processor_seconds()
+    with pytest.raises(SettingsError) as refused:
+        try_out(Grammar(kind, text))
+    assert why in refused.value.message
+    assert refused.value.message.startswith("The grammar can't be used: ")
+    assert "\n" not in refused.value.message
+    assert len(refused.value.message) < 300
+    assert processor_seconds() - begun < CPU_SECONDS
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", cases([*TAKEN]))
+def test_what_looks_bad_and_is_not_is_taken(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    begun = processor_seconds()
+    try_out(Grammar(*TAKEN[name]))
+    assert processor_seconds() - begun < CPU_SECONDS
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_no_schema_is_read_from_a_file(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text('{"type": "integer"}', encoding="utf-8")
+    with pytest.raises(SettingsError, match="can't be used"):
+        try_out(Grammar("json-schema", json.dumps({"$ref": form.format(path)})))
+
+
+def test_nothing_is_written_where_the_screen_is() -> None:
+    """In the process that generates, too, where a grammar passed its trial and a step of it becomes too complex."""
+    code = (
+        "from engine.errors import EngineError\n"
+        "from engine.grammar.matcher import ByteVocabulary, Matcher\n"
+        "from engine.grammar_settings import Grammar\n"
+        f"for kind, text in {[given[:2] for name, given in REFUSED.items() if name != '120,000 choices']!r}:\n"
+        "    try:\n"
+        "        matcher = Matcher.of(Grammar(kind, text), ByteVocabulary())\n"
+        "        while ids := matcher.allowed_ids(): matcher.take(ids[0]); raise_at = matcher.forced()\n"
+        "    except EngineError: pass\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("grammar", "why"),
+    [
+        (Grammar("regex", ""), "the regex grammar is empty"),
+        (Grammar("lark", " \n"), "the lark grammar is empty"),
+        (Grammar("choices", "\n\n"), "the choices grammar is empty"),
+        (Grammar("regex", "\ud800"), "not valid Unicode at character 0"),
+        (Grammar("regex", "a" * (LONGEST + 1)), "1,048,577 characters, 1,048,576 are the most"),
+        (Grammar("regex", "a", begin=-1), "begins at token -1"),
+    ],
+)
+def test_what_is_no_grammar_is_refused_before_a_trial(grammar: Grammar, why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        check_grammar(grammar)
+
+
+def test_choices_are_texts_of_one_line() -> None:
+    assert choices(("yes", "no")) == Grammar("choices", "yes\nno")
+    with pytest.raises(SettingsError, match="has a line break"):
+        choices(("a\nb",))
+    with pytest.raises(SettingsError, match="choices name no text"):
+        choices(("",))

@@ -1,0 +1,91 @@
+"""The flags of a grammar: what is asked for, what is wrong with it, and a generation under one."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.errors import EngineError
+from engine.grammar_settings import Grammar
+from inspector.cli.arguments import request_from
+from inspector.cli.subcommands import beam, generate
+
+LARK, GBNF = 'start: "yes" | "no"\n', 'root ::= "yes" | "no"\n'
+
+
+def asked(*argv: str) -> Grammar | None:
+    return request_from(generate.parser().parse_args(["-p", "hi", *argv])).settings.grammar
+
+
+def test_each_flag_is_a_grammar(tmp_path: Path) -> None:
+    paths = {name: tmp_path / name for name in ("rules.lark", "rules.txt", "rules.gbnf", "schema.json")}
+    for path, text in zip(paths.values(), (LARK, GBNF, GBNF, '{"type": "null"}'), strict=True):
+        path.write_text(text, encoding="utf-8")
+    assert asked() is None
+    assert asked("--regex", r"[0-9]+\n") == Grammar("regex", "[0-9]+\n")
+    assert asked("--choices", "yes,no") == Grammar("choices", "yes\nno")
+    assert asked("--json-schema", ' {"type": "null"}') == Grammar("json-schema", ' {"type": "null"}')
+    assert asked("--json-schema", str(paths["schema.json"])) == Grammar("json-schema", '{"type": "null"}')
+    assert asked("--grammar", str(paths["rules.lark"])) == Grammar("lark", LARK)
+    assert asked("--grammar", str(paths["rules.txt"])) == Grammar("gbnf", GBNF)
+    assert asked("--grammar", str(paths["rules.gbnf"])) == Grammar("gbnf", GBNF)
+    assert request_from(beam.parser().parse_args(["-p", "hi", "--regex", "a"])).settings.grammar == Grammar(
+        "regex", "a"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--regex", "a", "--choices", "b"], "--regex and --choices were given. Give one of them"),
+        (["--regex", ""], "--regex: the regex grammar is empty"),
+        (["--choices", ","], "--choices: choices name no text"),
+        (["--grammar", "no-such-file"], "There is no grammar file no-such-file"),
+        (["--json-schema", "no-such-file"], "There is no grammar file no-such-file"),
+    ],
+)
+def test_what_is_wrong_names_its_flag(argv: list[str], message: str) -> None:
+    with pytest.raises(EngineError, match=re.escape(message)):
+        asked(*argv)
+
+
+def generated(*argv: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "inspector",
+        "generate",
+        "-p",
+        "Once upon a time",
+        "--ignore-chat-template",
+    ]
+    return subprocess.run([*command, *argv], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_generation_under_a_grammar_ends_with_it_and_tells_of_it() -> None:
+    done = generated("--regex", " (yes|no), [a-z]{3}", "--jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    end, steps = events[-1], [event for event in events if event["event"] == "step"]
+    assert (end["finish_reason"], end["finish_detail"]) == ("grammar", "regex (yes|no), [a-z]{3}")
+    assert re.fullmatch(" (yes|no), [a-z]{3}", end["text"])
+    assert events[0]["settings"]["grammar"]["text"] == " (yes|no), [a-z]{3}"
+    for step in steps:
+        told = step["grammar"]
+        assert told["state"] == "open"
+        assert 0 < told["allowed"] == step["stages"][0]["kept"] < 4096
+        assert 0 <= told["mass"] <= 1
+        assert told["mass"] == pytest.approx(1 - step["stages"][0]["removed_mass"], abs=1e-4)
+        assert bytes.fromhex(told["forced"]) in b" yes, no, "
+
+
+def test_a_grammar_that_cannot_be_used_is_one_line_with_its_place() -> None:
+    done = generated("--json-schema", '{"type": "object",\n  "not" 1}')
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "line 2, column 9: Expecting ':' delimiter" in done.stderr
