@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineError
@@ -139,6 +139,7 @@ def test_a_long_session_keeps_fewer_candidates_and_their_mass(monkeypatch: pytes
     assert sum(probs) + mass == pytest.approx(1e6, rel=1e-3)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # of the machine, not of the values
 @given(
     st.recursive(
         st.text() | st.none() | st.integers(),
