@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 
 from engine import records
 from engine.commands import Command
+from engine.decoding.batched.handlers import BatchCommands
 from engine.decoding.handlers import DecodingCommands
 from engine.desk import Call, Desk, Handler, Stopped
 from engine.errors import Cancelled, EngineError
@@ -17,7 +18,9 @@ from engine.records import Record
 from engine.session.handlers import SessionCommands
 from engine.task import Task
 
-CAPABILITIES = (SessionCommands, DecodingCommands, InspectionCommands, InsideCommands, MeasuringCommands)
+CAPABILITIES = (
+    SessionCommands, DecodingCommands, BatchCommands, InspectionCommands, InsideCommands, MeasuringCommands,
+)  # fmt: skip
 """The classes that provide handlers; each worker makes one instance of each."""
 
 
