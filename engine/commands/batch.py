@@ -31,7 +31,6 @@ class StartBatch(Command):
     Answered by `BatchOpened`, and as `AdvanceBatch`. It ends the batch before.
     """
 
-    stoppable: ClassVar[bool] = True
     prompts: tuple[LanePrompt, ...]
     size: int = 32
     """Lanes at once; the others wait until one has ended, or all of them."""
@@ -49,7 +48,6 @@ class AdvanceBatch(Command):
     `BatchEnded`.
     """
 
-    stoppable: ClassVar[bool] = True
     steps: int | None = None
     """Steps to take, None for all."""
 
@@ -77,8 +75,6 @@ class CompareBatch(Command):
     Answered by `Measuring`, `LaneCompared` and one `BatchCompared`.
     """
 
-    stoppable: ClassVar[bool] = True
-
 
 @dataclass(frozen=True, slots=True)
 class DrawMany(Command):
@@ -88,7 +84,6 @@ class DrawMany(Command):
     token give. It ends the batch before.
     """
 
-    stoppable: ClassVar[bool] = True
     count: int
     node: int | None = None
     """None for the current one."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.records.ends import FinishReason
 from engine.records.steps import Distribution
 
-LaneEnd = FinishReason | Literal["removed"]
-"""Why a lane ended: as a completion, or a person took it out."""
+LaneEnd = Literal["eos", "stop", "length", "cancelled", "grammar", "removed"]
+"""Why a lane ended: as a completion (`FinishReason`), or a person took it out."""
 
 
 @dataclass(frozen=True, slots=True)

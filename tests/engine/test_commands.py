@@ -56,6 +56,12 @@ SAMPLES: tuple[Command, ...] = (
     commands.Recall((1,)),
     commands.SearchBeams(BeamSettings()),
     commands.GoOnBeams(),
+    commands.StartBatch((commands.LanePrompt("Once"),)),
+    commands.AdvanceBatch(),
+    commands.AddLanes((commands.LanePrompt("Once"),)),
+    commands.RemoveLane(0),
+    commands.CompareBatch(),
+    commands.DrawMany(40),
     commands.Sweep(SweepSettings()),
     commands.Race(),
     commands.Profile(),
@@ -85,7 +91,9 @@ def test_the_table_of_kinds_has_every_command_once() -> None:
 
 def test_facts() -> None:
     assert by_kind(lambda cls: not cls.needs_model) == {"Cancel", "Load", "Configure", "CutText"}
-    assert by_kind(lambda cls: cls.aside) == {"Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt"}
+    assert by_kind(lambda cls: cls.aside) == {
+        "Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt", "AddLanes", "RemoveLane",
+    }  # fmt: skip
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
         "Recall", "HoldInterventions",

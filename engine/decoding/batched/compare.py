@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from engine.decoding.batched.lane import Lane
+from engine.decoding.batched.lane import LANE_CANDIDATES, Lane
 from engine.decoding.batched.rows import SingleRows
 from engine.decoding.batched.run import BatchRun
 from engine.errors import Cancelled
@@ -86,10 +87,20 @@ def compared(lane: Lane, alone: Lane, ms: float) -> LaneCompared:
 
 
 def _apart(one: Distribution, other: Distribution) -> float:
-    """The largest difference of a logprob, of the candidates that both have."""
-    values = {each.id: each.logprob for each in one.candidates}
-    both = [(values[each.id], each.logprob) for each in other.candidates if each.id in values]
-    return max((abs(a - b) for a, b in both if a != b), default=0.0)
+    """How much the logprob of a candidate of either differs at least, at most over all of them."""
+    return max(_above(one, other), _above(other, one))
+
+
+def _above(one: Distribution, other: Distribution) -> float:
+    """The same for the candidates of one: a token that is none of the other's best is no more probable than these."""
+    values = {each.id: each.logprob for each in other.candidates}
+    most = other.candidates[:LANE_CANDIDATES][-1].logprob
+    apart = [
+        abs(each.logprob - values[each.id]) if each.id in values else each.logprob - most
+        for each in one.candidates
+        if each.logprob > -math.inf
+    ]
+    return max(0.0, *apart)
 
 
 def _difference(
@@ -104,7 +115,7 @@ def _difference(
         choice: What the latter was drawn from.
     """
     values = {each.id: each.logprob for each in choice.candidates}
-    least = min(values.values())  # a token that is no candidate is below it
+    least = choice.candidates[:LANE_CANDIDATES][-1].logprob  # a token that is no candidate is below it
     batched, alone = one.id if one else -1, other.id if other else -1
     gap = abs(values.get(alone, least) - values.get(batched, least)) if one and other else 0.0
     return LaneDifference(index, batched, alone, one.text if one else "", other.text if other else "", gap)
