@@ -69,7 +69,9 @@ def test_forty_prompts(zoo: Zoo, name: str, static: bool) -> None:
     batch = Batch(source(zoo, name))
     prompts = [LanePrompt(text, settings=replace(CREATIVE, seed=n)) for n, text in enumerate(texts(40, 190))]
     batch.start(prompts, size=16, static=static)
-    assert {len(lane.ids) for lane in batch.of(records.BatchOpened)[0].lanes} >= {1, 2} or name != "pocket"
+    lengths = [len(lane.ids) for lane in batch.of(records.BatchOpened)[0].lanes]
+    assert max(lengths) >= 150
+    assert min(lengths) <= 5
     check_against_sessions(batch, zoo, name)
 
 
