@@ -11,7 +11,7 @@ from inspector.state.batch import BatchSoFar, LaneSoFar
 
 Facts = list[tuple[str, str]]
 SPELLED = {
-    "eos": "end of sequence",
+    "eos": "eos",
     "stop": "stop",
     "length": "length",
     "grammar": "grammar",

@@ -13,22 +13,32 @@ from inspector.state.batch import BatchSoFar, DrawnNode, drawn_tree
 from inspector.widgets.charts import bar
 
 BAR = 20
+LABEL = 16
+"""Cells of a token at most."""
+FIGURES = 53
+"""Cells of the figures, of the space around them and of what marks an outlier."""
 DEEPEST = 12
 ENOUGH = 5
 """Expected draws from which on a frequency says something, as in the chi-square test."""
 
 
-def frequency_lines(drawn: DrawsCounted) -> list[str]:
-    """The table of the first tokens, and the test of all of them."""
+def frequency_lines(drawn: DrawsCounted, width: int = 100) -> list[str]:
+    """The table of the first tokens, and the test of all of them.
+
+    Args:
+        drawn: The count.
+        width: Cells that bars may reach.
+    """
     names = [token_label(each.text) for each in drawn.outcomes]
-    wide = max([len("others"), *map(cell_len, names)])
+    wide = min(LABEL, max([len("others"), *map(cell_len, names)]))
+    room = min(BAR, width - wide - FIGURES)
     top = max([drawn.others_prob, *(max(each.count / drawn.draws, each.prob) for each in drawn.outcomes)])
     head = f"{pad('token', wide)}  {'stated':>7}  {'came':>7}  {'95 % of it':<17}  {'draws':>6}"
     lines = [head]
     for name, each in zip(names, drawn.outcomes, strict=True):
         share = each.count / drawn.draws
         band = f"{percent(each.low)} to {percent(each.high)}"
-        drawn_bar = bar(share / top if top else 0.0, BAR).rstrip()
+        drawn_bar = bar(share / top if top else 0.0, room).rstrip() if room > 2 else ""
         outside = " !" if outlying(each, drawn.draws) else ""
         figures = f"{percent(each.prob):>7}  {percent(share):>7}  {band:<17}  {each.count:>6}"
         lines.append(f"{pad(name, wide)}  {figures}  {drawn_bar}{outside}")
@@ -53,9 +63,7 @@ def verdict(drawn: DrawsCounted) -> str:
         return (
             f"{drawn.draws:,} draws: one cell alone has five or more expected, so that nothing can be tested"
         )
-    figures = (
-        f"chi-square {drawn.chi_square:.2f} at {drawn.degrees} degrees of freedom, p {drawn.p_value:.3f}"
-    )
+    figures = f"chi-square {drawn.chi_square:.2f} at {drawn.degrees} degree{'s' * (drawn.degrees != 1)} of freedom, p {drawn.p_value:.3f}"
     fits = "as the sampler states" if drawn.p_value >= 0.01 else "further off than 99 of 100 such counts"
     return f"{drawn.draws:,} draws: {figures}: {fits}"
 
