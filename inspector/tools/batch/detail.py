@@ -16,7 +16,9 @@ from inspector.widgets.fact_table import fact_rows
 from inspector.widgets.inks import panel_css
 
 LABEL = 14
-"""Cells of a candidate's text."""
+"""Cells of a candidate's text; half of them where there is little room."""
+FIGURES = 21
+"""Cells of a candidate's probabilities, and of its mark."""
 
 
 class LaneDetail(Canvas):
@@ -70,7 +72,8 @@ class LaneDetail(Canvas):
 
     def _candidate(self, each: Candidate, choice: Distribution, width: int) -> Row:
         picked = each.id == choice.picked
-        label, room = pad(token_label(each.text, each.raw), LABEL), max(4, width - LABEL - 22)
+        wide = LABEL if width >= 2 * LABEL + FIGURES else LABEL // 2
+        label, room = pad(token_label(each.text, each.raw), wide), max(0, width - wide - FIGURES)
         figures = f"{percent(each.prob):>9}{percent(each.sampler_prob) if each.cut_by is None else 'cut':>9}"
         ink = "strong" if picked else "" if each.cut_by is None else "faint"
         return [

@@ -30,8 +30,8 @@ MOST_PADDING = 12
 LEAST_TEXT = 8
 MOST_LINES = 4
 """Lines of a lane at most, where there is room."""
-HEAD, END = 7, 12
-"""Cells of a lane's number and state, and of how it ended."""
+HEAD, COUNT, END = 7, 10, 12
+"""Cells of a lane's number and state, of how many tokens it has, and of how it ended."""
 
 
 class LaneList(Canvas):
@@ -87,10 +87,10 @@ class LaneList(Canvas):
         ]
         end = truncate(ending(lane) if lane.state != "live" else "", width // 4)
         tail = [
-            Segment(f" {len(lane.tokens):>4} ", self.ink("muted")),
+            Segment(f" {len(lane.tokens):>4} tok ", self.ink("muted")),
             Segment(pad(end, END), self.ink("warn" if lane.ended else "muted")),
         ]
-        room = max(LEAST_TEXT, width - HEAD - 6 - END)
+        room = max(LEAST_TEXT, width - HEAD - COUNT - END)
         first, *more = laid_out(self._parts(lane), room, lines, self.ink("faint"))
         filled = Segment(" " * (room - sum(segment.cell_length for segment in first)))
         indented = [[Segment(" " * HEAD), *row] for row in more]

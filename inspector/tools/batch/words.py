@@ -33,27 +33,20 @@ def totals_words(batch: BatchSoFar) -> Facts:
     totals = batch.totals
     facts = []
     if totals.prompt_tokens:
-        all_of = totals.prompt_tokens + totals.padding
-        facts.append(
-            (
-                "prefill",
-                f"{all_of:,} row-steps: {totals.prompt_tokens:,} of prompts, {totals.padding:,} of padding "
-                f"({percent(totals.padding / all_of)}), {milliseconds(totals.prefill_ms)}",
-            )
-        )
-    rows = totals.rows + totals.rows_after_end
-    share = percent(totals.rows_after_end / rows) if rows else "0 %"
-    wasted = f"{totals.rows_after_end:,} after a lane's end ({share})"
-    facts.append(
-        (
-            "decode",
-            f"{rows:,} row-steps in {totals.forwards:,} forwards: {totals.rows:,} of tokens, {wasted}, "
-            f"{milliseconds(totals.decode_ms)}",
-        )
-    )
+        padding = f"{totals.padding:,} of padding ({_share(totals.padding, totals.prompt_tokens)})"
+        told = f"{totals.prompt_tokens:,} row-steps of tokens, {padding}, {milliseconds(totals.prefill_ms)}"
+        facts.append(("prefill", told))
+    after = f"{totals.rows_after_end:,} after a lane's end ({_share(totals.rows_after_end, totals.rows)})"
+    told = f"{totals.rows:,} row-steps of tokens, {after}; {totals.forwards:,} forwards"
+    facts.append(("decode", f"{told}, {milliseconds(totals.decode_ms)}"))
     if batch.rate is not None:
         facts.append(("all lanes", f"{totals.tokens:,} tokens, {batch.rate:.1f} tok/s together"))
     return facts
+
+
+def _share(wasted: int, useful: int) -> str:
+    """The wasted part of both, in percent."""
+    return percent(wasted / (wasted + useful)) if wasted else "0 %"
 
 
 def held_words(batch: BatchSoFar) -> str:

@@ -63,7 +63,8 @@ def verdict(drawn: DrawsCounted) -> str:
         return (
             f"{drawn.draws:,} draws: one cell alone has five or more expected, so that nothing can be tested"
         )
-    figures = f"chi-square {drawn.chi_square:.2f} at {drawn.degrees} degree{'s' * (drawn.degrees != 1)} of freedom, p {drawn.p_value:.3f}"
+    freedom = f"{drawn.degrees} degree{'s' * (drawn.degrees != 1)} of freedom"
+    figures = f"chi-square {drawn.chi_square:.2f} at {freedom}, p {drawn.p_value:.3f}"
     fits = "as the sampler states" if drawn.p_value >= 0.01 else "further off than 99 of 100 such counts"
     return f"{drawn.draws:,} draws: {figures}: {fits}"
 

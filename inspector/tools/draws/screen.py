@@ -148,7 +148,7 @@ class DrawsScreen(ToolScreen[None]):
     def show(self) -> None:
         """Show everything, now."""
         drawn, continued = self.control.drawn, self.control.continued
-        one = self.room < LOW or self.size.width < 100
+        one = self.room < LOW
         tree = continued is not None
         self.table.display = not (one and tree and self._view % 2)
         self.grown.display = tree and (not one or not self.table.display)
