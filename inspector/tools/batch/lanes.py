@@ -30,8 +30,10 @@ MOST_PADDING = 12
 LEAST_TEXT = 8
 MOST_LINES = 4
 """Lines of a lane at most, where there is room."""
-HEAD, COUNT, END = 7, 10, 12
-"""Cells of a lane's number and state, of how many tokens it has, and of how it ended."""
+HEAD, END = 7, 12
+"""Cells of a lane's number and state, and of how it ended."""
+NARROW = 60
+"""Cells below which the words of these are short."""
 
 
 class LaneList(Canvas):
@@ -85,12 +87,15 @@ class LaneList(Canvas):
             Segment(f"{lane.number:>3} ", self.ink("muted")),
             Segment(MARKS[lane.state] + " ", mark),
         ]
-        end = truncate(ending(lane) if lane.state != "live" else "", width // 4)
+        count, wide = (
+            (f" {len(lane.tokens):>4} tok ", END) if width >= NARROW else (f" {len(lane.tokens)} ", END // 2)
+        )
+        end = truncate(ending(lane) if lane.state != "live" else "", wide)
         tail = [
-            Segment(f" {len(lane.tokens):>4} tok ", self.ink("muted")),
-            Segment(pad(end, END), self.ink("warn" if lane.ended else "muted")),
+            Segment(count, self.ink("muted")),
+            Segment(pad(end, wide), self.ink("warn" if lane.ended else "muted")),
         ]
-        room = max(LEAST_TEXT, width - HEAD - COUNT - END)
+        room = max(LEAST_TEXT, width - HEAD - len(count) - wide)
         first, *more = laid_out(self._parts(lane), room, lines, self.ink("faint"))
         filled = Segment(" " * (room - sum(segment.cell_length for segment in first)))
         indented = [[Segment(" " * HEAD), *row] for row in more]
