@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 
 from engine import records
 from engine.commands import Command
+from engine.decoding.batched.handlers import BatchCommands
 from engine.decoding.handlers import DecodingCommands
 from engine.decoding.speculative.handlers import SpeculationCommands
 from engine.desk import Call, Desk, Handler, Stopped
@@ -22,6 +23,7 @@ CAPABILITIES = (
     SessionCommands,
     DecodingCommands,
     SpeculationCommands,
+    BatchCommands,
     InspectionCommands,
     InsideCommands,
     MeasuringCommands,

@@ -8,6 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from engine.commands.batch import (
+    AddLanes,
+    AdvanceBatch,
+    CompareBatch,
+    DrawMany,
+    LanePrompt,
+    RemoveLane,
+    StartBatch,
+)
 from engine.commands.command import Cancel, Command
 from engine.commands.decoding import GoOnBeams, LookAhead, Run, SearchBeams
 from engine.commands.heads import TRIANGLE_TOKENS, ReadTriangle, ScoreHeads
@@ -54,14 +63,18 @@ from engine.commands.speculation import LoadDraft, RunRounds, TakeRound, VerifyS
 __all__ = [
     "KINDS",
     "TRIANGLE_TOKENS",
+    "AddLanes",
     "AddTurn",
+    "AdvanceBatch",
     "Attribute",
     "Cancel",
     "Choose",
     "Command",
+    "CompareBatch",
     "CompareKV",
     "Configure",
     "CutText",
+    "DrawMany",
     "Explain",
     "FindTokens",
     "GoOnBeams",
@@ -71,6 +84,7 @@ __all__ = [
     "Insert",
     "Inside",
     "Intervene",
+    "LanePrompt",
     "Load",
     "LoadDraft",
     "LookAhead",
@@ -90,12 +104,14 @@ __all__ = [
     "ReadModules",
     "ReadTriangle",
     "Recall",
+    "RemoveLane",
     "Reroll",
     "Restore",
     "Run",
     "RunRounds",
     "ScoreHeads",
     "SearchBeams",
+    "StartBatch",
     "Sweep",
     "SweepHeads",
     "Take",

@@ -20,7 +20,8 @@ class Command:
     stoppable: ClassVar[bool] = False
     """Whether escape on the main screen cancels it."""
     aside: ClassVar[bool] = False
-    """Whether the engine may answer it between the steps of a run: it needs no forward and changes nothing."""
+    """Whether the engine may answer it between the steps of a run: it needs no forward and changes nothing of the
+    session."""
     id: int = field(default_factory=_next_id, repr=False, compare=False, kw_only=True)
     """Unique in the process that sends the command."""
 

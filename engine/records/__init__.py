@@ -7,6 +7,26 @@ names: `ms` milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logari
 from __future__ import annotations
 
 from engine.records.attribution import AttributedToken, AttributionRead, Contribution, WriterKind
+from engine.records.batch import (
+    BatchCompared,
+    BatchEnded,
+    BatchOpened,
+    BatchStep,
+    BatchTotals,
+    DrawsCounted,
+    LaneCompared,
+    LaneDifference,
+    LaneEnd,
+    LaneEnded,
+    LaneKV,
+    LaneOpened,
+    LanesAdded,
+    LanesJoined,
+    LanesPrefilled,
+    LaneStarted,
+    LaneToken,
+    Outcome,
+)
 from engine.records.beams import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.records.chat import NO_OPTIONS, ChatOptions, Message, TurnDiffers, conversation
 from engine.records.costs import (
@@ -124,6 +144,11 @@ __all__ = [
     "AttentionRead",
     "AttributedToken",
     "AttributionRead",
+    "BatchCompared",
+    "BatchEnded",
+    "BatchOpened",
+    "BatchStep",
+    "BatchTotals",
     "Beam",
     "BeamEnded",
     "BeamOpened",
@@ -144,6 +169,7 @@ __all__ = [
     "DraftReady",
     "DraftRound",
     "DraftToken",
+    "DrawsCounted",
     "Ended",
     "ExpectedBeginning",
     "ExpertFacts",
@@ -170,6 +196,17 @@ __all__ = [
     "KVCost",
     "KVGroup",
     "KVReading",
+    "LaneCompared",
+    "LaneDifference",
+    "LaneEnd",
+    "LaneEnded",
+    "LaneKV",
+    "LaneOpened",
+    "LaneStarted",
+    "LaneToken",
+    "LanesAdded",
+    "LanesJoined",
+    "LanesPrefilled",
     "LayerBlock",
     "LayerSum",
     "LensCell",
@@ -192,6 +229,7 @@ __all__ = [
     "Moved",
     "NormFacts",
     "Origin",
+    "Outcome",
     "Packed",
     "PatchColumn",
     "PatchKind",
@@ -272,6 +310,17 @@ Record = (
     | BeamOpened
     | BeamStep
     | BeamEnded
+    | BatchOpened
+    | LanesAdded
+    | LanesJoined
+    | LanesPrefilled
+    | LaneStarted
+    | BatchStep
+    | LaneEnded
+    | BatchEnded
+    | LaneCompared
+    | BatchCompared
+    | DrawsCounted
     | LookedAhead
     | TokensFound
     | GrammarExpected

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from engine.logits.node_sampler import NodeSampler
 from engine.logits.token_texts import decode
-from engine.records import Finished
-from engine.session.session import Session
+from engine.model.tokens import Tokens
+from engine.records import Finished, ModelFacts
+from engine.settings import Settings
+from engine.tree import TokenPaths
 
 
-def stop_reached(session: Session, node: int) -> Finished | None:
+class Completing(Protocol):
+    """Whose completions end: a session, or one lane of a batch."""
+
+    @property
+    def tree(self) -> TokenPaths:
+        """Where its tokens are."""
+
+    @property
+    def settings(self) -> Settings:
+        """Those of its stops."""
+
+    @property
+    def tokens(self) -> Tokens:
+        """The model's."""
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The model's."""
+
+    @property
+    def node_reader(self) -> NodeSampler:
+        """It has the grammars' states."""
+
+
+def stop_reached(session: Completing, node: int) -> Finished | None:
     """The stop that the token of a node reached, None where generation goes on.
 
     Args:
@@ -34,12 +63,12 @@ def stop_reached(session: Session, node: int) -> Finished | None:
     return None
 
 
-def eos_name(session: Session, token: int) -> str:
+def eos_name(session: Completing, token: int) -> str:
     """How an end-of-sequence token is written."""
     return session.tokens.text(token)[0] or f"id {token}"
 
 
-def window_full(session: Session, node: int) -> Finished | None:
+def window_full(session: Completing, node: int) -> Finished | None:
     """The stop of a context window that a node's token filled."""
     window = session.facts.context_window
     if window is None or session.tree[node].depth != window:
@@ -47,7 +76,7 @@ def window_full(session: Session, node: int) -> Finished | None:
     return Finished(node, "length", f"context window of {window} tokens")
 
 
-def stop_string(session: Session, node: int) -> str | None:
+def stop_string(session: Completing, node: int) -> str | None:
     """The stop string that this node's token completed, however tokens cut it; the earliest in the text wins.
 
     The prompt doesn't count: a stop string must begin in the completion. None where none was completed.

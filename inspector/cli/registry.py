@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from inspector.cli.subcommand import Subcommand
 from inspector.cli.subcommands import (
+    batch,
     beam,
     bench,
     completion,
@@ -25,6 +26,7 @@ from inspector.cli.subcommands import (
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "generate": generate.SUBCOMMAND,
+    "batch": batch.SUBCOMMAND,
     "bench": bench.SUBCOMMAND,
     "race": race.SUBCOMMAND,
     "profile": profile.SUBCOMMAND,

@@ -13,6 +13,7 @@ from enum import Enum
 
 from engine import records
 from engine.records import PromptToken, Step
+from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.branch import ROOT, token
 from inspector.state.looks import Looks
@@ -82,6 +83,9 @@ class Timeline:
 
     beams: BeamHistory = field(default_factory=BeamHistory)
     """Every token that a beam reached, and the last beam search."""
+
+    batches: Batches = field(default_factory=Batches)
+    """The last batch of prompts, and the last count of draws."""
 
     looks: Looks = field(default_factory=Looks)
     """What was looked at inside the model."""
@@ -253,6 +257,7 @@ class Timeline:
         """Take in one record."""
         self.beams.apply(record)
         self.speculation.apply(record)
+        self.batches.apply(record)
         match record:
             case records.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None

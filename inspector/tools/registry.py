@@ -6,11 +6,13 @@ from inspector.lessons.catalogue import Listed
 from inspector.main.tool import Tool
 from inspector.tools.attention.tool import ATTENTION
 from inspector.tools.attribution.tool import ATTRIBUTION
+from inspector.tools.batch.tool import BATCH
 from inspector.tools.beams.tool import BEAMS
 from inspector.tools.breakpoints.tool import BREAKPOINTS
 from inspector.tools.compare.tool import COMPARE
 from inspector.tools.copy.tool import COPY
 from inspector.tools.costs.tool import COSTS
+from inspector.tools.draws.tool import DRAWS
 from inspector.tools.export.tool import EXPORT
 from inspector.tools.find.tool import FIND
 from inspector.tools.grammar.tool import GRAMMAR
@@ -41,6 +43,8 @@ TOOLS: tuple[Tool, ...] = (
     LOOK_AHEAD,
     SPECULATION,
     RACE,
+    BATCH,
+    DRAWS,
     COSTS,
     SWEEP,
     ATTENTION,

@@ -58,6 +58,12 @@ SAMPLES: tuple[Command, ...] = (
     commands.Recall((1,)),
     commands.SearchBeams(BeamSettings()),
     commands.GoOnBeams(),
+    commands.StartBatch((commands.LanePrompt("Once"),)),
+    commands.AdvanceBatch(),
+    commands.AddLanes((commands.LanePrompt("Once"),)),
+    commands.RemoveLane(0),
+    commands.CompareBatch(),
+    commands.DrawMany(40),
     commands.Sweep(SweepSettings()),
     commands.Race(),
     commands.Profile(),
@@ -98,6 +104,8 @@ def test_facts() -> None:
         "Tokenize",
         "PreviewPrompt",
         "ReadGrammar",
+        "AddLanes",
+        "RemoveLane",
     }
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",

@@ -153,9 +153,24 @@ def step(record: records.Step) -> Json:
         "prob": number(record.prob),
         "sampler_prob": number(record.sampler_prob),
         "rank": record.rank,
+        **chosen(choice, record.surprisal_bits),
+        "kv": kv(record.kv),
+        "ms": asdict(record.ms),
+        "memory": asdict(record.memory),
+    }
+
+
+def chosen(choice: records.Distribution, surprisal_bits: float) -> Json:
+    """What a token was drawn from.
+
+    Args:
+        choice: The distribution.
+        surprisal_bits: Of the token.
+    """
+    return {
         "entropy_bits": number(choice.entropy_bits),
         "sampler_entropy_bits": number(choice.sampler_entropy_bits),
-        "surprisal_bits": number(record.surprisal_bits),
+        "surprisal_bits": number(surprisal_bits),
         "draw": choice.draw,
         "draw_from": choice.draw_from,
         "draw_to": choice.draw_to,
@@ -167,9 +182,6 @@ def step(record: records.Step) -> Json:
         },
         "stages": [asdict(stage) for stage in choice.stages],
         "grammar": grammar(choice.grammar),
-        "kv": kv(record.kv),
-        "ms": asdict(record.ms),
-        "memory": asdict(record.memory),
     }
 
 

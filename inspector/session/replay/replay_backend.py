@@ -118,7 +118,7 @@ class ReplayBackend:
                 self._emit(_failure(command, "No model is loaded."))
             case commands.SearchBeams() | commands.GoOnBeams():
                 self._emit(_failure(command, "No model is loaded."))
-            case commands.Measure() | commands.Sweep():
+            case commands.Measure() | commands.Sweep() | commands.StartBatch() | commands.DrawMany():
                 self._emit(_failure(command, "No model is loaded."))
             case _:
                 self._answer(REFUSED)

@@ -7,8 +7,12 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from engine.records import (
+    BatchCompared,
+    BatchEnded,
+    BatchStep,
     BeamEnded,
     BeamStep,
+    DrawsCounted,
     KVCompared,
     Profiled,
     RaceStep,
@@ -31,6 +35,10 @@ _ELSEWHERE: dict[type, str] = {
     Profiled: "A step was taken apart here: P shows it",
     RooflineMeasured: "The roofline was measured here: P shows it",
     KVCompared: "Quantized KV was compared here: Q shows it",
+    BatchStep: "A batch is here: Z shows it",
+    BatchEnded: "A batch ended here: Z shows it",
+    BatchCompared: "A batch was compared here: Z shows it",
+    DrawsCounted: "Draws were counted here: # shows them",
     Swept: "Sweeps were measured here: y shows them",
 }
 """What the main screen doesn't show of an entry, and the key that does."""

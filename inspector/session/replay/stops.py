@@ -6,9 +6,14 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 
 from engine.records import (
+    BatchCompared,
+    BatchEnded,
+    BatchOpened,
+    BatchStep,
     BeamEnded,
     BeamOpened,
     BeamStep,
+    DrawsCounted,
     KVCompared,
     Moved,
     PrefillChunk,
@@ -27,8 +32,8 @@ from inspector.session.transport import Telling
 
 _PICTURES = (PrefillChunk, Prefilled, Step, Moved, Resampled)
 """Entries that change the main screen."""
-_FOUND = (BeamEnded, Profiled, RooflineMeasured)
-_GROWING = (BeamStep, RaceStep, KVCompared, Swept)
+_FOUND = (BeamEnded, Profiled, RooflineMeasured, BatchEnded, BatchCompared, DrawsCounted)
+_GROWING = (BeamStep, RaceStep, KVCompared, Swept, BatchStep)
 """Of those that come in a row a step ends at the first, and where a whole one is told anew each time, at the last."""
 ELSEWHERE = (*_FOUND, *_GROWING)
 """Entries that change the screen of a tool and not the main one."""
@@ -59,7 +64,7 @@ class Stops:
         if isinstance(value, _GROWING):
             first, self._row = self._row is not type(value), type(value)
             return first or (isinstance(value, KVCompared | Swept) and value.last)
-        if isinstance(value, (*_PICTURES, *_FOUND, RaceOpened, BeamOpened)):
+        if isinstance(value, (*_PICTURES, *_FOUND, RaceOpened, BeamOpened, BatchOpened)):
             self._row = None
         return isinstance(value, (*_PICTURES, *_FOUND))
 

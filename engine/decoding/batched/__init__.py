@@ -1,0 +1,1 @@
+"""Several prompts at once: a lane for each, a forward for all."""

@@ -1,0 +1,175 @@
+"""Many draws of one prompt: how often each token came first, against the probability that the sampler states.
+
+Draw k is the one that k re-rolls give: its random numbers are a function of seed, position and k, so that the same
+draws come again. The frequencies have Wilson's interval (E. B. Wilson, 1927: Probable inference, the law of succession,
+and statistical inference, Journal of the American Statistical Association 22), which holds for few draws and for
+probabilities near 0 and 1 too. The chi-square is Pearson's (1900), over cells of five or more expected draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from engine.decoding.batched.lane import Batched, Lane, copied_path
+from engine.decoding.batched.rows import SharedRows
+from engine.decoding.batched.run import BatchRun
+from engine.errors import StepError
+from engine.logits.node_sampler import NodeLogits
+from engine.model.forward import Stopped
+from engine.model.tokens import Tokens
+from engine.records import BatchOpened, DrawsCounted, LaneOpened, Outcome
+from engine.session.detached import copy_runner, run_at
+from engine.session.session import Session
+
+MOST = 100_000
+"""Draws at most."""
+LISTED = 40
+"""Tokens of the table at most."""
+CELL = 5.0
+"""Expected draws of a cell of the chi-square at least, as is usual (W. G. Cochran, 1954)."""
+Z = 1.959963984540054
+"""Of the normal distribution, for 95 %."""
+UNLIMITED = 2**31 - 1
+"""Max tokens of a continuation's settings: it begins within a completion, and has a limit of its own."""
+
+
+def wilson(count: int, draws: int, z: float = Z) -> tuple[float, float]:
+    """Wilson's interval for a probability.
+
+    Args:
+        count: How often the event came.
+        draws: Of how many, at least 1.
+        z: Standard deviations on both sides.
+    """
+    share, square = count / draws, z * z / draws
+    middle = share + square / 2
+    half = z * math.sqrt(share * (1 - share) / draws + square / (4 * draws))
+    return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
+
+
+def chi_square_tail(value: float, degrees: int) -> float:
+    """The chance that a chi-square variable exceeds a value: the upper regularized incomplete gamma function.
+
+    By its series below the mean and its continued fraction above (Press et al., Numerical Recipes, section 6.2).
+
+    Args:
+        value: At least 0.
+        degrees: Of freedom, at least 1.
+    """
+    a, x = degrees / 2, value / 2
+    if x <= 0:
+        return 1.0
+    scale = math.exp(-x + a * math.log(x) - math.lgamma(a))
+    if x < a + 1:
+        term = total = 1 / a
+        for step in range(1, 10_000):
+            term *= x / (a + step)
+            total += term
+            if term < total * 1e-15:
+                break
+        return max(0.0, 1 - scale * total)
+    b = x + 1 - a
+    c, d = 1e300, 1 / b
+    fraction = d
+    for step in range(1, 10_000):
+        factor = step * (a - step)
+        b += 2
+        d = 1 / (factor * d + b)
+        c = b + factor / c
+        fraction *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return scale * fraction
+
+
+def count_draws(node: int, first: NodeLogits, picked: Sequence[int], tokens: Tokens) -> DrawsCounted:
+    """The table of the first tokens of some draws.
+
+    Args:
+        node: That they follow, for the record.
+        first: The sampler's distribution there.
+        picked: The tokens that were drawn, one a draw.
+        tokens: The model's.
+    """
+    probs, draws, counts = first.sampled.probs, len(picked), Counter(picked)
+    likely = np.argsort(-probs, kind="stable")[:LISTED].tolist()
+    listed = sorted({*likely, *(token for token, _ in counts.most_common(LISTED))}, key=lambda id: -probs[id])
+    listed = [token for token in listed if counts[token] or probs[token] * draws >= 1][:LISTED]
+    outcomes = tuple(
+        Outcome(
+            token, tokens.text(token)[0], float(probs[token]), counts[token], *wilson(counts[token], draws)
+        )
+        for token in listed
+    )
+    value, degrees = _chi_square(probs.tolist(), counts, draws)
+    others = draws - sum(each.count for each in outcomes)
+    rest = max(0.0, 1.0 - sum(each.prob for each in outcomes))
+    chance = chi_square_tail(value, degrees) if degrees else 1.0
+    return DrawsCounted(node, draws, outcomes, others, rest, value, degrees, chance)
+
+
+def _chi_square(probs: Sequence[float], counts: Counter[int], draws: int) -> tuple[float, int]:
+    """Pearson's chi-square and its degrees of freedom."""
+    cells = [(prob * draws, counts[token]) for token, prob in enumerate(probs) if prob * draws >= CELL]
+    expected, count = draws - sum(cell[0] for cell in cells), draws - sum(cell[1] for cell in cells)
+    if count and expected <= 1e-9 * draws:  # a token came that the sampler never draws
+        return math.inf, max(1, len(cells) - 1)
+    if expected < CELL and cells:  # too few for a cell: they go to the smallest
+        least = cells.pop(min(range(len(cells)), key=lambda place: cells[place][0]))
+        expected, count = expected + least[0], count + least[1]
+    cells.append((expected, count))
+    value = sum((count - expected) ** 2 / expected for expected, count in cells)
+    return value, len(cells) - 1
+
+
+# ---- continuations ----------------------------------------------------------------------------
+
+
+class Draws:
+    """Many continuations of one path.
+
+    Args:
+        session: Has read a prompt; not changed.
+        node: Where the draws begin; None for the current one.
+        count: How many, 1 to `MOST`.
+        tokens: Of each at most.
+        size: At once.
+        stopped: Polled while a part of the path is computed again.
+
+    Raises:
+        StepError: There is no prompt or no such node, or a number is out of range.
+        Cancelled: `stopped` returned True.
+    """
+
+    def __init__(
+        self, session: Session, node: int | None, count: int, tokens: int, size: int, stopped: Stopped
+    ) -> None:
+        if not 1 <= count <= MOST or tokens < 1:
+            raise StepError(
+                f"{count:,} draws of {tokens} tokens are out of range.",
+                f"Give 1 to {MOST:,} draws, of a token or more.",
+            )
+        session.position  # noqa: B018 - raises where there is no prompt
+        self.node = session.node if node is None else node
+        detached = run_at(session, self.node, stopped)
+        tree, end = copied_path(session.tree, self.node)
+        pending = {end: session.pending[self.node]} if self.node in session.pending else {}
+        self.shared = shared = Batched(session.tokens, session.facts, tree, pending)
+        settings = replace(session.settings, max_tokens=UNLIMITED)
+        first = shared.node_reader.sample(end, detached.row, settings, reroll=0)
+        picked = [
+            shared.node_reader.sample(end, detached.row, settings, reroll=reroll).sampled.picked
+            for reroll in range(count)
+        ]
+        self.counted = count_draws(self.node, first, picked, session.tokens)
+        rows = SharedRows(copy_runner(detached.runner), detached.row)
+        self.run = BatchRun(rows, size)
+        opened = [LaneOpened(number, "", (), settings.seed, number) for number in range(count)]
+        for lane in opened:
+            self.run.add(Lane(shared, lane, settings, end, tokens))
+        self.opened = BatchOpened(tuple(opened), size, False, self.node, rows.note)

@@ -1,0 +1,199 @@
+"""A batch and its lanes, from the records as they come, live or recorded. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.records import (
+    BatchCompared,
+    BatchEnded,
+    BatchOpened,
+    BatchStep,
+    BatchTotals,
+    Distribution,
+    DrawsCounted,
+    LaneCompared,
+    LaneEnded,
+    LaneKV,
+    LaneOpened,
+    LanesAdded,
+    LanesJoined,
+    LanesPrefilled,
+    LaneStarted,
+    LaneToken,
+    Record,
+)
+
+LaneState = Literal["waiting", "prefill", "live", "ended"]
+
+
+@dataclass(slots=True)
+class LaneSoFar:
+    """One lane."""
+
+    opened: LaneOpened
+    state: LaneState = "waiting"
+    padding: int = 0
+    """Columns of padding before its prompt, when it was prefilled."""
+    started: LaneStarted | None = None
+    tokens: list[LaneToken] = field(default_factory=list)
+    ended: LaneEnded | None = None
+    compared: LaneCompared | None = None
+
+    @property
+    def number(self) -> int:
+        """Of the lane, from 0."""
+        return self.opened.lane
+
+    @property
+    def said(self) -> list[LaneToken]:
+        """Its tokens, without the end of sequence."""
+        ends = self.ended is not None and self.ended.reason == "eos"
+        return self.tokens[:-1] if ends else self.tokens
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        return "".join(token.text for token in self.said)
+
+    @property
+    def next(self) -> Distribution | None:
+        """What its next token is drawn from; None before it began and after it ended."""
+        if self.state != "live":
+            return None
+        return self.tokens[-1].next if self.tokens else self.started.next if self.started else None
+
+    def choice(self, index: int) -> Distribution | None:
+        """What a token was drawn from."""
+        if index == 0:
+            return self.started.next if self.started else None
+        return self.tokens[index - 1].next if index <= len(self.tokens) else None
+
+    @property
+    def kv(self) -> LaneKV | None:
+        """What it holds, as told last; None before it began and after its row ended."""
+        if self.ended is not None or not self.started:
+            return None
+        return self.tokens[-1].kv if self.tokens else self.started.kv
+
+
+@dataclass(slots=True)
+class BatchSoFar:
+    """One batch."""
+
+    opened: BatchOpened
+    lanes: list[LaneSoFar] = field(default_factory=list)
+    """By number."""
+    prefill: LanesPrefilled | None = None
+    """The chunk that was read last."""
+    steps: int = 0
+    rows: int = 0
+    """Of the last forward."""
+    totals: BatchTotals = field(default_factory=BatchTotals)
+    over: bool = False
+    compared: BatchCompared | None = None
+
+    @property
+    def live(self) -> list[LaneSoFar]:
+        """The lanes that go on."""
+        return [lane for lane in self.lanes if lane.state == "live"]
+
+    def begin(self, lanes: Sequence[LaneOpened]) -> None:
+        """Take in prompts."""
+        self.lanes += [LaneSoFar(opened) for opened in lanes]
+        self.over = False
+
+    def known(self, numbers: Sequence[int]) -> Iterator[LaneSoFar]:
+        """The lanes of some numbers; a file may name others."""
+        return (self.lanes[number] for number in numbers if 0 <= number < len(self.lanes))
+
+    def apply(self, record: Record) -> None:
+        """Take in one record; those of other matters change nothing."""
+        match record:
+            case LanesAdded():
+                self.begin(record.lanes)
+            case LanesJoined():
+                for lane, padding in zip(self.known(record.lanes), record.padding, strict=False):
+                    lane.state, lane.padding = "prefill", padding
+            case LanesPrefilled():
+                self.prefill = record
+            case LaneStarted():
+                for lane in self.known([record.lane]):
+                    lane.state, lane.started = "live", record
+            case BatchStep():
+                self.steps, self.rows, self.totals = record.step, record.rows, record.totals
+                for token in record.tokens:
+                    for lane in self.known([token.lane]):
+                        lane.tokens.append(token)
+            case LaneEnded():
+                for lane in self.known([record.lane]):
+                    lane.state, lane.ended = "ended", record
+            case BatchEnded():
+                self.over, self.totals = True, record.totals
+            case LaneCompared():
+                for lane in self.known([record.lane]):
+                    lane.compared = record
+            case BatchCompared():
+                self.compared = record
+            case _:
+                pass
+
+    @property
+    def rate(self) -> float | None:
+        """Decoded tokens a second, of all lanes together; None before the first."""
+        return self.totals.tokens / self.totals.ms * 1000 if self.totals.ms and self.totals.tokens else None
+
+
+@dataclass(slots=True)
+class Batches:
+    """The last batch, and the last count of draws."""
+
+    last: BatchSoFar | None = None
+    drawn: DrawsCounted | None = None
+
+    def apply(self, record: Record) -> None:
+        """Take in one record; those of other matters change nothing."""
+        match record:
+            case BatchOpened():
+                self.last = BatchSoFar(record)
+                self.last.begin(record.lanes)
+            case DrawsCounted():
+                self.drawn = record
+            case _ if self.last is not None:
+                self.last.apply(record)
+            case _:
+                pass
+
+
+# ---- what many draws of one prompt came to ------------------------------------------------------
+
+
+@dataclass(slots=True)
+class DrawnNode:
+    """A token that some draws took after the same tokens."""
+
+    text: str
+    count: int
+    children: list[DrawnNode] = field(default_factory=list)
+    """Most frequent first."""
+
+
+def drawn_tree(lanes: Sequence[LaneSoFar]) -> list[DrawnNode]:
+    """What the draws of a prompt said, tokens that several took told once."""
+    return _grown([lane.said for lane in lanes if lane.said], 0)
+
+
+def _grown(lanes: Sequence[Sequence[LaneToken]], depth: int) -> list[DrawnNode]:
+    nodes = []
+    counts = Counter(tokens[depth].id for tokens in lanes if len(tokens) > depth)
+    for id, count in counts.most_common():
+        same = [tokens for tokens in lanes if len(tokens) > depth and tokens[depth].id == id]
+        text, end = same[0][depth].text, depth + 1
+        # tokens that nobody parts at are told in one piece
+        while all(len(tokens) > end and tokens[end].id == same[0][end].id for tokens in same):
+            text, end = text + same[0][end].text, end + 1
+        nodes.append(DrawnNode(text, count, _grown(same, end)))
+    return nodes

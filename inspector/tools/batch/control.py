@@ -1,0 +1,130 @@
+"""What the keys of the batch mean to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.commands import (
+    AddLanes,
+    AdvanceBatch,
+    CompareBatch,
+    DrawMany,
+    LanePrompt,
+    RemoveLane,
+    StartBatch,
+    Take,
+)
+from engine.records import BatchOpened, Prefilled, Record
+from inspector.session.controller import Controller
+from inspector.session.job import Job
+from inspector.session.prefill import Prompt
+from inspector.session.transport import MAX_QUEUED_STEPS
+from inspector.state.batch import BatchSoFar, LaneSoFar
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""Lanes at once."""
+
+
+class BatchControl:
+    """Begins batches, goes on with them, and opens a lane in the session.
+
+    Args:
+        controller: Sends the commands.
+    """
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self.size, self.static = 8, False
+        """Of the next batch."""
+        self.prompts: list[LanePrompt] = []
+        """Those of the lanes of the batch that was begun here, by number."""
+        self.job = Job(
+            controller.client, StartBatch, AdvanceBatch, CompareBatch, DrawMany, AddLanes, RemoveLane
+        )
+        self._then: tuple[int, ...] = ()
+        """Tokens to take after the prompt that is being read."""
+
+    @property
+    def batch(self) -> BatchSoFar | None:
+        """The last batch, live or recorded up to the place where the replay is."""
+        return self.controller.timeline.batches.last
+
+    @property
+    def running(self) -> bool:
+        """Whether a command goes on by itself."""
+        return any(not isinstance(each, AdvanceBatch) or each.steps is None for each in self.job.commands)
+
+    def lane_prompts(self, texts: Sequence[str]) -> tuple[LanePrompt, ...]:
+        """Prompts as the session's own is given: through the chat template, or as raw text."""
+        own = self.controller.setup.prompt
+        return tuple(LanePrompt(text, own.chat, own.system, own.options) for text in texts)
+
+    def begin(self, texts: Sequence[str]) -> None:
+        """Begin another batch, up to the end of its prefill."""
+        self.job.stop()
+        prompts = self.lane_prompts(texts)
+        self.prompts = list(prompts)
+        self.job.start(StartBatch(prompts, self.size, self.static, steps=0))
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Add prompts to the batch, while the others go on; begin one where there is none."""
+        if self.batch is None or self.batch.opened.node is not None:
+            self.begin(texts)
+            return
+        prompts = self.lane_prompts(texts)
+        self.prompts += prompts
+        self.job.failures.clear()
+        self.controller.client.ask(AddLanes(prompts))
+        if self.batch.over:
+            self.job.start(AdvanceBatch(steps=0))
+
+    def remove(self, lane: int) -> None:
+        """Take a lane out, while the others go on."""
+        self.controller.client.ask(RemoveLane(lane))
+
+    def step(self) -> None:
+        """Let every lane grow by a token, or pause."""
+        if self.running:
+            self.job.stop()
+        elif self._goes_on and len(self.job.commands) < MAX_QUEUED_STEPS:
+            self.job.start(AdvanceBatch(steps=1))
+
+    def run(self) -> None:
+        """Run to the end, or pause."""
+        if not self.job.stop() and self._goes_on:
+            self.job.start(AdvanceBatch())
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.batch is not None and not self.batch.over
+
+    def compare(self) -> None:
+        """Run each prompt alone, or stop that."""
+        if not self.job.stop() and self.batch is not None and self.batch.over:
+            self.job.start(CompareBatch())
+
+    def resize(self, by: int) -> None:
+        """Have the next batch run more lanes at once, or fewer."""
+        self.size = SIZES[max(0, min(len(SIZES) - 1, SIZES.index(self.size) + by))]
+
+    def open_lane(self, lane: LaneSoFar) -> None:
+        """Have the session go to the end of a lane: by its prompt and its ids, so that all panels show it."""
+        self.job.stop()
+        ids, batch = tuple(token.id for token in lane.tokens), self.batch
+        self.controller.timeline.select(None)
+        if batch is not None and batch.opened.node is not None:
+            self.controller.client.do(Take(batch.opened.node, ids))
+            return
+        self._then = ids
+        known = self.prompts[lane.number] if lane.number < len(self.prompts) else LanePrompt(lane.opened.text)
+        self.controller.client.pause()
+        self.controller.setup.give(Prompt(known.text, known.chat, known.system, options=known.options))
+
+    def receive(self, record: Record) -> None:
+        """Take in one record."""
+        self.job.receive(record)
+        if isinstance(record, Prefilled) and self._then:
+            ids, self._then = self._then, ()
+            self.controller.client.do(Take(record.next.node, ids))
+        if isinstance(record, BatchOpened) and len(record.lanes) != len(self.prompts):
+            self.prompts = []  # it was not begun here

@@ -1,0 +1,1 @@
+"""Many draws of one prompt: what the odds really are."""

@@ -1,0 +1,83 @@
+"""Many draws in words and characters: frequencies beside stated probabilities, and the tree of what came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
+
+from engine.records import DrawsCounted, Outcome
+from inspector.display import pad, token_label, truncate, visible
+from inspector.scales import percent
+from inspector.state.batch import BatchSoFar, DrawnNode, drawn_tree
+from inspector.widgets.charts import bar
+
+BAR = 20
+LABEL = 16
+"""Cells of a token at most."""
+FIGURES = 53
+"""Cells of the figures, of the space around them and of what marks an outlier."""
+DEEPEST = 12
+ENOUGH = 5
+"""Expected draws from which on a frequency says something, as in the chi-square test."""
+
+
+def frequency_lines(drawn: DrawsCounted, width: int = 100) -> list[str]:
+    """The table of the first tokens, and the test of all of them.
+
+    Args:
+        drawn: The count.
+        width: Cells that bars may reach.
+    """
+    names = [token_label(each.text) for each in drawn.outcomes]
+    wide = min(LABEL, max([len("others"), *map(cell_len, names)]))
+    room = min(BAR, width - wide - FIGURES)
+    top = max([drawn.others_prob, *(max(each.count / drawn.draws, each.prob) for each in drawn.outcomes)])
+    head = f"{pad('token', wide)}  {'stated':>7}  {'came':>7}  {'95 % of it':<17}  {'draws':>6}"
+    lines = [head]
+    for name, each in zip(names, drawn.outcomes, strict=True):
+        share = each.count / drawn.draws
+        band = f"{percent(each.low)} to {percent(each.high)}"
+        drawn_bar = bar(share / top if top else 0.0, room).rstrip() if room > 2 else ""
+        outside = " !" if outlying(each, drawn.draws) else ""
+        figures = f"{percent(each.prob):>7}  {percent(share):>7}  {band:<17}  {each.count:>6}"
+        lines.append(f"{pad(name, wide)}  {figures}  {drawn_bar}{outside}")
+    if drawn.others_prob > 0 or drawn.others:
+        share = drawn.others / drawn.draws
+        figures = f"{percent(drawn.others_prob):>7}  {percent(share):>7}  {'':<17}  {drawn.others:>6}"
+        lines.append(f"{pad('others', wide)}  {figures}")
+    return [*lines, verdict(drawn)]
+
+
+def outlying(outcome: Outcome, draws: int) -> bool:
+    """Whether the stated probability lies outside the interval, where five or more draws were expected.
+
+    Of rarer tokens only those that came are seen: their frequency is always above what is stated.
+    """
+    return outcome.prob * draws >= ENOUGH and not outcome.low <= outcome.prob <= outcome.high
+
+
+def verdict(drawn: DrawsCounted) -> str:
+    """The chi-square test in a sentence."""
+    if not drawn.degrees:
+        return (
+            f"{drawn.draws:,} draws: one cell alone has five or more expected, so that nothing can be tested"
+        )
+    freedom = f"{drawn.degrees} degree{'s' * (drawn.degrees != 1)} of freedom"
+    figures = f"chi-square {drawn.chi_square:.2f} at {freedom}, p {drawn.p_value:.3f}"
+    fits = "as the sampler states" if drawn.p_value >= 0.01 else "further off than 99 of 100 such counts"
+    return f"{drawn.draws:,} draws: {figures}: {fits}"
+
+
+def tree_lines(batch: BatchSoFar, width: int = 100) -> list[str]:
+    """What came, tokens that several draws took told once, with how many took them."""
+    return list(_branches(drawn_tree(batch.lanes), "", width, 0))
+
+
+def _branches(nodes: Sequence[DrawnNode], indent: str, width: int, depth: int) -> Iterator[str]:
+    for place, node in enumerate(nodes):
+        last = place == len(nodes) - 1
+        head = f"{indent}{'└' if last else '├'} {node.count:>3} "
+        yield head + truncate(visible(node.text), max(8, width - cell_len(head)))
+        if depth < DEEPEST:
+            yield from _branches(node.children, indent + ("  " if last else "│ "), width, depth + 1)

@@ -1,0 +1,241 @@
+"""The screen of many draws: frequencies beside stated probabilities, and a tree of what came."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual import getters
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.widgets import Static
+
+from engine.commands import DrawMany
+from engine.records import BatchEnded, BatchStep, DrawsCounted, Record
+from inspector.display import quoted, token_label, visible
+from inspector.main.tool import Host
+from inspector.main.tool_screen import ToolScreen
+from inspector.session.controller import Controller
+from inspector.session.job import Job
+from inspector.state.batch import BatchSoFar
+from inspector.tools.draws.report import frequency_lines, tree_lines, verdict
+from inspector.widgets.canvas import Canvas, Row, centred, wrapped
+from inspector.widgets.inks import panel_css
+from inspector.widgets.key_hints import KeyHint
+
+COUNTS = (10, 40, 200, 1000, 2000, 10_000)
+LENGTHS = (1, 2, 4, 8, 16, 32)
+ABOUT = (
+    "The sampler states a probability for each token. How often does it come?",
+    "",
+    "Draw k is the one that k re-rolls give: the same draws come again.",
+    "",
+)
+LOW = 20
+"""Rows below which one panel is shown at a time."""
+
+
+class DrawControl:
+    """Starts draws and stops them.
+
+    Args:
+        controller: Sends the commands.
+    """
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self.draws, self.tokens = 200, 1
+        self.job = Job(controller.client, DrawMany)
+
+    @property
+    def drawn(self) -> DrawsCounted | None:
+        """What came last, live or recorded up to the place where the replay is."""
+        return self.controller.timeline.batches.drawn
+
+    @property
+    def continued(self) -> BatchSoFar | None:
+        """The continuations of those draws; None where they have only a first token."""
+        last, drawn = self.controller.timeline.batches.last, self.drawn
+        return last if last is not None and drawn is not None and last.opened.node == drawn.node else None
+
+    def toggle(self) -> None:
+        """Draw after the token that is looked at, or stop."""
+        if not self.job.stop():
+            timeline = self.controller.timeline
+            node = timeline.tip if timeline.following else timeline.before
+            self.job.start(DrawMany(self.draws, node, self.tokens))
+
+    def count(self, by: int) -> None:
+        """Draw more, or fewer."""
+        self.draws = _next(COUNTS, self.draws, by)
+
+    def lengthen(self, by: int) -> None:
+        """Draw longer continuations, or shorter ones."""
+        self.tokens = _next(LENGTHS, self.tokens, by)
+
+
+def _next(values: tuple[int, ...], value: int, by: int) -> int:
+    return values[max(0, min(len(values) - 1, values.index(value) + by))]
+
+
+class LinesPanel(Canvas):
+    """Printable lines, the last ones wrapped."""
+
+    DEFAULT_CSS = panel_css("LinesPanel")
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.lines: list[str] = []
+        self.about: tuple[str, ...] = ()
+
+    def put(self, title: str, lines: list[str], about: tuple[str, ...] = ()) -> None:
+        """Show lines, or where there are none what would be here; all printable."""
+        self.lines, self.about = lines, about
+        self.title(Content(title))
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        if not self.lines:
+            return centred([(line, self.ink("muted")) for line in self.about], width, height)
+        return [[Segment(line, self.rich_style)] for line in self.lines[:height]]
+
+
+class DrawsScreen(ToolScreen[None]):
+    """Draws; the session stays as it is.
+
+    Args:
+        host: The main screen.
+        control: Knows the engine and what came.
+    """
+
+    TOOL: ClassVar[str] = "draws"
+    KEYS: ClassVar[str] = "#draws-keys"
+    MEASURES: ClassVar[str] = "A count of draws"
+    TELLING: ClassVar[tuple[type[Record], ...]] = (DrawsCounted, BatchStep, BatchEnded)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "space,r,enter", "go", "Draw", tooltip="Draw after the token that is looked at; again to stop."
+        ),
+        Binding("left", "count(-1)", "Fewer", tooltip="Fewer draws."),
+        Binding("right", "count(1)", "More", tooltip="More draws."),
+        Binding("down", "lengthen(-1)", "Shorter", tooltip="Shorter continuations."),
+        Binding("up", "lengthen(1)", "Longer", tooltip="Longer continuations: a tree of what came."),
+        Binding("tab", "turn", "Next panel", tooltip="Where there is room for one panel, show the other."),
+        Binding("escape,number_sign,q", "leave", "Back", tooltip="Go back."),
+    ]
+    AUTO_FOCUS = ""
+
+    table = getters.query_one("#draws-table", LinesPanel)
+    grown = getters.query_one("#draws-tree", LinesPanel)
+
+    def __init__(self, host: Host, control: DrawControl) -> None:
+        super().__init__(host)
+        self.control = control
+        self._view = 0
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="draws-place")
+        with Container(id="draws-panels"):
+            yield LinesPanel(id="draws-table")
+            yield LinesPanel(id="draws-tree")
+        yield Static(id="draws-status")
+        yield Static(id="draws-keys")
+
+    # ---- showing ----------------------------------------------------------------------------
+
+    def show(self) -> None:
+        """Show everything, now."""
+        drawn, continued = self.control.drawn, self.control.continued
+        one = self.room < LOW
+        tree = continued is not None
+        self.table.display = not (one and tree and self._view % 2)
+        self.grown.display = tree and (not one or not self.table.display)
+        lines = frequency_lines(drawn, self.table.size.width)[:-1] if drawn is not None else []
+        if drawn is not None:
+            lines += ["", *wrapped(verdict(drawn), max(20, self.table.size.width))]
+        advice = self.needs_model if self.recorded else f"Press space for {self.control.draws:,} draws."
+        self.table.put("First tokens", lines, (*ABOUT, advice))
+        self.grown.put(
+            "What came", tree_lines(continued, max(20, self.grown.size.width)) if continued else []
+        )
+        self._write()
+
+    def _write(self) -> None:
+        timeline = self.host.controller.timeline
+        after = timeline.selected if not timeline.following else None
+        item = timeline.items[-1] if timeline.items else None
+        where = (
+            f"in the place of {quoted(token_label(after.text, after.raw))}"
+            if after is not None
+            else (f"after {quoted(token_label(item.text, item.raw))}" if item is not None else "")
+        )
+        name = visible(timeline.facts.name) if timeline.facts else ""
+        parts = ("Draws", "recorded" if self.recorded else where, name, self._asked())
+        self.query_one("#draws-place", Static).update(Content(" · ".join(filter(None, parts))))
+        status = self.query_one("#draws-status", Static)
+        status.update(Content(self.said or self.situation()))
+        status.set_class(bool(self.said) or self.control.job.failure is not None, "-answer")
+        self.show_keys(self._hints())
+
+    def _asked(self) -> str:
+        """What the next draws are."""
+        tokens = self.control.tokens
+        return f"{self.control.draws:,} draws of {tokens} token" + "s" * (tokens != 1)
+
+    def situation(self) -> str:
+        """What is going on, and what to do about it."""
+        control, continued = self.control, self.control.continued
+        if self.recorded:
+            return self.needs_model
+        if control.job.failure is not None:
+            return visible(f"{control.job.failure.message} {control.job.failure.hint}".strip())
+        if control.job.running:
+            done = sum(lane.ended is not None for lane in continued.lanes) if continued else 0
+            return f"Drawing, {done} of {control.draws:,} done" if continued else "Drawing"
+        if self.host.controller.setup.settings.temp == 0:
+            return "Greedy takes one token always: esc, then s for a temperature above 0"
+        return f"Press space for {self._asked()}, ← → for their number, ↑ ↓ for longer ones"
+
+    def _hints(self) -> tuple[KeyHint, ...]:
+        last: tuple[KeyHint, ...] = (
+            ("⇥", "panel", 3),
+            ("T", "theme", 1),
+            ("?", "help", 2),
+            ("esc", "back", 8),
+        )
+        if self.recorded:
+            return (*self.replay_keys(), *last)
+        doing = "stop" if self.control.job.running else "draw"
+        return (("space", doing, 9), ("←→", "number", 6), ("↑↓", "length", 6), *last)
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def action_go(self) -> None:
+        """Draw, or stop."""
+        if not self.refused():
+            self.control.toggle()
+            self.say()
+
+    def action_count(self, by: int) -> None:
+        """Draw more, or fewer."""
+        if not self.refused():
+            self.control.count(by)
+            self.say()
+
+    def action_lengthen(self, by: int) -> None:
+        """Draw longer continuations, or shorter ones."""
+        if not self.refused():
+            self.control.lengthen(by)
+            self.say()
+
+    def action_turn(self) -> None:
+        """Show the other panel, where one is shown at a time."""
+        self._view += 1
+        self.changed()
+
+    def action_leave(self) -> None:
+        """Go back; what runs stops."""
+        self.control.job.stop()
+        self.dismiss(None)

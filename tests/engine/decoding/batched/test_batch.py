@@ -1,0 +1,272 @@
+"""A lane of a batch says what its prompt says alone, whoever else is there; and every row-step is accounted for."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import mlx_lm.models.cache as mlx_caches
+import pytest
+
+from engine import commands, records
+from engine.cache import padded
+from engine.commands import LanePrompt
+from engine.decoding.batched import opening
+from engine.decoding.batched.rows import PaddedRows
+from engine.model.forward import Runner
+from engine.records import BatchStep, LaneCompared, LaneEnded
+from engine.settings import Settings
+from engine.task import Task
+from tests.engine.decoding.batched.running import CREATIVE, Batch, alone, explained, source
+from tests.zoo import Zoo
+
+SENTENCE = "Once upon a time there was a little dog who liked to play in the big red park with his friend Tom"
+WORDS = SENTENCE.split(" ")
+FAMILIES = ("llama", "gemma3", "mamba2", "qwen3-next", "gpt-oss")
+"""Full attention, windows beside it, a recurrent state, both, windows with sinks and experts."""
+STATIC = (False, True)
+
+
+def texts(count: int, longest: int, seed: int = 5) -> list[str]:
+    """Prompts of 1 to about `longest` tokens, the shortest and the longest among them."""
+    chance = random.Random(seed)
+    lengths = [1, longest, *(chance.randint(1, longest) for _ in range(count - 2))]
+    return [" ".join(chance.choices(WORDS, k=length)) for length in lengths]
+
+
+def check_against_sessions(batch: Batch, zoo: Zoo, name: str, **more: Any) -> None:
+    """Every lane's ids are those of a session, or the first that differs is told and lies within the rounding."""
+    opened = batch.of(records.BatchOpened)[-1]
+    compared = {each.lane: each for each in batch.of(LaneCompared, batch.do(commands.CompareBatch()))}
+    assert len(compared) == len(opened.lanes)
+    assert explained(list(compared.values()))
+    loaded, ids = zoo.load(name, **more), batch.ids
+    for lane in opened.lanes:
+        by_itself = alone(loaded, lane.ids, replace(CREATIVE, seed=lane.seed))
+        if compared[lane.lane].difference is None:
+            assert ids[lane.lane] == by_itself
+        else:
+            index = compared[lane.lane].difference.index  # type: ignore[union-attr]
+            assert ids[lane.lane][:index] == by_itself[:index]
+    assert sum(each.difference is None for each in compared.values()) >= len(compared) * 0.9
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen3-next"])
+def test_a_lane_says_what_its_prompt_says_alone(zoo: Zoo, name: str) -> None:
+    batch = Batch(source(zoo, name))
+    prompts = [LanePrompt(text, settings=replace(CREATIVE, seed=n)) for n, text in enumerate(texts(4, 40))]
+    batch.start(prompts)
+    assert batch.of(records.BatchOpened)[0].note == ""
+    check_against_sessions(batch, zoo, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("static", STATIC)
+@pytest.mark.parametrize("name", ["pocket", *FAMILIES])
+def test_forty_prompts(zoo: Zoo, name: str, static: bool) -> None:
+    """Of 1 to 200 tokens, sixteen at once, so that lanes end, leave and come all the time."""
+    batch = Batch(source(zoo, name))
+    prompts = [LanePrompt(text, settings=replace(CREATIVE, seed=n)) for n, text in enumerate(texts(40, 190))]
+    batch.start(prompts, size=16, static=static)
+    lengths = [len(lane.ids) for lane in batch.of(records.BatchOpened)[0].lanes]
+    assert max(lengths) >= 150
+    assert min(lengths) <= 5
+    check_against_sessions(batch, zoo, name)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_lanes_that_leave_and_come_change_no_other(zoo: Zoo, name: str) -> None:
+    prompts = texts(5, 40)
+    settings = replace(CREATIVE, max_tokens=20)
+    calm, busy = Batch(source(zoo, name), settings), Batch(source(zoo, name), settings)
+    calm.start(prompts)
+    busy.start([prompts[0], prompts[1], "Tom", prompts[2]], steps=4)
+    assert all(len(ids) == 4 for ids in busy.ids.values())
+    busy.do(commands.RemoveLane(2))
+    busy.do(commands.AdvanceBatch(steps=3))
+    busy.do(commands.AddLanes((LanePrompt(prompts[3]), LanePrompt(prompts[4]))))
+    busy.do(commands.AdvanceBatch(steps=2))
+    busy.do(commands.AdvanceBatch())
+    lanes = (0, 1, 3, 4, 5)
+    assert [busy.ids[lane] for lane in lanes] == [calm.ids[lane] for lane in range(5)]
+    assert len(busy.ids[2]) == 4
+    assert [end.reason for end in busy.of(LaneEnded) if end.lane == 2] == ["removed"]
+
+
+def test_lanes_wait_for_a_row(zoo: Zoo) -> None:
+    """Continuous: as soon as one ends. Static: once all have ended."""
+    prompts = [
+        LanePrompt(text, settings=replace(CREATIVE, max_tokens=n))
+        for text, n in (("a", 3), ("b", 8), ("c", 4))
+    ]
+    totals, before = {}, {}
+    for static in STATIC:
+        batch = Batch(source(zoo, "llama"))
+        batch.start(prompts, size=2, static=static)
+        assert {lane: len(ids) for lane, ids in batch.ids.items()} == {0: 3, 1: 8, 2: 4}
+        joins = [place for place, each in enumerate(batch.records) if isinstance(each, records.LanesJoined)]
+        assert len(joins) == 2
+        before[static] = len(batch.of(BatchStep, batch.records[: joins[1]]))
+        totals[static] = batch.of(records.BatchEnded)[0].totals
+    assert before == {False: 3, True: 8}
+    # Continuous: 2 + 7 tokens of a and b go through the model; c's 3 run beside b's.
+    assert (totals[False].rows, totals[False].rows_after_end, totals[False].forwards) == (12, 0, 7)
+    # Static: a's row runs on for five forwards after its end; then c runs alone.
+    assert (totals[True].rows, totals[True].rows_after_end, totals[True].forwards) == (12, 5, 10)
+    assert totals[True].tokens == totals[False].tokens == 15
+
+
+def test_padding_is_counted(zoo: Zoo) -> None:
+    batch = Batch(source(zoo, "llama"))
+    batch.start(["Once upon a time there was a dog", "Tom", "A dog"], steps=0)
+    lengths = [len(lane.ids) for lane in batch.of(records.BatchOpened)[0].lanes]
+    longest = max(lengths)
+    assert batch.of(records.LanesJoined)[0].padding == tuple(longest - length for length in lengths)
+    chunks = batch.of(records.LanesPrefilled)
+    assert sum(chunk.tokens for chunk in chunks) == sum(lengths)
+    assert sum(chunk.padding for chunk in chunks) == 3 * longest - sum(lengths)
+    assert chunks[-1].done == chunks[-1].columns == longest
+
+
+# ---- the masks --------------------------------------------------------------------------------
+
+
+def unmasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have attention see the padding."""
+    whole = mlx_caches.create_causal_mask
+
+    def broken(*args: Any, left_padding: Any = None, **more: Any) -> Any:
+        return whole(*args, **more)
+
+    monkeypatch.setattr(mlx_caches, "create_causal_mask", broken)
+
+
+def test_a_broken_mask_would_be_seen(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison that the tests above rest on."""
+    monkeypatch.setattr("engine.decoding.batched.handlers.not_together", lambda *more: "")
+    unmasked(monkeypatch)
+    batch = Batch(source(zoo, "llama"))
+    batch.start(texts(3, 20))
+    compared = batch.of(LaneCompared, batch.do(commands.CompareBatch()))
+    padding = batch.of(records.LanesJoined)[0].padding
+    assert [each.within for each in compared] == [left == 0 for left in padding]
+
+
+def test_a_model_whose_rows_are_wrong_runs_them_one_after_another(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unmasked(monkeypatch)
+    batch = Batch(source(zoo, "llama"))
+    batch.start(texts(3, 20))
+    assert "rounding doesn't explain" in batch.of(records.BatchOpened)[0].note
+    assert explained(batch.of(LaneCompared, batch.do(commands.CompareBatch())))
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "why"),
+    [
+        ("llama", {"kv_bits": 8, "kv_group_size": 32}, "quantized"),
+        ("phi3", {"max_kv_size": 16}, "keeps its first tokens"),
+    ],
+)
+def test_caches_without_rows_run_one_after_another(
+    zoo: Zoo, name: str, more: dict[str, Any], why: str
+) -> None:
+    batch = Batch(source(zoo, name, **more))
+    batch.start(texts(3, 20), size=2)
+    assert why in batch.of(records.BatchOpened)[0].note
+    assert batch.of(records.BatchEnded)[0].totals.padding == 0
+    loaded = zoo.load(name, **more)
+    for lane in batch.of(records.BatchOpened)[0].lanes:
+        assert batch.ids[lane.lane] == alone(loaded, lane.ids, CREATIVE)
+
+
+# ---- what a lane holds ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_bytes_of_the_lanes_are_those_of_the_arrays(zoo: Zoo, name: str) -> None:
+    loaded = zoo.load(name)
+    rows = PaddedRows(Runner(loaded.model, loaded.settings))
+    opening.read_prompts(rows.begin([[5] * 50, [6] * 3, [7] * 20]))
+    for _ in range(3):
+        rows.forward([8, 9, 10])
+    rows.keep([1, 2])
+    rows.forward([11, 12])
+    held = rows.read()
+    assert [each.tokens for each in held] == [7, 24]
+    for place, each in enumerate(held):
+        apart = [cache.extract(place) for cache in rows._caches]
+        assert each.used_bytes == sum(array.nbytes for cache in apart for array in _own(cache))
+    written = sum(_written(cache, array) for cache in rows._caches for array in _own(cache))
+    assert sum(each.used_bytes + each.padding_bytes for each in held) == written
+
+
+def _written(cache: Any, array: Any) -> int:
+    """Bytes of an array's columns up to the last one that is written; of all of a state's array."""
+    columns = padded._columns(cache)
+    return int(array[..., :columns, :].nbytes if columns else array.nbytes)
+
+
+def _own(cache: Any) -> list[Any]:
+    """The arrays of keys and values, or of states."""
+    return [each for each in getattr(cache, "cache", None) or (cache.keys, cache.values) if each is not None]
+
+
+# ---- pauses and refusals ----------------------------------------------------------------------
+
+
+def test_a_paused_batch_goes_on(zoo: Zoo) -> None:
+    whole, paused = Batch(source(zoo, "llama")), Batch(source(zoo, "llama"))
+    prompts = texts(4, 60)
+    whole.start(prompts)
+    for kind in (records.LanesPrefilled, BatchStep):
+        paused.cancel_after = kind
+        answers = (
+            paused.start(prompts) if kind is records.LanesPrefilled else paused.do(commands.AdvanceBatch())
+        )
+        assert answers[-1] == records.Ended(commands.StartBatch.kind, True) or answers[-1].cancelled  # type: ignore[union-attr]
+    paused.cancel_after = None
+    paused.do(commands.AdvanceBatch(steps=2))
+    paused.do(commands.AdvanceBatch())
+    assert paused.ids == whole.ids
+
+
+def test_prompts_come_and_go_while_the_others_run(zoo: Zoo) -> None:
+    batch = Batch(source(zoo, "llama"))
+    batch.asides = [Task(commands.AddLanes((LanePrompt("Tom"),))), Task(commands.RemoveLane(0))]
+    batch.start(["Once", "A dog"])
+    assert 0 not in batch.ids
+    assert len(batch.ids[2]) == CREATIVE.max_tokens
+    assert batch.do(commands.AddLanes((LanePrompt("It"),)))[0] == batch.of(records.LanesAdded)[-1]
+    batch.do(commands.AdvanceBatch())
+    assert len(batch.ids[3]) == CREATIVE.max_tokens
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (commands.AdvanceBatch(), "There is no batch to go on with."),
+        (commands.RemoveLane(0), "There is no batch to go on with."),
+        (commands.StartBatch(()), "A batch needs a prompt or more."),
+        (commands.StartBatch((LanePrompt(""),)), "The prompt is empty."),
+        (commands.StartBatch((LanePrompt("a"),), size=0), "0 lanes at once are out of range."),
+        (commands.DrawMany(3), "There is no prompt to go on from."),
+    ],
+)
+def test_refusals(zoo: Zoo, command: commands.Command, message: str) -> None:
+    batch = Batch(source(zoo, "llama"))
+    failure = batch.of(records.Failure, batch.do(command))[0]
+    assert (failure.message, failure.expected) == (message, True)
+    assert failure.hint
+
+
+def test_what_does_not_fit_the_memory_is_refused(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "free_bytes", lambda: 2**20)
+    batch = Batch(source(zoo, "llama"), Settings(max_tokens=5000))
+    answers = batch.start(["Once", "A dog"])
+    failure = batch.of(records.Failure, answers)[0]
+    assert failure.message.startswith("2 lanes of up to 5,00")
+    assert failure.hint == "Take fewer lanes at once, or lower max tokens."
+    assert not batch.of(records.BatchOpened)

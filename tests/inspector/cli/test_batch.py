@@ -1,0 +1,157 @@
+"""`inspector batch`: its flags, table and JSON lines, from records by hand and as a person runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine import commands, records
+from engine.records import Record
+from inspector.cli import main as cli
+from inspector.cli.driver import Outcome
+from inspector.cli.flags import parsed
+from inspector.cli.subcommands import batch
+from inspector.cli.writers.batch import writer
+from tests.inspector.cli.scripted import ScriptedRun
+from tests.inspector.cli.test_main import complaint, light
+from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
+
+
+class Run(ScriptedRun):
+    """One run of the command on a script."""
+
+    def __init__(self, *argv: str, told: tuple[Record, ...] = (*BEGINNING, *REST)) -> None:
+        args = parsed(batch.parser(), ["--ignore-chat-template", *argv])
+        texts = batch.prompts_from(args)
+        request = batch.batch_request(args, texts)
+        answers = {
+            commands.StartBatch: told,
+            commands.CompareBatch: COMPARED,
+            commands.DrawMany: (DRAWN, *draws(1)),
+        }
+        super().__init__(request, answers, list(batch.commands_for(args, request, texts)), writer)
+
+
+# ---- the flags --------------------------------------------------------------------------------
+
+
+def test_the_flags_reach_the_engine() -> None:
+    run = Run("-p", "Once", "-p", r"a\tb", "--batch-size", "4", "--static", "--compare", "--temp", "0.7")
+    assert run.go().code == 0
+    assert run.kinds == ["Load", "Configure", "StartBatch", "CompareBatch"]
+    started = run.backend.sent[2]
+    assert isinstance(started, commands.StartBatch)
+    assert [(prompt.text, prompt.chat) for prompt in started.prompts] == [("Once", False), ("a\tb", False)]
+    assert (started.size, started.static, started.steps) == (4, True, None)
+
+
+def test_a_file_has_a_prompt_on_each_line(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text("Once\n\nThe dog\n")
+    args = parsed(batch.parser(), ["--prompt-file", str(file), "--lines", "-p", "Tom"])
+    assert batch.prompts_from(args) == ["Tom", "Once", "The dog"]
+    args = parsed(batch.parser(), ["--prompt-file", str(file)])
+    assert batch.prompts_from(args) == ["Once\n\nThe dog\n"]
+
+
+def test_draws_begin_after_their_prompt() -> None:
+    run = Run("-p", "Once", "-n", "40", "--max-tokens", "5")
+    assert run.go().code == 0
+    assert run.kinds == ["Load", "Configure", "Prefill", "DrawMany"]
+    assert run.backend.sent[-1] == commands.DrawMany(40, tokens=5)
+    text = "\n".join(run.lines)
+    assert "chi-square 1.50" in text
+    assert "└   2  a" in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "No prompt was given."),
+        (["-p", ""], "One of the prompts is empty."),
+        (["-p", "a", "-p", "b", "-n", "3"], "--draws continues one prompt, and several were given."),
+        (["-p", "a", "--batch-size", "0"], "0 lanes at once are out of range. Give 1 to 256."),
+        (["-p", "a", "--prompt-file", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
+    assert said in complaint(capsys, "batch", *argv)
+
+
+def test_help_is_instant() -> None:
+    text = light("batch", "--help")
+    for flag in (
+        "--prompt TEXT",
+        "--lines",
+        "--static",
+        "--compare",
+        "--draws N",
+        "--temp",
+        "--model",
+        "--jsonl",
+    ):
+        assert flag in text
+
+
+# ---- what is written --------------------------------------------------------------------------
+
+
+def test_the_table_has_a_line_a_lane() -> None:
+    run = Run("-p", "Once", "-p", "The", "--compare")
+    assert run.go() == Outcome(0)
+    head, one, other = run.lines[:3]
+    assert head.split() == ["row", "prompt", "padding", "tokens", "first", "last", "ends", "text"]
+    assert one.split()[:4] == ["0", "3", "0", "3"]
+    assert one.endswith("  length        a time.")
+    assert other.split()[:4] == ["1", "2", "1", "2"]
+    assert other.endswith("  eos <|eos|>   dog")
+    assert "1 of 2 lanes equal" in run.err.getvalue()
+    assert "1.50 times faster" in run.err.getvalue()
+
+
+def test_json_lines_have_the_events_of_generate_with_their_row() -> None:
+    run = Run("-p", "Once", "-p", "The", "--jsonl", "--compare")
+    assert run.go() == Outcome(0)
+    events = [json.loads(line) for line in run.lines]
+    assert [(event["event"], event.get("row")) for event in events] == [
+        ("batch", None), ("join", None), ("prefill", None), ("prompt", 0), ("prompt", 1),
+        ("step", 0), ("step", 1), ("step", 0), ("step", 1), ("end", 1), ("step", 0), ("end", 0),
+        ("compare", 0), ("compare", 1), ("batch_end", None),
+    ]  # fmt: skip
+    assert (events[5]["id"], events[5]["text"], events[5]["candidates"][1]["cut_by"]) == (0, " a", "top-p")
+    assert (events[9]["finish_reason"], events[9]["text"], events[9]["steps"]) == ("eos", " dog", 2)
+    assert events[-1]["compared"]["alone_ms"] == 75.0
+
+
+def test_what_came_before_ctrl_c_is_written() -> None:
+    run = Run("-p", "Once", "-p", "The", "--jsonl")
+    run.backend.interrupt = commands.StartBatch
+    assert run.go().code == 130
+    events = [json.loads(line) for line in run.lines]
+    assert [event["event"] for event in events][-3:] == ["end", "end", "batch_end"]
+    assert events[-1]["reason"] == events[-2]["finish_reason"] == "cancelled"
+
+
+def test_a_real_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = tmp_path / "batch.jsonl"
+    argv = [
+        "batch",
+        "-p",
+        "Once upon a time",
+        "-p",
+        "A dog",
+        "--ignore-chat-template",
+        "--max-tokens",
+        "4",
+        "--jsonl",
+    ]
+    assert cli.main([*argv, "-o", str(trace)]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {event["row"]: event["steps"] for event in events if event["event"] == "end"} == {0: 4, 1: 4}
+
+    from engine.trace import load
+
+    kept = [type(entry.value) for entry in load(trace).entries]
+    assert kept.count(records.BatchStep) == 4

@@ -1,0 +1,168 @@
+"""A batch on the screen: prompts, steps of all lanes, one lane looked into, and what it comes to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.commands import AddLanes, AdvanceBatch, CompareBatch, Prefill, RemoveLane, StartBatch, Take
+from engine.records import Failure, LanesAdded
+from inspector.tools.batch.dialog import BatchDialog, TypedPrompts
+from inspector.tools.batch.lanes import laid_out
+from inspector.tools.batch.screen import BatchScreen
+from tests.inspector.rig import Rig, run
+from tests.inspector.told_batch import BEGINNING, COMPARED, OPENED, REST, step
+
+SIZES = ((120, 40), (80, 24), (40, 12))
+
+
+async def opened(rig: Rig) -> BatchScreen:
+    await rig.ready()
+    await rig.press("Z")
+    assert isinstance(rig.app.screen, BatchScreen)
+    return rig.app.screen
+
+
+async def began(rig: Rig) -> BatchScreen:
+    screen = await opened(rig)
+    await rig.press("n")
+    assert isinstance(rig.app.screen, BatchDialog)
+    await rig.press("ctrl+s")
+    await rig.push(BEGINNING)
+    await rig.end("StartBatch")
+    return screen
+
+
+def test_it_says_what_it_is_and_asks_for_prompts():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        assert rig.engine.sent == []
+        assert "one forward for all" in rig.screen_text()
+        await rig.press("n")
+        assert "3 prompts" in rig.screen_text()
+        await rig.press("ctrl+s")
+        command = rig.engine.last(StartBatch)
+        assert isinstance(command, StartBatch)
+        assert (len(command.prompts), command.size, command.static, command.steps) == (3, 8, False, 0)
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_lanes_step_together(size: tuple[int, int]):
+    async def test(rig: Rig) -> None:
+        await began(rig)
+        await rig.press("space")
+        assert rig.engine.last(AdvanceBatch) == AdvanceBatch(steps=1)
+        await rig.push([step(1, 0, 1)])
+        await rig.end("AdvanceBatch")
+        text = rig.screen_text()
+        assert "Once [b]upon" in text
+        assert "░The dog" in text
+        if size[1] > 12:
+            assert "36" not in text
+            assert "next token: “␣time”, draw 0.250, 1.25 bits" in text or size[0] < 100
+            assert "5 row-steps" in text
+
+    run(test, size=size)
+
+
+def test_a_run_pauses_and_a_lane_that_ended_says_why():
+    async def test(rig: Rig) -> None:
+        await began(rig)
+        await rig.press("r")
+        command = rig.engine.last(AdvanceBatch)
+        assert command == AdvanceBatch()
+        await rig.press("r")
+        assert rig.engine.cancelled(command)
+        await rig.end("AdvanceBatch", cancelled=True)
+        await rig.push(REST)
+        text = rig.screen_text()
+        assert "eos <|eos|>" in text
+        assert "length" in text
+        assert "All lanes have ended" in text
+
+    run(test)
+
+
+def test_lanes_come_and_go_while_the_others_run():
+    async def test(rig: Rig) -> None:
+        await began(rig)
+        await rig.press("r", "down", "x")
+        assert rig.engine.asked[-1] == RemoveLane(1)
+        await rig.press("a", "T", "o", "m", "enter")
+        command = rig.engine.asked[-1]
+        assert isinstance(command, AddLanes)
+        assert [prompt.text for prompt in command.prompts] == ["Tom"]
+        await rig.push([LanesAdded((replace(OPENED.lanes[0], lane=2, text="Tom"),))])
+        assert "1 wait" in rig.screen_text()
+        assert not rig.engine.cancelled(rig.engine.last(AdvanceBatch))
+
+    run(test)
+
+
+def test_the_lanes_beside_their_prompts_alone():
+    async def test(rig: Rig) -> None:
+        await began(rig)
+        await rig.press("v")
+        assert "Run the batch to its end first" in rig.screen_text()
+        await rig.push(REST)
+        await rig.press("v")
+        assert rig.engine.last(CompareBatch) == CompareBatch()
+        await rig.push(COMPARED)
+        await rig.end("CompareBatch")
+        text = rig.screen_text()
+        assert "1 of 2 lanes equal" in text
+        assert "1.50 times faster" in text
+        await rig.press("down")
+        assert "within the rounding" in rig.screen_text()
+
+    run(test)
+
+
+def test_a_lane_opens_in_the_session():
+    async def test(rig: Rig) -> None:
+        screen = await began(rig)
+        screen.control.prompts = list(screen.control.lane_prompts(["Once", "The own prompt"]))
+        await rig.push(REST)
+        await rig.press("down", "enter")
+        assert rig.app.screen is rig.app.main
+        command = rig.engine.last(Prefill)
+        assert isinstance(command, Prefill)
+        assert command.text == "The own prompt"
+        prefilled = rig.timeline.prompts.prefilled
+        assert prefilled is not None
+        await rig.push([prefilled])
+        assert rig.engine.last(Take) == Take(prefilled.next.node, (10, 11))
+
+    run(test)
+
+
+def test_what_goes_wrong_is_told():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("space")
+        assert "Press n to give prompts first" in rig.screen_text()
+        await rig.press("n", "ctrl+s")
+        await rig.push([Failure("StartBatch", "300 lanes at once are out of range.", "Give 1 to 256.")])
+        await rig.end("StartBatch")
+        assert "300 lanes at once are out of range. Give 1 to 256." in rig.screen_text()
+
+    run(test)
+
+
+def test_prompts_are_lines():
+    assert TypedPrompts("Once upon\n\n  a time \n", True).prompts == ["Once upon", "a time"]
+
+
+def test_a_long_text_keeps_its_end():
+    from rich.style import Style
+
+    parts = [("beginning ", Style()), ("words " * 40, Style()), ("end", Style())]
+    rows = laid_out(parts, 20, 2, Style())
+    assert len(rows) == 2
+    told = ["".join(segment.text for segment in row) for row in rows]
+    assert told[0].startswith("…")
+    assert told[1].endswith("end")
+    assert all(len(line) <= 20 for line in told)

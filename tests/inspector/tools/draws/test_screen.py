@@ -1,0 +1,68 @@
+"""Many draws on the screen: their number and length, the table, the test, and the tree of what came."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.commands import DrawMany
+from engine.records import Failure
+from inspector.tools.draws.report import frequency_lines, verdict
+from inspector.tools.draws.screen import DrawsScreen
+from tests.inspector.rig import Rig, run
+from tests.inspector.told_batch import DRAWN, draws
+
+
+async def opened(rig: Rig) -> DrawsScreen:
+    await rig.ready()
+    await rig.press("number_sign")
+    assert isinstance(rig.app.screen, DrawsScreen)
+    return rig.app.screen
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_draws_are_counted_and_their_tree_grows(size: tuple[int, int]):
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        assert rig.engine.sent == []
+        await rig.press("right", "up", "space")
+        tip = rig.timeline.tip
+        assert rig.engine.last(DrawMany) == DrawMany(1000, tip, 2)
+        await rig.push([replace(DRAWN, node=tip), *draws(tip)])
+        await rig.end("DrawMany")
+        text = rig.screen_text()
+        assert "86.50 %" in text
+        assert "␣[b]" in text
+        if size[1] > 12:
+            assert "chi-square 1.50" in text
+        else:
+            await rig.press("tab")
+        assert "2  a" in rig.screen_text()
+
+    run(test, size=size)
+
+
+def test_a_failure_is_told_and_greedy_explained():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("space")
+        await rig.push([Failure("DrawMany", "There is no prompt to go on from.", "Give a prompt first.")])
+        await rig.end("DrawMany")
+        assert "There is no prompt to go on from. Give a prompt first." in rig.screen_text()
+
+    run(test)
+
+
+def test_outliers_are_marked_where_enough_was_expected():
+    lines = frequency_lines(DRAWN)
+    assert [line.endswith("!") for line in lines[1:4]] == [False, True, False]
+    assert lines[4].split()[0] == "others"
+
+
+def test_the_test_in_a_sentence():
+    assert (
+        verdict(DRAWN) == "200 draws: chi-square 1.50 at 2 degrees of freedom, p 0.470: as the sampler states"
+    )
+    assert verdict(replace(DRAWN, p_value=0.001)).endswith("further off than 99 of 100 such counts")
+    assert "nothing can be tested" in verdict(replace(DRAWN, degrees=0))
