@@ -12,12 +12,15 @@ from engine.desk import Call, Desk, Handler, Stopped
 from engine.errors import Cancelled, EngineError
 from engine.inspection.handlers import InspectionCommands
 from engine.inspection.inside.handlers import InsideCommands
+from engine.lockstep.handlers import LockstepCommands
 from engine.measuring.handlers import MeasuringCommands
 from engine.records import Record
 from engine.session.handlers import SessionCommands
 from engine.task import Task
 
-CAPABILITIES = (SessionCommands, DecodingCommands, InspectionCommands, InsideCommands, MeasuringCommands)
+CAPABILITIES = (
+    SessionCommands, DecodingCommands, InspectionCommands, InsideCommands, LockstepCommands, MeasuringCommands,
+)  # fmt: skip
 """The classes that provide handlers; each worker makes one instance of each."""
 
 

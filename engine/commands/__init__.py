@@ -30,6 +30,14 @@ from engine.commands.inspection import (
     WhatIf,
 )
 from engine.commands.interventions import HoldInterventions, Intervene, PatchActivations, SweepHeads
+from engine.commands.lockstep import (
+    CloseLockstep,
+    DiffText,
+    FollowSecond,
+    OpenLockstep,
+    PartWays,
+    ReadLockstep,
+)
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
     AddTurn,
@@ -56,12 +64,15 @@ __all__ = [
     "Attribute",
     "Cancel",
     "Choose",
+    "CloseLockstep",
     "Command",
     "CompareKV",
     "Configure",
     "CutText",
+    "DiffText",
     "Explain",
     "FindTokens",
+    "FollowSecond",
     "GoOnBeams",
     "GoOnPrefill",
     "Grown",
@@ -74,6 +85,8 @@ __all__ = [
     "Measure",
     "MeasureRoofline",
     "MoveTo",
+    "OpenLockstep",
+    "PartWays",
     "PatchActivations",
     "Prefill",
     "PreviewPrompt",
@@ -82,6 +95,7 @@ __all__ = [
     "ReadAttention",
     "ReadExperts",
     "ReadLens",
+    "ReadLockstep",
     "ReadLogits",
     "ReadModules",
     "ReadTriangle",

@@ -58,6 +58,17 @@ from engine.records.interventions import (
     SweptUnit,
 )
 from engine.records.kv import KVGroup, KVReading, Memory
+from engine.records.lockstep import (
+    Alignment,
+    LockstepClosed,
+    LockstepEnded,
+    LockstepMemory,
+    LockstepOpened,
+    LockstepRead,
+    LockstepSpan,
+    WayPart,
+    WaysParted,
+)
 from engine.records.logits import LogitsRow, ModelVocabulary, Packed, RowType
 from engine.records.marks import BeatReached, Deleted, Marked, QuestionAsked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
@@ -107,6 +118,7 @@ __all__ = [
     "NO_OPTIONS",
     "ActivationsPatched",
     "AheadLine",
+    "Alignment",
     "AttentionLayer",
     "AttentionRead",
     "AttributedToken",
@@ -157,6 +169,12 @@ __all__ = [
     "LensRead",
     "LensToken",
     "Loading",
+    "LockstepClosed",
+    "LockstepEnded",
+    "LockstepMemory",
+    "LockstepOpened",
+    "LockstepRead",
+    "LockstepSpan",
     "LogitsRow",
     "LookedAhead",
     "Machine",
@@ -220,6 +238,8 @@ __all__ = [
     "Undeleted",
     "Undone",
     "Verified",
+    "WayPart",
+    "WaysParted",
     "WeightArray",
     "WhatIfAnswered",
     "WhatIfStep",
@@ -280,6 +300,12 @@ Record = (
     | HeadsSwept
     | InterventionsHeld
     | ActivationsPatched
+    | LockstepMemory
+    | LockstepOpened
+    | LockstepClosed
+    | LockstepRead
+    | LockstepEnded
+    | WaysParted
     | Finished
     | Ended
     | Failure
