@@ -47,7 +47,8 @@ class ChunkedRows:
         self._runner, self._ids, self._stopped = runner, ids, stopped
         self._like = like.ends if like is not None else None
         self._sizer = runner.chunk_sizer(max(8, ROWS_BYTES // (4 * vocabulary)))
-        self._first = self._end = runner.kv.offset
+        self.first = self._end = runner.kv.offset
+        """Place of the first row that can be asked for."""
         self._rows = np.empty((0, 0), np.float32)
         self.ends: list[int] = []
         """Where its chunks ended."""
@@ -62,7 +63,7 @@ class ChunkedRows:
         """
         while place >= self._end:
             self._advance()
-        row: Row = self._rows[place - self._first]
+        row: Row = self._rows[place - self.first]
         return row
 
     def _advance(self) -> None:
@@ -74,7 +75,7 @@ class ChunkedRows:
             end = next((each for each in self._like if each > self._end), end)
         ids = self._ids[self._end : end]
         self._rows = np.array(self._runner.forward_logits(ids))
-        self._first, self._end = self._end, end
+        self.first, self._end = self._end, end
         self.ends.append(end)
         mx.clear_cache()
         ms = (time.perf_counter() - begun) * 1000

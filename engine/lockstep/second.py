@@ -118,8 +118,8 @@ def _notes(first: Loaded, second: Second, differs: int | None) -> Iterator[str]:
     elif (compared := second.compared(first)) is not None:
         rows = f"{mine.vocabulary:,} and {theirs.vocabulary:,}"
         yield f"The models have {rows} rows of logits: the {compared:,} that both have are compared."
-    if (missing := second.loaded.facts.notes) and second.loaded is not first:
-        yield from missing
+    if second.loaded is not first:
+        yield from (f"Of the second model: {note}" for note in second.loaded.facts.notes)
 
 
 # ---- memory -----------------------------------------------------------------------------------

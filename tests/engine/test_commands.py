@@ -66,6 +66,12 @@ SAMPLES: tuple[Command, ...] = (
     commands.SweepHeads(1),
     commands.PatchActivations(1, 2, 3, 4),
     commands.HoldInterventions(1, (Intervention("mlp", 0),)),
+    commands.OpenLockstep(LoadSettings()),
+    commands.CloseLockstep(),
+    commands.DiffText("Once"),
+    commands.ReadLockstep(1),
+    commands.FollowSecond(1),
+    commands.PartWays(1),
 )
 """One of each."""
 
@@ -88,7 +94,7 @@ def test_facts() -> None:
     assert by_kind(lambda cls: cls.aside) == {"Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt"}
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
-        "Recall", "HoldInterventions",
+        "Recall", "HoldInterventions", "FollowSecond",
     }  # fmt: skip
 
 
