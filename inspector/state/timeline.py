@@ -15,6 +15,7 @@ from engine import records
 from engine.records import PromptToken, Step
 from inspector.state.beams import BeamHistory
 from inspector.state.branch import ROOT, token
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.looks import Looks
 from inspector.state.measured import MEASUREMENTS, Measured
 from inspector.state.prompts import Prompts
@@ -87,6 +88,9 @@ class Timeline:
 
     measured: Measured = field(default_factory=Measured)
     """What was measured of the model."""
+
+    lockstep: LockstepSoFar = field(default_factory=LockstepSoFar)
+    """What a second model makes of the same tokens."""
 
     tree: SessionTree = field(default_factory=SessionTree)
     """All tokens, of which the path is one way through."""
@@ -248,6 +252,7 @@ class Timeline:
     def apply(self, record: records.Record) -> None:
         """Take in one record."""
         self.beams.apply(record)
+        self.lockstep.apply(record)
         match record:
             case records.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None
