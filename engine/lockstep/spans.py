@@ -15,7 +15,7 @@ from engine.sampling.ranking import Row, rank_of
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SpanReading:
     """What one model made of the tokens of a span."""
 
     logits: Row | None
@@ -45,7 +45,7 @@ class Side:
         self._reader = RowReader(tokens)
         self._place, self._pending = 0, b""
 
-    def read(self, begin: int, end: int) -> Reading:
+    def read(self, begin: int, end: int) -> SpanReading:
         """What the model made of its tokens from place `begin` to before `end`; with none of what may follow."""
         logits = logprobs = logprob = rank = None
         scored = 0
@@ -59,7 +59,7 @@ class Side:
                 logprob = (logprob or 0.0) + float(after[token])
                 rank = rank_of(row, token) if place == begin else rank
                 scored += 1
-        return Reading(logits, logprobs, logprob, scored, rank)
+        return SpanReading(logits, logprobs, logprob, scored, rank)
 
     def text(self, begin: int, end: int) -> tuple[str, bytes]:
         """The characters and the bytes of its tokens from place `begin` to before `end`."""
@@ -74,7 +74,7 @@ class Side:
         self._place = max(self._place, to)
         return "".join(texts)
 
-    def candidates(self, reading: Reading, count: int) -> tuple[Candidate, ...]:
+    def candidates(self, reading: SpanReading, count: int) -> tuple[Candidate, ...]:
         """The most probable tokens before a span that begins where the text was read to."""
         if not count or reading.logits is None or reading.logprobs is None:
             return ()
@@ -136,16 +136,16 @@ class SpanReader:
             other_candidates=other_candidates,
         )
 
-    def _kl(self, mine: Reading, theirs: Reading) -> float | None:
+    def _kl(self, mine: SpanReading, theirs: SpanReading) -> float | None:
         if not self._by_ids or mine.logprobs is None or theirs.logprobs is None:
             return None
         return kl_nats(mine.logprobs, theirs.logprobs)
 
-    def _same_top(self, mine: Reading, theirs: Reading) -> bool | None:
+    def _same_top(self, mine: SpanReading, theirs: SpanReading) -> bool | None:
         if not self._by_ids or mine.logits is None or theirs.logits is None:
             return None
         return bool(mine.logits.argmax() == theirs.logits.argmax())
 
 
-def _entropy(reading: Reading) -> float | None:
+def _entropy(reading: SpanReading) -> float | None:
     return None if reading.logprobs is None else entropy_bits(reading.logprobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,9 @@ from engine.records import (
     WaysParted,
 )
 from inspector.state.session_tree import Item
+
+MOST = 1e15
+"""No engine measured so much of anything."""
 
 
 @dataclass(slots=True)
@@ -73,3 +77,20 @@ class LockstepSoFar:
                 count = max(1, min(span.tokens, slot + 1))
                 found[slot + 1 - count : slot + 1] = [span] * count
         return found
+
+
+def plausible(record: LockstepRead) -> bool:
+    """Whether a reading of a file can be drawn and summed, as one that an engine made can."""
+    spans = record.spans if record.ahead is None else (*record.spans, record.ahead)
+    return all(
+        _within(span.kl_nats, 0, MOST, math.inf)
+        and _within(span.logprob, -MOST, 0, -math.inf)
+        and _within(span.other_logprob, -MOST, 0, -math.inf)
+        and _within(span.entropy_bits, 0, MOST)
+        and _within(span.other_entropy_bits, 0, MOST)
+        for span in spans
+    )
+
+
+def _within(value: float | None, low: float, high: float, *more: float) -> bool:
+    return value is None or low <= value <= high or value in more

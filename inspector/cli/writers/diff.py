@@ -31,7 +31,7 @@ def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
     return DiffLines(out, request) if request.jsonl else DiffTable(out, err, request)
 
 
-class Reading:
+class DiffReading:
     """What the records of a comparison came to."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class DiffLines(JsonLines):
 
     def __init__(self, out: TextIO, request: Request) -> None:
         super().__init__(out, request)
-        self._reading = Reading()
+        self._reading = DiffReading()
 
     def take(self, record: records.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
@@ -126,7 +126,7 @@ def _candidate(candidate: records.Candidate) -> Json:
     }
 
 
-def diff_event(reading: Reading) -> Json:
+def diff_event(reading: DiffReading) -> Json:
     """The whole text, or as much of it as was read; errors are standard errors."""
     made, ended = reading.figures, reading.ended
     event: Json = {
@@ -175,7 +175,7 @@ class DiffTable(PlainText):
 
     def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
         super().__init__(out, err, request)
-        self._reading = Reading()
+        self._reading = DiffReading()
 
     def take(self, record: records.Record, text: str) -> None:
         """Take in a record, and show how far it is."""
@@ -217,7 +217,7 @@ def needs(memory: LockstepMemory) -> str:
     return f"memory: the first model has {size(memory.first_bytes)}, the second needs {second}{free}"
 
 
-def report(reading: Reading) -> Iterator[Line]:
+def report(reading: DiffReading) -> Iterator[Line]:
     """The figures as names and values; a heading has no value."""
     made = reading.figures
     broken = "" if reading.ended else " before it was stopped"
@@ -308,7 +308,7 @@ def _worst(made: Divergences) -> Iterator[Line]:
         yield f"{span.position + 1:>6}", f"{value:<32} …{visible(before)}▕{label}"
 
 
-def cost(reading: Reading) -> Iterator[Line]:
+def cost(reading: DiffReading) -> Iterator[Line]:
     """Time and memory of both."""
     yield "took", f"{milliseconds(reading.ms)} of base, {milliseconds(reading.other_ms)} of Q"
     ended, memory, opened = reading.ended, reading.memory, reading.opened

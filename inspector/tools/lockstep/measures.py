@@ -10,7 +10,7 @@ from engine.records import LockstepSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class Colouring:
     """One number of a span."""
 
     name: str
@@ -29,7 +29,7 @@ class Measure:
     def written(self, span: LockstepSpan | None) -> str:
         """The number as it stands under a token; empty where there is none, or it is too small to be written."""
         value = None if span is None else self.value(span)
-        if value is None or abs(value) < self.steps[0]:
+        if value is None or math.isnan(value) or abs(value) < self.steps[0]:
             return ""
         return format(value, self.form).replace("-", "−") if math.isfinite(value) else "∞"
 
@@ -40,10 +40,10 @@ class Measure:
 
 
 MEASURES = (
-    Measure("KL(P||Q)", "nats", lambda span: span.kl_nats, (0.01, 0.05, 0.2, 0.5, 1.0), ".2f"),
-    Measure("change of logprob", "nats, Q less P",
+    Colouring("KL(P||Q)", "nats", lambda span: span.kl_nats, (0.01, 0.05, 0.2, 0.5, 1.0), ".2f"),
+    Colouring("change of logprob", "nats, Q less P",
             lambda span: span.logprob_change, (0.05, 0.2, 0.5, 1.0, 2.0), "+.1f"),
-    Measure("change of rank", "Q less P", lambda span: span.rank_change, (1, 2, 5, 20, 100), "+.0f"),
+    Colouring("change of rank", "Q less P", lambda span: span.rank_change, (1, 2, 5, 20, 100), "+.0f"),
 )  # fmt: skip
 BY_BYTES = 1
 """The only one that models with different tokens have."""

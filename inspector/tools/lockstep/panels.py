@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -13,13 +14,14 @@ from engine.records import Candidate, LockstepSpan, WaysParted
 from inspector.display import pad, token_label, token_text, truncate, unfinished, visible
 from inspector.scales import percent
 from inspector.state.session_tree import Item
-from inspector.tools.lockstep.measures import Measure
+from inspector.tools.lockstep.measures import Colouring
 from inspector.widgets.canvas import Canvas, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
 from inspector.widgets.token_styles import heat_style
 from inspector.widgets.wrap import TextPiece, Wrap
 
+WORD = re.compile(r"\s*\S+|\s+")
 FLIP = "≠"
 """Under a token before which the two have different top tokens."""
 
@@ -33,7 +35,7 @@ class LockstepText(Canvas):
         super().__init__(id=id)
         self._items: Sequence[Item] = ()
         self._spans: Sequence[LockstepSpan | None] = ()
-        self._measure: Measure | None = None
+        self._measure: Colouring | None = None
         self._slot = 0
         self._instead: tuple[str, str] | None = None
 
@@ -42,7 +44,7 @@ class LockstepText(Canvas):
         titles: tuple[str, str],
         items: Sequence[Item],
         spans: Sequence[LockstepSpan | None],
-        measure: Measure,
+        measure: Colouring,
         slot: int,
         instead: tuple[str, str] | None = None,
     ) -> None:
@@ -194,9 +196,13 @@ class LockstepSide(Canvas):
     def _way(self, ways: WaysParted, width: int) -> list[Row]:
         """The text of this model's way, what both have in plain ink."""
         wrap = Wrap(width - 1)
-        parts = [(each.other_text if self._second else each.text, each.same) for each in ways.parts]
-        for text, _ in parts:
-            wrap.append([visible(line) for line in text.split("\n")])
+        parts = [
+            (word, each.same)
+            for each in ways.parts
+            for word in WORD.findall(each.other_text if self._second else each.text)
+        ]
+        for word, _ in parts:  # so that lines break between words
+            wrap.append([visible(line) for line in word.split("\n")])
         styles = self.rich_style, self.ink("accent") + Style(underline=True)
         return [
             [

@@ -20,7 +20,7 @@ from inspector.scales import bits
 from inspector.state.divergence import Divergences, mean
 from inspector.state.timeline import Timeline
 from inspector.tools.lockstep.control import LockstepControl
-from inspector.tools.lockstep.measures import BY_BYTES, MEASURES, Measure
+from inspector.tools.lockstep.measures import BY_BYTES, MEASURES, Colouring
 from inspector.tools.lockstep.panels import FLIP, LockstepSide, LockstepText
 from inspector.widgets.key_hints import KeyHint
 
@@ -92,7 +92,7 @@ class LockstepScreen(ToolScreen[None]):
         return self.control.state.opened
 
     @property
-    def measure(self) -> Measure:
+    def measure(self) -> Colouring:
         """What the text is coloured by."""
         by_bytes = self.opened is not None and self.opened.aligned == "bytes"
         return MEASURES[BY_BYTES if by_bytes else self._measure]
@@ -175,7 +175,7 @@ class LockstepScreen(ToolScreen[None]):
                 panel.put_ways((name, f"its own way, {count} tokens"), way)
                 continue
             entropy = entropies[side]
-            bits_here = f"{bits(entropy)} bits of choice" if entropy is not None else ""
+            bits_here = f"entropy {bits(entropy)} bits" if entropy is not None else ""
             own = taken if side == 0 or (opened is not None and opened.aligned == "ids") else None
             panel.put((name, bits_here), lists[side], lists[1 - side], own, self._why())
 
@@ -312,14 +312,14 @@ def told(span: LockstepSpan) -> str:
     parts = []
     if span.kl_nats is not None and span.kl_bits is not None:
         parts.append(f"KL {span.kl_nats:.4f} nats ({bits(span.kl_bits)} bits)")
-    if span.logprob is not None and span.other_logprob is not None:
-        parts.append(
-            f"{token_label(span.text, span.raw)} logprob {span.logprob:.2f} → {span.other_logprob:.2f}"
-        )
     if span.rank is not None and span.other_rank is not None:
         parts.append(f"rank {span.rank} → {span.other_rank}")
     if span.same_top is not None:
         parts.append("same top token" if span.same_top else f"{FLIP} another top token")
+    if span.logprob is not None and span.other_logprob is not None:
+        parts.append(
+            f"{token_label(span.text, span.raw)} logprob {span.logprob:.2f} → {span.other_logprob:.2f}"
+        )
     if span.tokens > 1 or span.other_tokens > 1:
         parts.append(f"{span.tokens} tokens of P, {span.other_tokens} of Q: no KL")
     return " · ".join(parts) or "Nothing is before the first token."

@@ -52,7 +52,9 @@ def test_perplexities_their_ratio_and_its_error() -> None:
     assert mine.error == pytest.approx(mine.value * one.std(ddof=1) / 20)
     assert made.correlation == pytest.approx(np.corrcoef(one, other)[0, 1])
     change = one - other
-    assert (made.log_ratio.value, made.log_ratio.error) == pytest.approx((change.mean(), change.std(ddof=1) / 20))
+    assert (made.log_ratio.value, made.log_ratio.error) == pytest.approx(
+        (change.mean(), change.std(ddof=1) / 20)
+    )
     assert made.ratio.value == pytest.approx(theirs.value / mine.value)
     # what llama.cpp computes it from: both errors and the covariance of the means
     covariance = np.cov(one, other)[0, 1] / 400
