@@ -14,6 +14,7 @@ from engine.desk import Call, Desk, Handler, Stopped
 from engine.errors import Cancelled, EngineError
 from engine.inspection.handlers import InspectionCommands
 from engine.inspection.inside.handlers import InsideCommands
+from engine.lockstep.handlers import LockstepCommands
 from engine.measuring.handlers import MeasuringCommands
 from engine.records import Record
 from engine.session.handlers import SessionCommands
@@ -26,6 +27,7 @@ CAPABILITIES = (
     BatchCommands,
     InspectionCommands,
     InsideCommands,
+    LockstepCommands,
     MeasuringCommands,
 )
 """The classes that provide handlers; each worker makes one instance of each."""

@@ -40,6 +40,14 @@ from engine.commands.inspection import (
     WhatIf,
 )
 from engine.commands.interventions import HoldInterventions, Intervene, PatchActivations, SweepHeads
+from engine.commands.lockstep import (
+    CloseLockstep,
+    DiffText,
+    FollowSecond,
+    OpenLockstep,
+    PartWays,
+    ReadLockstep,
+)
 from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
     AddTurn,
@@ -69,14 +77,17 @@ __all__ = [
     "Attribute",
     "Cancel",
     "Choose",
+    "CloseLockstep",
     "Command",
     "CompareBatch",
     "CompareKV",
     "Configure",
     "CutText",
+    "DiffText",
     "DrawMany",
     "Explain",
     "FindTokens",
+    "FollowSecond",
     "GoOnBeams",
     "GoOnPrefill",
     "Grown",
@@ -91,6 +102,8 @@ __all__ = [
     "Measure",
     "MeasureRoofline",
     "MoveTo",
+    "OpenLockstep",
+    "PartWays",
     "PatchActivations",
     "Prefill",
     "PreviewPrompt",
@@ -100,6 +113,7 @@ __all__ = [
     "ReadExperts",
     "ReadGrammar",
     "ReadLens",
+    "ReadLockstep",
     "ReadLogits",
     "ReadModules",
     "ReadTriangle",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
+import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm.utils import dequantize_model
 
@@ -66,6 +67,30 @@ def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
         return (refused,)
     model.set_dtype(getattr(mx, computed))
     return ()
+
+
+def quantize(model: Any, bits: int, group_size: int) -> None:
+    """Quantize plain weights in place, the layers that mlx_lm.convert quantizes, before they are evaluated.
+
+    Args:
+        model: Its weights are lazy.
+        bits: Of a weight.
+        group_size: Weights that share a scale.
+
+    Raises:
+        LoadError: None of its layers can be quantized so.
+    """
+    chosen = getattr(model, "quant_predicate", None) or (lambda path, module: True)
+
+    def takes(path: str, module: Any) -> Any:
+        fits = hasattr(module, "to_quantized") and module.weight.shape[-1] % group_size == 0
+        return chosen(path, module) if fits else False
+
+    nn.quantize(model, group_size, bits, class_predicate=takes)
+    if quantization_of(model) is None:
+        raise LoadError(
+            f"No layer of this model has rows that groups of {group_size} divide.", "Use smaller groups."
+        )
 
 
 def _dequantize(model: Any) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from mlx_lm import utils
 
 from engine.errors import Cancelled, LoadError
 from engine.model import blas, directory, source
-from engine.model.dtype import dtype_of, quantization_of, set_dtype, weights_in
+from engine.model.dtype import dtype_of, quantization_of, quantize, set_dtype, weights_in
 from engine.model.fingerprint import fingerprint
 from engine.model.first_uses import FirstUses
 from engine.model.light_import import fill_in
@@ -51,13 +51,27 @@ class Loaded:
     """Work that it did since it was loaded, in whatever session."""
 
 
-def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | None = None) -> Loaded:
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How weights are quantized while they are loaded."""
+
+    bits: int
+    group_size: int
+
+
+def load(
+    settings: LoadSettings,
+    emit: Emit = lambda _: None,
+    cancel: Event | None = None,
+    quantization: Quantization | None = None,
+) -> Loaded:
     """Load a model through mlx_lm.
 
     Args:
         settings: The model, and the settings of its cache.
         emit: Receives the progress.
         cancel: Stops the loading at its next file or tensor.
+        quantization: Quantize plain weights, as mlx_lm.convert would have before they were written.
 
     Returns:
         The model, its tokenizer and the facts about both.
@@ -78,6 +92,8 @@ def load(settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | No
     model, config = _model(path, settings)
     _adapt(model, settings)
     stored = weights_in(model)
+    if quantization is not None:
+        quantize(model, quantization.bits, quantization.group_size)
     notes = (*served.notes, *_float32_scales(model, settings), *set_dtype(model, settings.dtype, served.fast))
     _weights(model, emit, cancel)
     emit(Loading("tokenizer", 0, 0, path.name))

@@ -79,6 +79,17 @@ from engine.records.interventions import (
     SweptUnit,
 )
 from engine.records.kv import KVGroup, KVReading, Memory
+from engine.records.lockstep import (
+    Alignment,
+    LockstepClosed,
+    LockstepEnded,
+    LockstepMemory,
+    LockstepOpened,
+    LockstepRead,
+    LockstepSpan,
+    WayPart,
+    WaysParted,
+)
 from engine.records.logits import LogitsRow, ModelVocabulary, Packed, RowType
 from engine.records.marks import BeatReached, Deleted, Marked, QuestionAsked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
@@ -140,6 +151,7 @@ __all__ = [
     "AcceptanceRates",
     "ActivationsPatched",
     "AheadLine",
+    "Alignment",
     "AttentionLayer",
     "AttentionRead",
     "AttributedToken",
@@ -214,6 +226,12 @@ __all__ = [
     "LensRead",
     "LensToken",
     "Loading",
+    "LockstepClosed",
+    "LockstepEnded",
+    "LockstepMemory",
+    "LockstepOpened",
+    "LockstepRead",
+    "LockstepSpan",
     "LogitsRow",
     "LookedAhead",
     "Machine",
@@ -281,6 +299,8 @@ __all__ = [
     "Undeleted",
     "Undone",
     "Verified",
+    "WayPart",
+    "WaysParted",
     "WeightArray",
     "WhatIfAnswered",
     "WhatIfStep",
@@ -357,6 +377,12 @@ Record = (
     | DraftReady
     | DraftRound
     | SpeculationVerified
+    | LockstepMemory
+    | LockstepOpened
+    | LockstepClosed
+    | LockstepRead
+    | LockstepEnded
+    | WaysParted
     | Finished
     | Ended
     | Failure

@@ -80,6 +80,8 @@ class Session(SessionState):
         self.check_settings()
         new_tree = len(self.tree) == 1
         prompt = self._add_prompt(text, ids, parent)
+        if parent == ROOT:
+            self.conversation = messages, options
         self._prefill_run = run = PrefillRun(
             self.runner, self.node_reader.row_reader, self.tokens, self.settings.candidates, prompt, echo
         )

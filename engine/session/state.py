@@ -12,7 +12,7 @@ from engine.errors import EngineError, PromptError, StepError
 from engine.logits.node_sampler import Position
 from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
-from engine.records import Distribution, KVReading
+from engine.records import NO_OPTIONS, ChatOptions, Distribution, KVReading, Message
 from engine.sampling.ranking import Row
 from engine.session.held import HeldSets
 from engine.session.kept_logits import KeptLogits
@@ -58,6 +58,8 @@ class SessionState:
         """By node, the settings of its last distribution."""
         self.node_reader = NodeReader(self.tokens, self.tree, self.pending)
         self._position: Position | None = None
+        self.conversation: tuple[tuple[Message, ...], ChatOptions] = (), NO_OPTIONS
+        """What the chat template got for the prompt that the path begins with."""
         self._prefill_run: PrefillRun | None = None
         """The prefill under way, if any."""
 

@@ -23,7 +23,7 @@ TEXT_LIMIT = 4 * 2**20
 """Characters of one text at most."""
 _ENDLESS = (
     "logprob", "surprisal", "score", "logits", "logit_before", "logit_after", "values", "difference", "change", "error",
-    "kl_bits",
+    "kl_bits", "kl_nats",
 )  # fmt: skip
 """Parts of names of numbers that may be infinite, or NaN, where a model gives a token probability 0."""
 

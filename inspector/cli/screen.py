@@ -11,6 +11,7 @@ from engine.breakpoints import CONDITIONS, Breakpoints, Condition
 from engine.errors import EngineError, SettingsError
 from engine.settings import Settings
 from inspector.cli import terminal
+from inspector.cli.against import add_against, against_from
 from inspector.cli.arguments import given, known, load_values, request_from
 from inspector.cli.flags import Parser, add_generation, add_theme, command_parser
 from inspector.cli.inputs import unescaped
@@ -35,6 +36,12 @@ def parser() -> Parser:
     add_speculation(made)
     instead = "where runs stop, in the place of those that are remembered"
     add_breakpoints(made.add_argument_group("breakpoints", instead))
+    second = made.add_argument_group("second model")
+    beside = "compare with a second model, token by token: pocket, a directory, or a hub id (J shows both)"
+    second.add_argument("--against", metavar="MODEL", help=beside)
+    add_against(second, "against-")
+    other = "system prompt that the second model gets in the place of the conversation's"
+    second.add_argument("--against-system-prompt", metavar="TEXT", help=other)
     session = made.add_argument_group("session")
     resume = "go on with the last session, or with FILE: a path, or a name that `inspector sessions` lists"
     session.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
@@ -71,8 +78,15 @@ def run(args: argparse.Namespace) -> int:
     if trace is None:
         begin_with_draws(args)
     request = request_from(args, default_prompt=True)
+    against = against_from(args, request.load, args.against)
+    if against is not None and trace is not None:
+        raise EngineError(
+            "--resume goes on with the session's own model, so --against has no first model yet.",
+            "Leave it out; J compares with the same model in fewer bits.",
+        )
     from inspector.app import InspectorApp
     from inspector.recordings import sessions
+    from inspector.tools.registry import TOOLS, with_against
 
     app = InspectorApp(
         load=request.load,
@@ -89,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
         breakpoints=breakpoints(args),
         save=None if args.no_save else sessions.folder(),
         trace=trace,
+        tools=TOOLS if against is None else with_against(against),
         theme=args.theme or "",
         notes=() if trace else request.notes,
         speculation=speculation_from(args),

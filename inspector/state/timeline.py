@@ -16,6 +16,7 @@ from engine.records import PromptToken, Step
 from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.branch import ROOT, token
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.looks import Looks
 from inspector.state.measured import MEASUREMENTS, Measured
 from inspector.state.prompts import Prompts
@@ -95,6 +96,8 @@ class Timeline:
 
     speculation: Speculation = field(default_factory=Speculation)
     """Rounds of speculative decoding."""
+    lockstep: LockstepSoFar = field(default_factory=LockstepSoFar)
+    """What a second model makes of the same tokens."""
 
     tree: SessionTree = field(default_factory=SessionTree)
     """All tokens, of which the path is one way through."""
@@ -258,6 +261,7 @@ class Timeline:
         self.beams.apply(record)
         self.speculation.apply(record)
         self.batches.apply(record)
+        self.lockstep.apply(record)
         match record:
             case records.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.commands import OpenLockstep
 from inspector.lessons.catalogue import Listed
 from inspector.main.tool import Tool
 from inspector.tools.attention.tool import ATTENTION
@@ -19,6 +20,7 @@ from inspector.tools.grammar.tool import GRAMMAR
 from inspector.tools.interventions.tool import INTERVENTIONS
 from inspector.tools.lens.tool import LENS
 from inspector.tools.lessons.tool import LESSONS, lessons
+from inspector.tools.lockstep.tool import LOCKSTEP, lockstep
 from inspector.tools.lookahead.tool import LOOK_AHEAD
 from inspector.tools.marks.tool import MARKS
 from inspector.tools.modules.tool import MODULES
@@ -42,6 +44,7 @@ TOOLS: tuple[Tool, ...] = (
     BEAMS,
     LOOK_AHEAD,
     SPECULATION,
+    LOCKSTEP,
     RACE,
     BATCH,
     DRAWS,
@@ -73,3 +76,12 @@ def with_lesson(listed: Listed, present: bool = False) -> tuple[Tool, ...]:
         present: Whether to present it.
     """
     return tuple(lessons(listed, present) if tool is LESSONS else tool for tool in TOOLS)
+
+
+def with_against(against: OpenLockstep) -> tuple[Tool, ...]:
+    """The tools of a program that begins with a second model.
+
+    Args:
+        against: The second model.
+    """
+    return tuple(lockstep(against) if tool is LOCKSTEP else tool for tool in TOOLS)

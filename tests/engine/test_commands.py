@@ -78,6 +78,12 @@ SAMPLES: tuple[Command, ...] = (
     commands.TakeRound(SpeculationSettings()),
     commands.RunRounds(SpeculationSettings()),
     commands.VerifySpeculation(1),
+    commands.OpenLockstep(LoadSettings()),
+    commands.CloseLockstep(),
+    commands.DiffText("Once"),
+    commands.ReadLockstep(1),
+    commands.FollowSecond(1),
+    commands.PartWays(1),
 )
 """One of each."""
 
@@ -109,7 +115,7 @@ def test_facts() -> None:
     }
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
-        "Recall", "HoldInterventions", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation",
+        "Recall", "HoldInterventions", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation", "FollowSecond",
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from engine.trace import Kept
 from inspector.session.controller import Controller
 from inspector.session.replay.questions import RecordedQuestions
 from inspector.session.replay.recorded_answers import RecordedAnswers
+from inspector.state.lockstep import plausible
 from inspector.state.measured import MEASUREMENTS, sound
 from inspector.state.speculation import ROUNDS
 from inspector.state.timeline import Timeline
@@ -71,6 +72,8 @@ class ReplayBackend:
                 pass  # of a command that nobody waits for here
             case _ if isinstance(value, (*MEASUREMENTS, *ROUNDS)) and not sound(value):
                 pass  # no engine told it: it could not be drawn
+            case records.LockstepRead() if not plausible(value):
+                pass
             case _ if not isinstance(value, _ANSWERS):
                 if isinstance(value, records.ModelFacts) and self._controller.timeline.facts is not None:
                     self.begin()  # another model was opened

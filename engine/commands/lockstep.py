@@ -1,0 +1,65 @@
+"""The commands of two models in lockstep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from engine.commands.command import Command
+from engine.settings import LoadSettings
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLockstep(Command):
+    """Load a second model beside the first; answered by `LockstepMemory`, `Measuring` and `LockstepOpened`."""
+
+    against: LoadSettings
+    """The second model; with the first one's settings it shares the first one's weights."""
+    bits: int | None = None
+    """Quantize it while it is loaded, as mlx_lm.convert does; None for what its files hold."""
+    group_size: int = 64
+    """Weights that share a scale, where it is quantized."""
+    system: str | None = None
+    """The system prompt that the second model gets in the place of the conversation's; None for the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLockstep(Command):
+    """Drop the second model; answered by `LockstepClosed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffText(Command):
+    """Read a text in both models; answered by `LockstepRead` records and one `LockstepEnded`."""
+
+    text: str
+    window: int | None = None
+    """Tokens of the first model's in a window; None for all that fits the context windows of both."""
+    candidates: int = 0
+    """Most probable tokens of each that are listed at each place."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLockstep(Command):
+    """Read what was not yet read of the path to a node in both models; answered by `LockstepRead` records."""
+
+    node: int
+    candidates: int = 12
+    """Most probable tokens of each that are listed at each place."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowSecond(Command):
+    """Take the token after a node that the second model picks; answered by a `Step`."""
+
+    stoppable: ClassVar[bool] = True
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartWays(Command):
+    """Let both models go on from a node with their own picks; answered by `Measuring` records and `WaysParted`."""
+
+    node: int
+    tokens: int = 40
+    """Decoded by each at most."""

@@ -1,0 +1,170 @@
+"""The second model: what it needs of the machine's memory, loading it beside the first, and how both are compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+
+import mlx.core as mx
+
+from engine.commands import OpenLockstep
+from engine.errors import Cancelled, LoadError
+from engine.lockstep.alignment import first_difference
+from engine.model import directory, source
+from engine.model.dtype import memory_available
+from engine.model.load import Loaded, Quantization, load
+from engine.model.tensors import read_header
+from engine.records import Alignment, Loading, LockstepMemory, LockstepOpened, Measuring
+
+BITS = (2, 3, 4, 5, 6, 8)
+GROUP_SIZES = (32, 64, 128)
+OVERHEAD = 1.1
+"""Weights and what runs beside them: KV, buffers; as the models on the disk are judged."""
+Emit = Callable[[LockstepMemory | Measuring | LockstepOpened], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """The second model, and how it is compared with the first."""
+
+    loaded: Loaded
+    aligned: Alignment
+    system: str | None
+    """The system prompt that it gets in the place of the conversation's."""
+
+    def compared(self, first: Loaded) -> int | None:
+        """How many values of both models' rows belong to tokens of both; None for all of each."""
+        same = first.tokens.vocabulary == self.loaded.tokens.vocabulary
+        return (
+            None
+            if self.aligned == "bytes" or same
+            else min(first.tokens.vocabulary, self.loaded.tokens.vocabulary)
+        )
+
+
+def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event) -> Second:
+    """Load the second model, once there is room for it.
+
+    Args:
+        first: The session's model; its weights are not touched.
+        command: What the second one is.
+        emit: Receives what it needs, the progress, and what it is.
+        cancel: Stops the loading.
+
+    Raises:
+        LoadError: It can't be loaded, or doesn't fit beside the first; the message says why, the hint what to do.
+        Cancelled: `cancel` was set.
+    """
+    _check(first, command)
+    shared = command.bits is None and command.against == first.settings
+    emit(_memory(first, command, shared, cancel))
+    quantization = None if command.bits is None else Quantization(command.bits, command.group_size)
+
+    def progress(loading: Loading) -> None:
+        emit(Measuring("OpenLockstep", loading.done, loading.total, f"{loading.stage} {loading.detail}"))
+
+    loaded = first if shared else load(command.against, progress, cancel, quantization)
+    if cancel.is_set():
+        raise Cancelled
+    differs = first_difference(first.tokens, loaded.tokens) if not shared else None
+    second = Second(loaded, "ids" if differs is None else "bytes", command.system)
+    facts = replace(loaded.facts, special=(), special_count=0, chat_template="")
+    notes = tuple(_notes(first, second, differs))
+    emit(LockstepOpened(facts, _title(first, command, loaded), second.aligned, notes))
+    return second
+
+
+def _check(first: Loaded, command: OpenLockstep) -> None:
+    if command.bits is None:
+        return
+    if command.bits not in BITS or command.group_size not in GROUP_SIZES:
+        raise LoadError(
+            f"A model can't be quantized to {command.bits} bits in groups of {command.group_size}.",
+            f"Bits are {', '.join(map(str, BITS))}, group sizes {', '.join(map(str, GROUP_SIZES))}.",
+        )
+    same = command.against.model == first.settings.model
+    if same and (first.facts.quantization or "bit" in first.facts.stored):
+        how = first.facts.quantization or first.facts.stored
+        raise LoadError(
+            f"The weights of {first.facts.name} are quantized already ({how}).",
+            "Open the model that it was made from, and compare that one.",
+        )
+
+
+def _title(first: Loaded, command: OpenLockstep, loaded: Loaded) -> str:
+    """What tells the second model from the first."""
+    parts = [loaded.facts.name]
+    if loaded.facts.quantization and loaded.facts.quantization != first.facts.quantization:
+        parts.append(loaded.facts.quantization.removesuffix(", affine"))
+    if command.against.adapter_path is not None:
+        parts.append(f"adapter {Path(command.against.adapter_path).name}")
+    if command.system is not None:
+        parts.append("another system prompt")
+    if len(parts) == 1 and loaded.facts.name == first.facts.name:
+        parts.append("the same again" if loaded is first else loaded.facts.dtype)
+    return ", ".join(parts)
+
+
+def _notes(first: Loaded, second: Second, differs: int | None) -> Iterator[str]:
+    mine, theirs = first.tokens, second.loaded.tokens
+    if differs is not None:
+        yield (
+            f"The tokenizers differ (first at id {differs}): the text is compared between common borders, by logprob; "
+            "KL, ranks and top tokens need the same tokens."
+        )
+    elif (compared := second.compared(first)) is not None:
+        rows = f"{mine.vocabulary:,} and {theirs.vocabulary:,}"
+        yield f"The models have {rows} rows of logits: the {compared:,} that both have are compared."
+    if second.loaded is not first:
+        yield from (f"Of the second model: {note}" for note in second.loaded.facts.notes)
+
+
+# ---- memory -----------------------------------------------------------------------------------
+
+
+def _memory(first: Loaded, command: OpenLockstep, shared: bool, cancel: Event) -> LockstepMemory:
+    """What both need, once it is known that the second fits.
+
+    Raises:
+        LoadError: It doesn't.
+    """
+    needed = 0 if shared else _weights(first, command, cancel)
+    free = _free()
+    if free is not None and needed * OVERHEAD > free:
+        raise LoadError(
+            f"A second model of about {_size(needed)} doesn't fit beside the first, which has "
+            f"{_size(first.facts.weight_bytes)}: {_size(free)} are free.",
+            "Compare with fewer bits, or close other programs.",
+        )
+    return LockstepMemory(first.facts.weight_bytes, needed, free)
+
+
+def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:
+    """Bytes of the second model's weights in memory, from the headers of its files."""
+    path = source.resolve(command.against.model, lambda _: None, cancel)
+    files = sorted(path.glob(directory.WEIGHTS))
+    wide = 4 if first.facts.dtype == "float32" else 2
+    if command.bits is None:
+        held = sum(file.stat().st_size for file in files)
+        config = directory.read_object(path / "config.json")
+        packed = "quantization" in config or "quantization_config" in config
+        doubled = wide == 4 and not packed and config.get("torch_dtype", config.get("dtype")) != "float32"
+        return held * 2 if doubled and command.against.dtype == "auto" else held
+    shapes = [shape for file in files for shape in read_header(file).values()]
+    matrix = command.bits / 8 + 2 * wide / command.group_size
+    return int(sum(math.prod(shape) * (matrix if len(shape) > 1 else wide) for shape in shapes))
+
+
+def _free() -> int | None:
+    """Bytes that a second model can take; None where the system doesn't report it."""
+    if mx.default_device() == mx.Device(mx.cpu):
+        return memory_available()
+    limit = mx.device_info().get("max_recommended_working_set_size")
+    return int(limit) - mx.get_active_memory() if limit is not None else memory_available()
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

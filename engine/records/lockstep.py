@@ -1,0 +1,169 @@
+"""Two models in lockstep: the second one beside the session's, and both distributions along one text.
+
+The first model is P, the second Q: the session's own, or the one that is named first, is P. KL(P||Q) is in nats, as
+llama.cpp prints it; entropies are in bits, as everywhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.records.model import ModelFacts
+from engine.records.steps import Candidate
+
+Alignment = Literal["ids", "bytes"]
+"""`ids`: both have the same tokens, compared one by one. `bytes`: each cuts the text with its own tokenizer, and they
+are compared between the places where both have a border."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepMemory:
+    """What a second model will need; emitted before it is loaded."""
+
+    first_bytes: int
+    """Weights of the first model, as they are in memory."""
+    second_bytes: int
+    """Weights of the second, estimated from the headers of its files; 0 where both share their weights."""
+    free_bytes: int | None
+    """Of the machine before it is loaded; None where the system doesn't report it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepOpened:
+    """A second model is ready beside the first."""
+
+    facts: ModelFacts
+    """Of the second, without its special tokens and its template."""
+    title: str
+    """What it is: its name, and how it differs from the first."""
+    aligned: Alignment
+    notes: tuple[str, ...] = ()
+    """What can't be compared and why: one sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepClosed:
+    """There is no second model any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepSpan:
+    """A piece of the text that both models have between two borders: as a rule one token of each."""
+
+    node: int
+    """Of the last token of the first model's, in the session's tree; -1 for a text outside of it."""
+    position: int
+    """Of its first token of the first model's, in the text."""
+    tokens: int
+    """Of the first model's; 0 for what may follow the last one."""
+    other_tokens: int
+    text: str
+    """The characters that its tokens finish."""
+    raw: bytes
+    logprob: float | None
+    """Of its scored tokens together in the first model, natural logarithm; None where none is scored."""
+    other_logprob: float | None
+    scored: int
+    """Of its tokens in the first model: the first of a text has nothing before it, and no score."""
+    other_scored: int
+    entropy_bits: float | None
+    """Of the first model's distribution before it; None where nothing is before it."""
+    other_entropy_bits: float | None
+    kl_nats: float | None
+    """KL(P||Q) of the distributions before it; None where they are over different tokens."""
+    rank: int | None
+    """Of the token in the first model's distribution; None for several tokens."""
+    other_rank: int | None
+    same_top: bool | None
+    """Whether both have the same most probable token; None where they have different tokens."""
+    candidates: tuple[Candidate, ...] = ()
+    """The most probable tokens before it by the first model, best first; `sampler_prob` equals `prob`."""
+    other_candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its tokens are scored by both, so that their logprobs are about the same bytes."""
+        return bool(self.tokens) and (self.scored, self.other_scored) == (self.tokens, self.other_tokens)
+
+    @property
+    def kl_bits(self) -> float | None:
+        """The divergence in bits."""
+        return None if self.kl_nats is None else self.kl_nats / math.log(2)
+
+    @property
+    def logprob_change(self) -> float | None:
+        """The second model's logprob less the first's; None where not both score the whole span."""
+        if not self.whole or self.logprob is None or self.other_logprob is None:
+            return None
+        return self.other_logprob - self.logprob
+
+    @property
+    def rank_change(self) -> int | None:
+        """The second model's rank less the first's: positive where it is less likely to the second one."""
+        return None if self.rank is None or self.other_rank is None else self.other_rank - self.rank
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepRead:
+    """Some spans of a text in both models, in its order; those from `since` on replace what was read there before."""
+
+    node: int
+    """End of the path that is read, in the session's tree; -1 for a text outside of it."""
+    since: int
+    """Position of the first of these spans."""
+    spans: tuple[LockstepSpan, ...]
+    done: int
+    """Tokens of the first model's that are read, out of `total`."""
+    total: int
+    ms: float
+    """Forwards of the first model for these spans."""
+    other_ms: float
+    ahead: LockstepSpan | None = None
+    """Both distributions after the last token, where these spans reach it."""
+    other_pick: int | None = None
+    """The token that the sampler takes from the second model's distribution there, with the same settings and draw."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepEnded:
+    """A text was read in both models."""
+
+    window: int
+    """Tokens of a window at most; 0 where the text was read in one."""
+    context: int
+    """Tokens before a scored one at least, from the second window on."""
+    kv_bytes: int
+    """Of the first model's cache at the end of a window, at most."""
+    other_kv_bytes: int
+    peak_bytes: int
+    """Memory at its peak, as MLX reports it, both models included."""
+
+
+@dataclass(frozen=True, slots=True)
+class WayPart:
+    """A piece of two continuations: the same text in both, or different texts."""
+
+    text: str
+    """Of the first model's way."""
+    other_text: str
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WaysParted:
+    """Both models went on from one token, each with its own picks, the same settings and the same draws."""
+
+    node: int
+    tokens: int
+    """Decoded by each at most."""
+    ids: tuple[int, ...]
+    other_ids: tuple[int, ...]
+    parts: tuple[WayPart, ...]
+    """Both ways in order."""
+    parted: int | None
+    """How many tokens of the first model's way come before the first difference; None where there is none."""
+    meetings: int
+    """How often they meet again after it."""
+    ms: float

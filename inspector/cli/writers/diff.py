@@ -1,0 +1,332 @@
+"""Two models over one text: the figures of llama.cpp's KL tool with its names and units, or JSON lines a token."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TextIO
+
+from engine import records
+from engine.records import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
+from inspector.cli.arguments import Request
+from inspector.cli.driver import Writer
+from inspector.cli.summary import Summary
+from inspector.cli.writers.jsonl import Json, JsonLines, number
+from inspector.cli.writers.jsonl import model as model_event
+from inspector.cli.writers.plain import PlainText, figures
+from inspector.display import token_label, visible
+from inspector.scales import milliseconds, size
+from inspector.state.divergence import PERCENTILES, Divergences, Mean, mean, percentile
+
+FIGURES = ("model",)
+WORST = 5
+"""Places with the largest divergence that are told."""
+AROUND = 6
+"""Tokens of the text before such a place."""
+Line = tuple[str, str]
+
+
+def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
+    """The writer that a request asks for."""
+    return DiffLines(out, request) if request.jsonl else DiffTable(out, err, request)
+
+
+class DiffReading:
+    """What the records of a comparison came to."""
+
+    def __init__(self) -> None:
+        self.figures = Divergences()
+        self.memory: LockstepMemory | None = None
+        self.opened: LockstepOpened | None = None
+        self.ended: LockstepEnded | None = None
+        self.total = 0
+        self.ms = self.other_ms = 0.0
+
+    def take(self, record: records.Record) -> tuple[LockstepSpan, ...]:
+        """Take in a record; returns the spans that it has."""
+        match record:
+            case LockstepMemory():
+                self.memory = record
+            case LockstepOpened():
+                self.opened = record
+            case LockstepEnded():
+                self.ended = record
+            case LockstepRead():
+                self.figures.add(record.spans)
+                self.total = record.total
+                self.ms += record.ms
+                self.other_ms += record.other_ms
+                return record.spans
+        return ()
+
+
+# ---- JSON lines -------------------------------------------------------------------------------
+
+
+class DiffLines(JsonLines):
+    """Writes the events `model`, `against`, a `span` for each token or piece, and `diff`."""
+
+    def __init__(self, out: TextIO, request: Request) -> None:
+        super().__init__(out, request)
+        self._reading = DiffReading()
+
+    def take(self, record: records.Record, text: str) -> None:
+        """Write the event of a record, if it has one."""
+        spans = self._reading.take(record)
+        if isinstance(record, records.ModelFacts):
+            super().take(record, text)
+        if isinstance(record, LockstepOpened):
+            memory = self._reading.memory
+            facts = model_event(record.facts, self._request)
+            for name in ("seed", "settings"):
+                del facts[name]
+            self._write({
+                **facts, "event": "against", "title": record.title, "aligned": record.aligned,
+                "notes": list(record.notes), "free_bytes": memory.free_bytes if memory else None,
+            })  # fmt: skip
+        for span in spans:
+            self._write(span_event(span))
+
+    def end(self, summary: Summary) -> None:
+        """Write the figures."""
+        self._write(diff_event(self._reading))
+
+
+def span_event(span: LockstepSpan) -> Json:
+    """One token, or one piece between two common borders."""
+    return {
+        "event": "span",
+        "position": span.position,
+        "tokens": span.tokens,
+        "other_tokens": span.other_tokens,
+        "text": span.text,
+        "raw": span.raw.hex(),
+        "logprob": number(span.logprob),
+        "other_logprob": number(span.other_logprob),
+        "kl_nats": number(span.kl_nats),
+        "kl_bits": number(span.kl_bits),
+        "rank": span.rank,
+        "other_rank": span.other_rank,
+        "entropy_bits": number(span.entropy_bits),
+        "other_entropy_bits": number(span.other_entropy_bits),
+        "same_top": span.same_top,
+        "candidates": [_candidate(each) for each in span.candidates],
+        "other_candidates": [_candidate(each) for each in span.other_candidates],
+    }
+
+
+def _candidate(candidate: records.Candidate) -> Json:
+    raw, logprob = candidate.raw.hex(), number(candidate.logprob)
+    return {
+        "id": candidate.id,
+        "text": candidate.text,
+        "raw": raw,
+        "logprob": logprob,
+        "rank": candidate.rank,
+    }
+
+
+def diff_event(reading: DiffReading) -> Json:
+    """The whole text, or as much of it as was read; errors are standard errors."""
+    made, ended = reading.figures, reading.ended
+    event: Json = {
+        "event": "diff",
+        "complete": ended is not None,
+        "spans": len(made.spans),
+        "scored": list(made.scored),
+        "bytes": made.bytes,
+        "logprobs": [number(value) for value in made.totals],
+        "ms": [reading.ms, reading.other_ms],
+        "peak_bytes": ended.peak_bytes if ended else None,
+        "window": ended.window if ended else None,
+        "context": ended.context if ended else None,
+    }
+    if made.logprobs and made.bytes:
+        event["bits_per_byte"] = [_pair(each) for each in made.bits_per_byte]
+    if made.by_ids:
+        event |= {
+            "perplexity": _pair(made.perplexities[1]),
+            "other_perplexity": _pair(made.perplexities[0]),
+            "log_ratio": _pair(made.log_ratio),
+            "ratio": _pair(made.ratio),
+            "correlation": number(made.correlation),
+            "probability_change": _pair(mean(made.changes)),
+            "rms_probability_change": _pair(made.rms_change),
+            "same_top": _pair(made.same_top),
+        }
+    if made.kl:
+        ordered = sorted(made.kl)
+        shares = {f"p{100 * share:g}": number(percentile(ordered, share)) for share in PERCENTILES}
+        event["kl_nats"] = {
+            "mean": _pair(mean(made.kl)), "min": number(ordered[0]), **shares, "max": number(ordered[-1]),
+        }  # fmt: skip
+    return event
+
+
+def _pair(of: Mean) -> list[float | None]:
+    return [number(of.value), number(of.error)]
+
+
+# ---- the table --------------------------------------------------------------------------------
+
+
+class DiffTable(PlainText):
+    """Writes the figures once the text is read, or as far as it was; what both need and took to standard error."""
+
+    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+        super().__init__(out, err, request)
+        self._reading = DiffReading()
+
+    def take(self, record: records.Record, text: str) -> None:
+        """Take in a record, and show how far it is."""
+        self._reading.take(record)
+        match record:
+            case LockstepMemory():
+                self._show("")
+                self._say(needs(record) + "\n")
+            case records.Measuring():
+                self._show(f"second model: {record.detail} {record.done}/{record.total}")
+            case LockstepOpened():
+                self._notes += record.notes
+            case LockstepRead():
+                self._show(f"read {record.done}/{record.total} tokens")
+            case _:
+                super().take(record, text)
+
+    def end(self, summary: Summary) -> None:
+        """Write the figures."""
+        self._show("")
+        reading = self._reading
+        if reading.total:
+            lines = list(report(reading))
+            width = max(len(name) for name, value in lines if value)
+            self._out.write("".join(_line(name, value, width) for name, value in lines))
+            self._out.flush()
+        against = [("against", reading.opened.title)] if reading.opened else []
+        self._sum_up([*figures(summary, self._request, FIGURES), *against, *cost(reading)])
+
+
+def _line(name: str, value: str, width: int) -> str:
+    return f"{name:<{width}}: {value}\n" if value else f"{name}\n"
+
+
+def needs(memory: LockstepMemory) -> str:
+    """What both models need against what there is, before the second is loaded."""
+    second = f"about {size(memory.second_bytes)}" if memory.second_bytes else "the same weights"
+    free = "" if memory.free_bytes is None else f"; {size(memory.free_bytes)} are free"
+    return f"memory: the first model has {size(memory.first_bytes)}, the second needs {second}{free}"
+
+
+def report(reading: DiffReading) -> Iterator[Line]:
+    """The figures as names and values; a heading has no value."""
+    made = reading.figures
+    broken = "" if reading.ended else " before it was stopped"
+    if not made.logprobs:
+        yield "tokens", f"none that both score{broken}"
+        return
+    if made.by_ids:
+        yield "====== Perplexity statistics ======", ""
+        yield from _perplexity(made)
+    else:
+        yield "====== Between common borders ======", ""
+    yield from _bytes(made, broken)
+    if made.kl:
+        yield "", ""
+        yield "====== KL divergence statistics ======", ""
+        yield from _kl(made)
+    if made.by_ids:
+        yield "", ""
+        yield "====== Token probability statistics ======", ""
+        yield from _tokens(made)
+    yield "", ""
+    yield "====== Where they differ most ======", ""
+    yield from _worst(made)
+
+
+def _perplexity(made: Divergences) -> Iterator[Line]:
+    theirs, mine = made.perplexities
+    yield "Mean PPL(Q)", _with_error(theirs)
+    yield "Mean PPL(base)", _with_error(mine)
+    correlation = made.correlation
+    if correlation is not None:
+        yield "Cor(ln(PPL(Q)), ln(PPL(base)))", f"{100 * correlation:6.2f}%"
+    yield "Mean ln(PPL(Q)/PPL(base))", _with_error(made.log_ratio)
+    yield "Mean PPL(Q)/PPL(base)", _with_error(made.ratio)
+    yield "Mean PPL(Q)-PPL(base)", _with_error(made.perplexity_change)
+
+
+def _bytes(made: Divergences, broken: str) -> Iterator[Line]:
+    mine, theirs = made.scored
+    counts = f"{mine}" if mine == theirs else f"{mine} and {theirs} in {len(made.logprobs)} spans"
+    yield "Tokens scored", f"{counts}, {made.bytes} bytes{broken}"
+    totals = made.totals
+    yield "Logprob of base, of Q", f"{totals[0]:.4f}, {totals[1]:.4f}"
+    if made.bytes:
+        first, second, change = made.bits_per_byte
+        yield "Bits per byte of base, of Q", f"{first.value:.4f}, {second.value:.4f}"
+        yield "Bits per byte, Q less base", _with_error(change)
+
+
+def _kl(made: Divergences) -> Iterator[Line]:
+    ordered = sorted(made.kl)
+    yield "Mean    KLD", _with_error(mean(made.kl)) + " nats"
+    yield "Maximum KLD", f"{ordered[-1]:10.6f}"
+    for share in PERCENTILES:
+        name = "Median " if share == 0.5 else f"{100 * share:4.1f}%  "
+        yield f"{name} KLD", f"{percentile(ordered, share):10.6f}"
+    yield "Minimum KLD", f"{ordered[0]:10.6f}"
+
+
+def _tokens(made: Divergences) -> Iterator[Line]:
+    ordered, changed = sorted(made.changes), mean(made.changes)
+    yield "Mean    Δp", f"{100 * changed.value:6.3f} ± {100 * changed.error:.3f} %"
+    yield "Maximum Δp", f"{100 * ordered[-1]:6.3f} %"
+    yield "Median  Δp", f"{100 * percentile(ordered, 0.5):6.3f} %"
+    yield "Minimum Δp", f"{100 * ordered[0]:6.3f} %"
+    rms, same = made.rms_change, made.same_top
+    yield "RMS Δp", f"{100 * rms.value:6.3f} ± {100 * rms.error:.3f} %"
+    yield "Same top p", f"{100 * same.value:6.3f} ± {100 * same.error:.3f} %"
+
+
+def _worst(made: Divergences) -> Iterator[Line]:
+    """The places with the largest divergence; without one, with the largest change of logprob a byte."""
+    spans = made.spans
+
+    def apart(place: int) -> float:
+        span = spans[place]
+        if span.kl_nats is not None:
+            return span.kl_nats
+        return abs(span.logprob_change or 0.0) / max(1, len(span.raw)) if not made.kl else 0.0
+
+    for place in sorted(range(len(spans)), key=apart, reverse=True)[:WORST]:
+        span, before = spans[place], "".join(each.text for each in spans[max(0, place - AROUND) : place])
+        label = token_label(span.text, span.raw)
+        if span.kl_nats is not None:
+            value = f"KLD {span.kl_nats:.4f}, rank {span.rank} → {span.other_rank}"
+        else:
+            value = f"{span.logprob_change or 0:+.3f} nats over {len(span.raw)} bytes"
+        yield f"{span.position + 1:>6}", f"{value:<32} …{visible(before)}▕{label}"
+
+
+def cost(reading: DiffReading) -> Iterator[Line]:
+    """Time and memory of both."""
+    yield "took", f"{milliseconds(reading.ms)} of base, {milliseconds(reading.other_ms)} of Q"
+    ended, memory, opened = reading.ended, reading.memory, reading.opened
+    if opened is None or memory is None:
+        return
+    shared = "" if memory.second_bytes else ", one for both"
+    kv = "" if ended is None else (
+        f"; KV at most {size(ended.kv_bytes)} and {size(ended.other_kv_bytes)}; {size(ended.peak_bytes)} at the peak"
+    )  # fmt: skip
+    yield "memory", f"{size(memory.first_bytes)} and {size(opened.facts.weight_bytes)} of weights{shared}{kv}"
+    if ended is not None and ended.window:
+        yield (
+            "windows",
+            f"of {ended.window} tokens at most; from the second on each token has {ended.context} or more before it",
+        )
+
+
+def _with_error(of: Mean) -> str:
+    if not math.isfinite(of.value):
+        return f"{of.value:10.6f}"
+    return f"{of.value:10.6f} ± {of.error:10.6f}"

@@ -1,0 +1,1 @@
+"""Two models in lockstep: one text, the distributions of both at each token."""

@@ -1,0 +1,84 @@
+"""What the keys of the lockstep mean to the engine, and what the screen asks for by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.commands import CloseLockstep, FollowSecond, OpenLockstep, PartWays, ReadLockstep
+from engine.records import Failure, LockstepOpened, ModelFacts, Record, Resampled
+from inspector.session.controller import Controller
+from inspector.session.job import Job
+from inspector.state.lockstep import LockstepSoFar
+
+
+class LockstepControl:
+    """Opens second models and has them read what is on show.
+
+    Args:
+        controller: Sends the commands.
+        against: The second model to open with the first; None for none.
+    """
+
+    def __init__(self, controller: Controller, against: OpenLockstep | None) -> None:
+        self.controller = controller
+        self.job = Job(controller.client, OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays)
+        self._against = against
+        self._fingerprint: str | None = None
+        """Of the first model that the second was asked for with."""
+        self._asked: tuple[LockstepOpened, int] | None = None
+        """What was asked for last: it isn't asked for again where it failed."""
+
+    @property
+    def state(self) -> LockstepSoFar:
+        """What is known, live or recorded."""
+        return self.controller.timeline.lockstep
+
+    @property
+    def live(self) -> bool:
+        """Whether an engine can be asked."""
+        return not self.controller.transport.recorded
+
+    def receive(self, record: Record) -> None:
+        """Take in one record."""
+        self.job.receive(record)
+        if isinstance(record, ModelFacts) and self.live and self._against is not None:
+            if self._fingerprint in (
+                None,
+                record.fingerprint,
+            ):  # it is another one that a second was asked for with
+                self._fingerprint = record.fingerprint
+                self.job.start(self._against)
+        elif isinstance(record, Resampled):
+            self._asked = None
+
+    def open(self, bits: int) -> None:
+        """Compare the first model with itself in fewer bits."""
+        load = self.controller.setup.load
+        self._against = replace(OpenLockstep(load), bits=bits)
+        facts = self.controller.timeline.facts
+        self._fingerprint = facts.fingerprint if facts is not None else None
+        self.job.start(self._against)
+
+    def want(self) -> None:
+        """Have read what was not yet read of the path on show."""
+        timeline, opened = self.controller.timeline, self.state.opened
+        if not self.live or opened is None or not timeline.items or timeline.prompts.reading:
+            return
+        node = timeline.tip
+        if self.job.running or node in self.state.ahead or self._asked == (opened, node):
+            return
+        self._asked = opened, node
+        self.job.start(ReadLockstep(node))
+
+    def follow(self) -> None:
+        """Take what the second model picks after the token before the cursor."""
+        self.job.start(FollowSecond(self.controller.timeline.before))
+
+    def part(self) -> None:
+        """Let each go its own way from the token before the cursor."""
+        self.job.start(PartWays(self.controller.timeline.before))
+
+    @property
+    def failure(self) -> Failure | None:
+        """What failed and was not asked for again."""
+        return self.job.failure

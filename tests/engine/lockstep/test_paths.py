@@ -1,0 +1,193 @@
+"""The session's path in both models: read piece by piece it is what a fresh reading gives, whatever the moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine import commands, records
+from engine.lockstep.paths import PathReader
+from engine.lockstep.ways import compared
+from engine.model import synthetic
+from engine.records import LockstepRead, LockstepSpan, WaysParted
+from engine.settings import LoadSettings, Settings
+from tests.engine.lockstep.rig import Two, coarse_tokenizer
+from tests.zoo import CONFIGS, Zoo
+
+PROMPT = "Once upon a time, there was a little girl named Lily. She loved"
+
+
+def opened(two: Two, settings: LoadSettings, *, prompt: str = PROMPT, **more: object) -> Two:
+    """With a second model, at the end of a prompt."""
+    two.one(replace(commands.OpenLockstep(settings), **more), records.LockstepOpened)  # type: ignore[type-var]
+    two.do(commands.Configure(Settings(temp=1, seed=5)))
+    two.do(commands.Prefill(prompt, False))
+    return two
+
+
+def node(two: Two) -> int:
+    return two.worker._desk.session.node
+
+
+def told(found: list[records.Record]) -> list[LockstepSpan]:
+    """The spans of a path, after what was told again has replaced what it replaces."""
+    spans: list[LockstepSpan] = []
+    for each in found:
+        if isinstance(each, LockstepRead):
+            spans = [span for span in spans if span.position < each.since] + list(each.spans)
+    return spans
+
+
+def fresh(two: Two) -> list[LockstepSpan]:
+    """The same path, read from nothing."""
+    desk = two.worker._desk
+    assert desk.loaded is not None
+    (lockstep,) = (each for each in desk.capabilities if hasattr(each, "_paths"))
+    reader = PathReader(desk.loaded, lockstep._paths.second)  # type: ignore[attr-defined]
+    return told(list(reader.read(desk.session, desk.session.node, 0, lambda: False)))
+
+
+def assert_alike(mine: list[LockstepSpan], theirs: list[LockstepSpan]) -> None:
+    """Equal but for the order of sums: rows of steps and of chunks."""
+    assert [(each.node, each.position, each.raw) for each in mine] == [
+        (each.node, each.position, each.raw) for each in theirs
+    ]
+    for one, other in zip(mine, theirs, strict=True):
+        near(one.kl_nats, other.kl_nats, 2e-2)
+        near(one.logprob, other.logprob, 0)
+        near(one.other_logprob, other.other_logprob, 0)
+
+
+def near(one: float | None, other: float | None, share: float) -> None:
+    assert one == other or one == pytest.approx(other, rel=share, abs=2e-3)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "mamba2", "lfm2"])
+def test_walks_read_what_a_fresh_reading_does(zoo: Zoo, family: str) -> None:
+    two = Two(LoadSettings(model=str(zoo.path("llama"))))
+    opened(two, LoadSettings(model=str(zoo.path(family))))
+    held: list[records.Record] = []
+
+    def read() -> None:
+        held.extend(two.do(commands.ReadLockstep(node(two), candidates=0)))
+
+    read()
+    for _ in range(3):
+        two.do(commands.TakeStep())
+    read()
+    fork = node(two)
+    two.do(commands.Choose(fork, 300))
+    two.do(commands.TakeStep())
+    read()
+    two.do(commands.Choose(fork, 301))
+    read()
+    two.do(commands.MoveTo(fork))
+    read()
+    two.do(commands.Choose(fork, 300))
+    read()
+    assert not [each for each in held if isinstance(each, records.Failure)]
+    assert_alike(told(held), fresh(two))
+
+
+def test_a_step_costs_one_forward_of_the_second_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = opened(Two(), LoadSettings())
+    two.do(commands.ReadLockstep(node(two)))
+    two.do(commands.TakeStep())
+    ran: list[int] = []
+    from engine.model.forward import Runner
+
+    plain = Runner.forward_logits
+    monkeypatch.setattr(
+        Runner, "forward_logits", lambda self, ids: (ran.append(len(ids)), plain(self, ids))[1]
+    )
+    (read, _) = two.do(commands.ReadLockstep(node(two)))
+    assert ran == [1]  # nothing of the first model, whose rows the session keeps
+    assert isinstance(read, LockstepRead)
+    assert len(read.spans) == 1
+    assert read.spans[0].kl_nats == pytest.approx(
+        0, abs=1e-6
+    )  # one stepped both times, in other chunks before
+    assert read.ahead is not None
+    assert (read.ahead.tokens, len(read.ahead.candidates), len(read.ahead.other_candidates)) == (0, 12, 12)
+    assert read.other_pick == two.worker._desk.session.next.picked
+    two.do(commands.ReadLockstep(node(two)))
+    assert ran == [1]
+
+
+def test_following_the_second_takes_what_it_picks(zoo: Zoo) -> None:
+    two = Two(LoadSettings(model=str(zoo.path("llama"))))
+    opened(two, LoadSettings(model=str(zoo.path("qwen2"))))
+    read = next(each for each in two.do(commands.ReadLockstep(node(two))) if isinstance(each, LockstepRead))
+    step = two.one(commands.FollowSecond(node(two)), records.Step)
+    assert (step.id, step.origin) == (read.other_pick, "chosen")
+    assert step.id != step.choice.picked  # or it would show nothing
+
+
+def test_each_its_own_way_until_they_part(zoo: Zoo) -> None:
+    two = opened(Two(), LoadSettings())
+    same = two.one(commands.PartWays(node(two), tokens=8), WaysParted)
+    assert (same.parted, same.ids == same.other_ids, same.meetings) == (None, True, 0)
+    before = node(two)
+    steps = [two.one(commands.TakeStep(), records.Step).id for _ in range(8)]
+    assert list(same.ids) == steps  # the first goes the way that the session goes
+    two.do(commands.MoveTo(before))
+    two.one(commands.OpenLockstep(LoadSettings(model=str(zoo.path("llama")))), records.LockstepOpened)
+    apart = two.one(commands.PartWays(node(two), tokens=8), WaysParted)
+    assert list(apart.ids) == steps
+    assert apart.parted is not None
+    assert apart.ids[: apart.parted] == apart.other_ids[: apart.parted]
+    assert "".join(part.text for part in apart.parts) == two.worker._desk.session.tokens.join(steps)
+    assert node(two) == before
+
+
+def test_ways_meet_where_several_words_are_the_same_again() -> None:
+    parts = compared(" a big red dog ran to the park and was happy", " a small cat ran to the park and sad")
+    assert [(part.text, part.other_text, part.same) for part in parts] == [
+        (" a", " a", True),
+        (" big red dog", " small cat", False),
+        (" ran to the park and", " ran to the park and", True),
+        (" was happy", " sad", False),
+    ]
+    assert [part.same for part in compared("x y", "x y")] == [True]
+    assert [part.same for part in compared("x", "y z")] == [False]
+
+
+def test_another_tokenizer_follows_the_text(tmp_path: Path) -> None:
+    other = LoadSettings(model=str(coarse_tokenizer(synthetic.write(tmp_path / "coarse", CONFIGS["llama"]))))
+    two = opened(Two(), other)
+    held = two.do(commands.ReadLockstep(node(two), candidates=0))
+    for _ in range(4):
+        two.do(commands.TakeStep())
+        held += two.do(commands.ReadLockstep(node(two), candidates=0))
+    assert_alike(told(held), fresh(two))
+    assert "other tokens" in two.one(commands.FollowSecond(node(two)), records.Failure).message
+    ways = two.one(commands.PartWays(node(two), tokens=4), WaysParted)
+    assert len(ways.ids) == len(ways.other_ids) == 4
+
+
+def test_another_system_prompt_is_compared_behind_it() -> None:
+    two = Two()
+    settings = LoadSettings()
+    found = two.one(commands.OpenLockstep(settings, system="Tell of a dog."), records.LockstepOpened)
+    assert found.title == "pocket, another system prompt"
+    two.do(commands.Prefill("Once upon a time", True, system="Tell of a cat."))
+    two.do(commands.TakeStep())
+    spans = told(two.do(commands.ReadLockstep(node(two), candidates=0)))
+    assert spans[-1].node == node(two)
+    assert spans[-1].kl_nats is not None
+    assert spans[-1].kl_nats > 0
+    text = "".join(span.text for span in spans)
+    assert "cat" not in text
+    assert "Once upon a time" in text
+    two.do(commands.Prefill("Once upon a time", False))
+    assert "chat template" in two.one(commands.ReadLockstep(node(two)), records.Failure).message
+
+
+def test_what_was_read_of_another_tree_is_read_again() -> None:
+    two = opened(Two(), LoadSettings())
+    first = told(two.do(commands.ReadLockstep(node(two), candidates=0)))
+    two.do(commands.Prefill(PROMPT + " to", False))
+    second = told(two.do(commands.ReadLockstep(node(two), candidates=0)))
+    assert [span.position for span in second] == list(range(len(first) + 1))

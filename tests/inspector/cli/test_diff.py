@@ -1,0 +1,94 @@
+"""`inspector diff`: its flags, its figures and JSON lines, on the bundled model and against itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.commands import OpenLockstep
+from engine.settings import LoadSettings
+from inspector.cli import main as cli
+from inspector.cli.against import against_from
+from inspector.cli.flags import parsed
+from inspector.cli.subcommands import diff
+from tests.inspector.cli.test_main import complaint, light
+
+TEXT = "Once upon a time, there was a little girl named Lily. She loved to play."
+
+
+def against(*argv: str, load: LoadSettings | None = None) -> OpenLockstep | None:
+    args = parsed(diff.parser(), argv)
+    return against_from(args, load or LoadSettings(), args.second)
+
+
+def lines(capsys: pytest.CaptureFixture[str], *argv: str) -> list[dict[str, Any]]:
+    """The JSON lines of a run that goes well."""
+    assert cli.main(["diff", *argv, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_flags_make_the_second_model() -> None:
+    plain = LoadSettings()
+    assert against("pocket") is None
+    assert against("pocket", "pocket") == OpenLockstep(plain)
+    assert against("pocket", "--bits", "4") == OpenLockstep(plain, 4, 64)
+    assert against("pocket", "some/model", "--bits", "8", "--group-size", "32") == OpenLockstep(
+        LoadSettings(model="some/model"), 8, 32
+    )
+    adapted = LoadSettings(adapter_path="a", kv_bits=8)
+    assert against("pocket", "--bits", "4", load=adapted) == OpenLockstep(adapted, 4)
+    assert against("pocket", "pocket", load=adapted) == OpenLockstep(LoadSettings(kv_bits=8))
+    assert against("pocket", "--adapter", "b", load=adapted) == OpenLockstep(
+        LoadSettings(adapter_path="b", kv_bits=8)
+    )
+
+
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for argv, words in (
+        (("pocket", "-p", "x"), "There is no second model. Name one after the first"),
+        (("pocket", "pocket"), "No text was given."),
+        (("pocket", "pocket", "-p", "x", "--text", "y"), "--text and --prompt were both given."),
+        (("pocket", "pocket", "-p", ""), "The text is empty"),
+        (("pocket", "pocket", "--text", str(tmp_path / "no")), f"There is no file {tmp_path}/no"),
+        (("pocket", "--group-size", "32", "-p", "x"), "A group size was given without the bits"),
+        (("pocket", "pocket", "--model", "pocket", "-p", "x"), "The first model was named twice"),
+    ):
+        assert complaint(capsys, "diff", *argv).startswith(words)
+
+
+def test_help_is_instant_and_names_the_flags() -> None:
+    text = light("diff", "--help")
+    for flag in ("bits", "group-size", "adapter", "text", "window", "json", "kv-bits"):
+        assert f"--{flag}" in text
+
+
+def test_a_model_against_itself_and_four_bits(capsys: pytest.CaptureFixture[str]) -> None:
+    found = lines(capsys, "pocket", "pocket", "-p", TEXT)
+    assert [each["event"] for each in found[:2]] == ["model", "against"]
+    spans = [each for each in found if each["event"] == "span"]
+    assert "".join(span["text"] for span in spans) == TEXT
+    assert {span["kl_nats"] for span in spans[1:]} == {0.0}
+    assert (found[-1]["complete"], found[-1]["kl_nats"]["mean"]) == (True, [0.0, 0.0])
+    found = lines(capsys, "pocket", "--bits", "4", "-p", TEXT)
+    spans, last = [each for each in found if each["event"] == "span"], found[-1]
+    assert found[1]["quantization"] == "4-bit, group 64, affine"
+    kl = [span["kl_nats"] for span in spans[1:]]
+    assert last["kl_nats"]["mean"][0] == pytest.approx(math.fsum(kl) / len(kl))
+    assert last["kl_nats"]["max"] == max(kl) > 0
+    assert last["logprobs"][1] == pytest.approx(math.fsum(span["other_logprob"] for span in spans[1:]))
+    assert spans[1]["candidates"][0]["rank"] == 1
+
+
+def test_the_figures_have_the_names_of_llama_cpp(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["diff", "pocket", "--bits", "8", "-p", TEXT]) == 0
+    out, err = capsys.readouterr()
+    for name in ("Mean PPL(Q) ", "Mean PPL(base) ", "Cor(ln(PPL(Q)), ln(PPL(base)))", "Mean ln(PPL(Q)/PPL(base))",
+                 "Mean    KLD", "Maximum KLD", "99.9%   KLD", "99.0%   KLD", "90.0%   KLD", "Median  KLD",
+                 "Minimum KLD", "RMS Δp", "Same top p"):  # fmt: skip
+        assert f"\n{name}" in out
+    assert err.startswith("memory: the first model has 28 MiB, the second needs about 7.89 MiB")
+    assert "8-bit, group 64" in err

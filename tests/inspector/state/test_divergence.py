@@ -1,0 +1,87 @@
+"""The figures of two models over one text, against numpy and the formulas of llama.cpp's perplexity tool."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from engine.records import LockstepSpan
+from inspector.state.divergence import Divergences, mean, percentile
+
+
+def span(logprob: float | None, other: float | None, kl: float | None, same: bool = True) -> LockstepSpan:
+    scored = int(logprob is not None)
+    return LockstepSpan(
+        -1, 0, 1, 1, "ab", b"ab", logprob, other, scored, scored, 1.0, 1.0, kl, 1 if scored else None,
+        2 if scored else None, same if scored else None,
+    )  # fmt: skip
+
+
+def figures(count: int = 400) -> tuple[Divergences, np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(1)
+    one = -random.exponential(2, count)
+    other = np.minimum(one + random.normal(0, 0.3, count), -1e-6)
+    kl = random.exponential(0.1, count)
+    made = Divergences()
+    made.add([span(None, None, None)])
+    made.add(span(*values, bool(place % 4)) for place, values in enumerate(zip(one, other, kl, strict=True)))
+    return made, one, other, kl
+
+
+def test_means_have_the_standard_error_of_a_mean() -> None:
+    values = np.random.default_rng(2).normal(3, 2, 50)
+    assert mean(values.tolist()).value == pytest.approx(values.mean())
+    assert mean(values.tolist()).error == pytest.approx(values.std(ddof=1) / math.sqrt(50))
+    assert mean([4.0]).error == 0
+    assert mean([1.0, math.inf]).value == math.inf
+
+
+@pytest.mark.parametrize("share", [0, 0.001, 0.1, 0.5, 0.99, 1])
+def test_percentiles_are_those_of_numpy(share: float) -> None:
+    values = sorted(np.random.default_rng(3).exponential(1, 77).tolist())
+    assert percentile(values, share) == pytest.approx(np.percentile(values, 100 * share))
+    assert percentile([1.0, math.inf, math.inf], 0.75) == math.inf
+
+
+def test_perplexities_their_ratio_and_its_error() -> None:
+    made, one, other, _ = figures()
+    theirs, mine = made.perplexities
+    assert (mine.value, theirs.value) == pytest.approx((math.exp(-one.mean()), math.exp(-other.mean())))
+    assert mine.error == pytest.approx(mine.value * one.std(ddof=1) / 20)
+    assert made.correlation == pytest.approx(np.corrcoef(one, other)[0, 1])
+    change = one - other
+    assert (made.log_ratio.value, made.log_ratio.error) == pytest.approx(
+        (change.mean(), change.std(ddof=1) / 20)
+    )
+    assert made.ratio.value == pytest.approx(theirs.value / mine.value)
+    # what llama.cpp computes it from: both errors and the covariance of the means
+    covariance = np.cov(one, other)[0, 1] / 400
+    squared = theirs.error**2 + mine.error**2 - 2 * theirs.value * mine.value * covariance
+    assert made.perplexity_change.error == pytest.approx(math.sqrt(squared))
+    assert made.log_ratio.error == pytest.approx(
+        math.sqrt(np.cov(one)[()] / 400 + np.cov(other)[()] / 400 - 2 * covariance)
+    )
+
+
+def test_probabilities_tops_and_bytes() -> None:
+    made, one, other, kl = figures()
+    change = np.exp(other) - np.exp(one)
+    assert made.changes == pytest.approx(change)
+    assert made.rms_change.value == pytest.approx(math.sqrt((change**2).mean()))
+    assert made.rms_change.error == pytest.approx((change**2).std(ddof=1) / 20 / 2 / made.rms_change.value)
+    assert (made.same_top.value, made.same_top.error) == pytest.approx((0.75, math.sqrt(0.75 * 0.25 / 399)))
+    assert made.kl == pytest.approx(kl)
+    first, second, less = made.bits_per_byte
+    assert first.value == pytest.approx(-one.sum() / math.log(2) / 800)
+    assert less.value == pytest.approx(second.value - first.value)
+    assert made.totals == pytest.approx((one.sum(), other.sum()))
+    assert made.scored == (400, 400)
+
+
+def test_equal_models_have_no_spread_to_divide_by() -> None:
+    made = Divergences()
+    made.add([span(-1.0, -1.0, 0.0)] * 3)
+    assert (made.correlation, made.rms_change.value, made.rms_change.error) == (None, 0, 0)
+    assert (made.ratio.value, made.ratio.error, made.perplexity_change.error) == (1, 0, 0)
