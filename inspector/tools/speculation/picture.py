@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -11,7 +10,7 @@ from rich.segment import Segment
 from engine.records import DraftRound, DraftToken, TakenInstead
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import count, milliseconds, percent
-from inspector.state.speculation import Speculation
+from inspector.state.speculation import FATE_SIGNS, Speculation
 from inspector.state.timeline import Timeline
 from inspector.tools.speculation.report import figures, rules, verdict
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
@@ -19,8 +18,6 @@ from inspector.widgets.charts import bar, shares
 from inspector.widgets.fact_table import NAME, fact_rows
 from inspector.widgets.inks import panel_css
 
-SIGNS = {"drafted": "…", "accepted": "✓", "refused": "✗", "unseen": "?"}
-"""By fate."""
 _INKS = {"drafted": "faint", "accepted": "good", "refused": "bad", "unseen": "faint"}
 _WIDE = 76
 """Cells from which what became of a draft is written beside it."""
@@ -69,14 +66,11 @@ class RoundPicture(Canvas):
 
     def _text(self, timeline: Timeline, width: int) -> Row:
         """The end of the text, and dim behind it what is no token of it."""
-        ghosts = "".join(
-            f" {SIGNS[each.fate]}{_label(each)}" for each in timeline.speculation.ghosts(timeline.tip)
-        )
-        ghosts = truncate(ghosts, width // 2)
+        ghosts = truncate(timeline.speculation.ghost_words(timeline.tip), width // 2)
         text = visible("".join(item.text for item in timeline.items[-width:]))
         room = max(4, width - cell_len(ghosts) - 1)
         shown = text if cell_len(text) <= room else "…" + _end(text, room - 1)
-        return [Segment(shown, self.rich_style), Segment(ghosts, self.ink("faint"))]
+        return [Segment(shown, self.rich_style), Segment(f" {ghosts}", self.ink("faint"))]
 
     def _head(self, width: int) -> Row:
         words = "what became of it" if width >= _WIDE else ""
@@ -179,7 +173,7 @@ def _drafted(draft: DraftToken) -> _Line:
     if draft.rank is not None:
         words += f" · rank {count(draft.rank)}"
     return _Line(
-        SIGNS[draft.fate],
+        FATE_SIGNS[draft.fate],
         _INKS[draft.fate],
         _label(draft),
         *probs,
@@ -212,8 +206,3 @@ def _end(text: str, cells: int) -> str:
     while start and cell_len(text[start - 1 :]) <= cells:
         start -= 1
     return text[start:]
-
-
-def signs(drafts: Sequence[DraftToken]) -> str:
-    """Drafts on one line, each with the sign of its fate; printable."""
-    return " ".join(f"{SIGNS[each.fate]}{_label(each)}" for each in drafts)
