@@ -108,6 +108,8 @@ class Speculation:
                 self.ready, self.loading = record, None
             case SpeculationVerified():
                 self.verified = record
+                if not self.plain and record.plain_ms:
+                    self.plain = [record.plain_ms]
             case PromptOpened():
                 self.rounds, self.latest, self.begin, self.verified = [], None, None, None
             case Failure(command=command) if command in SPECULATIVE:

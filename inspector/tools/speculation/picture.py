@@ -21,7 +21,8 @@ from inspector.widgets.inks import panel_css
 _INKS = {"drafted": "faint", "accepted": "good", "refused": "bad", "unseen": "faint"}
 _WIDE = 76
 """Cells from which what became of a draft is written beside it."""
-_LABEL = 16
+_SLIM = 44
+"""Cells below which a token has less room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +74,21 @@ class RoundPicture(Canvas):
         return [Segment(shown, self.rich_style), Segment(f" {ghosts}", self.ink("faint"))]
 
     def _head(self, width: int) -> Row:
-        words = "what became of it" if width >= _WIDE else ""
-        return [Segment(f"  {'token':<{_LABEL}} {'draft':>8} {'model':>8}  {words}", self.ink("muted"))]
+        words, label = "what became of it" if width >= _WIDE else "", _label_cells(width)
+        return [Segment(f"  {'token':<{label}} {'draft':>8} {'model':>8}  {words}", self.ink("muted"))]
 
     def _row(self, line: _Line, width: int) -> Row:
-        ink = self.ink(line.ink)
+        ink, cells = self.ink(line.ink), _label_cells(width)
         row = [
             Segment(f"{line.sign} ", ink),
             Segment(
-                pad(truncate(line.label, _LABEL), _LABEL), ink if line.ink != "good" else self.ink("strong")
+                pad(truncate(line.label, cells), cells), ink if line.ink != "good" else self.ink("strong")
             ),
             Segment(f" {line.draft:>8} {line.model:>8}  ", self.rich_style),
         ]
         room = width - sum(cell_len(part.text) for part in row)
-        return [*row, Segment(truncate(line.words, max(0, room)), self.ink("muted"))]
+        words = truncate(line.words, room) if width >= _WIDE else ""
+        return [*row, Segment(words, self.ink("muted"))]
 
     def _times(self, latest: DraftRound, width: int) -> list[Row]:
         parts = (("draft", latest.draft_ms), ("verify", latest.verify_ms), ("take", latest.take_ms))
@@ -198,6 +200,11 @@ def _label(draft: DraftToken) -> str:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else percent(value)
+
+
+def _label_cells(width: int) -> int:
+    """Cells of a token."""
+    return 16 if width >= _SLIM else 10
 
 
 def _end(text: str, cells: int) -> str:

@@ -56,7 +56,9 @@ def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
     places = [f"{accepted}/{looked}" for accepted, looked in zip(totals.accepted, totals.looked, strict=True)]
     rates = totals.acceptance
     plain = (
-        "not measured: take a few plain steps" if totals.plain_ms is None else milliseconds(totals.plain_ms)
+        "not measured yet: a run or a comparison does it"
+        if totals.plain_ms is None
+        else milliseconds(totals.plain_ms)
     )
     found = [
         ("rounds", f"{totals.rounds}, {totals.tokens_a_forward:.2f} tokens a forward"),

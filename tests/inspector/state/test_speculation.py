@@ -1,0 +1,67 @@
+"""What rounds came to, from their records."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.records import Ended, SpeculationVerified
+from inspector.state.speculation import Speculation
+from inspector.tools.speculation.report import verdict
+from tests.inspector.fakes import Session
+from tests.inspector.tools.speculation.made import draft_round
+
+
+def told(*fates: str, plain: float = 10.0, ms: float = 30.0) -> Speculation:
+    state = Speculation()
+    state.plain = [plain]
+    for place, each in enumerate(fates):
+        state.apply(draft_round(place, place + 1, each, ms=ms))
+    return state
+
+
+def test_totals_are_those_of_the_rounds() -> None:
+    totals = told("ARU", "AAA", "R").totals
+    assert (totals.rounds, totals.taken, totals.drafted) == (3, 7, 7)
+    assert (totals.looked, totals.accepted) == ((3, 2, 1), (2, 1, 1))
+    assert totals.acceptance == pytest.approx(4 / 6)
+    assert totals.tokens_a_forward == pytest.approx(7 / 3)
+    assert totals.token_ms == pytest.approx(90 / 7)
+    assert totals.slower == pytest.approx(9 / 7)
+    assert totals.saved_ms == pytest.approx(70 - 90)
+    assert totals.rates is not None
+    assert totals.rates.rejection == pytest.approx(0.8)
+    assert totals.wide == (4, pytest.approx(7.5))
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (60.0, "1.5 times slower than plain steps here"),
+        (20.0, "2.0 times faster than plain"),
+        (40.4, "As fast as"),
+    ],
+)
+def test_the_verdict_says_whether_it_paid(ms: float, words: str) -> None:
+    assert verdict(told("AAA", ms=ms).totals).startswith(words)
+    assert verdict(Speculation().totals) == ""
+
+
+def test_plain_steps_are_those_outside_of_rounds() -> None:
+    session, state = Session(), Speculation()
+    for record in (*session.load(), *session.open(), *session.steps(4)):
+        state.apply(record)
+    assert len(state.plain) == 4
+    state.plain = []
+    state.apply(SpeculationVerified(1, 2, 1, 0, None, None, "", 0.0, 8.0))
+    assert state.plain == [8.0]
+
+
+def test_other_settings_count_anew_and_a_stage_is_no_round() -> None:
+    state = told("AAA")
+    state.apply(draft_round(5, 5, "DDD", "proposed"))
+    assert len(state.rounds) == 1
+    assert [each.fate for each in state.ghosts(5)] == ["drafted"] * 3
+    assert state.ghosts(6) == ()
+    state.apply(Ended("TakeRound"))
+    state.forget()
+    assert (state.rounds, state.begin, state.totals.slower) == ([], None, None)
