@@ -11,8 +11,8 @@ from engine.records import DraftRound, DraftToken, TakenInstead
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import count, milliseconds, percent
 from inspector.state.speculation import FATE_SIGNS, Speculation
+from inspector.state.speculation_words import figures, rules, verdict
 from inspector.state.timeline import Timeline
-from inspector.tools.speculation.report import figures, rules, verdict
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.charts import bar, shares
 from inspector.widgets.fact_table import NAME, fact_rows

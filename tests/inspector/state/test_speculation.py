@@ -6,7 +6,7 @@ import pytest
 
 from engine.records import Ended, SpeculationVerified
 from inspector.state.speculation import Speculation
-from inspector.tools.speculation.report import verdict
+from inspector.state.speculation_words import verdict
 from tests.inspector.fakes import Session
 from tests.inspector.tools.speculation.made import draft_round
 

@@ -15,7 +15,7 @@ from tests.inspector.tools.speculation.made import draft_round
 
 async def began(rig: Rig, steps: int = 6) -> SpeculationScreen:
     await rig.ready(steps)
-    await rig.press("j")
+    await rig.press("exclamation_mark")
     assert isinstance(rig.app.screen, SpeculationScreen)
     return rig.app.screen
 
