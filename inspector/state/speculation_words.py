@@ -25,7 +25,7 @@ def share(value: float) -> str:
 def verdict(totals: SpeculationTotals) -> str:
     """Whether it paid, and why not, in a sentence; empty while nothing can be said."""
     slower = totals.slower
-    if slower is None or totals.plain_ms is None:
+    if not slower or totals.plain_ms is None:
         return ""
     if abs(slower - 1) < EVEN:
         paid = "As fast as plain steps here"

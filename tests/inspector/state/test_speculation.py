@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
-from engine.records import Ended, SpeculationVerified
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.records import DraftRound, Ended, SpeculationVerified
+from inspector.state.measured import MOST, sound
 from inspector.state.speculation import Speculation
-from inspector.state.speculation_words import verdict
+from inspector.state.speculation_words import figures, proof, rules, verdict
+from tests.engine.trace.made_records import made
 from tests.inspector.fakes import Session
 from tests.inspector.tools.speculation.made import draft_round
 
@@ -65,3 +72,32 @@ def test_other_settings_count_anew_and_a_stage_is_no_round() -> None:
     state.apply(Ended("TakeRound"))
     state.forget()
     assert (state.rounds, state.begin, state.totals.slower) == ([], None, None)
+
+
+def mended(value: Any) -> Any:
+    """A record of a file without the numbers for which a replay leaves it out."""
+    if isinstance(value, tuple):
+        return tuple(map(mended, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: mended(getattr(value, each.name)) for each in fields(value)})
+    if isinstance(value, float):
+        return min(abs(value), MOST)
+    return min(abs(value), 10**15) if type(value) is int else value
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(made(DraftRound), max_size=4), st.lists(made(SpeculationVerified), max_size=1))
+def test_whatever_a_file_holds_can_be_told(
+    rounds: list[DraftRound], proofs: list[SpeculationVerified]
+) -> None:
+    state = Speculation()
+    state.plain = [1.0]
+    for record in map(mended, (*rounds, *proofs)):
+        assert sound(record)
+        state.apply(record)
+        assert state.ghost_words(getattr(record, "end", 0)).isprintable()
+    totals = state.totals
+    assert all(map(str.isprintable, (verdict(totals), *(value for _, value in figures(totals)))))
+    assert len(rules(totals)) == 3
+    if state.verified is not None:
+        assert proof(state.verified).isprintable()
