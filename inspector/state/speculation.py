@@ -19,11 +19,14 @@ from engine.records import (
     SpeculationVerified,
     Step,
 )
+from inspector.display import token_label
 
 SPECULATIVE = ("LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation")
 """The commands that something came of."""
 ROUNDS = (DraftRound, SpeculationVerified)
 """The records that are drawn."""
+FATE_SIGNS = {"drafted": "…", "accepted": "✓", "refused": "✗", "unseen": "?"}
+"""By the fate of a draft."""
 RECENT = 64
 """Plain steps, and rounds, that the comparison is made from: a step takes longer as the text grows."""
 
@@ -105,6 +108,8 @@ class Speculation:
                 self.ready, self.loading = record, None
             case SpeculationVerified():
                 self.verified = record
+                if not self.plain and record.plain_ms:
+                    self.plain = [record.plain_ms]
             case PromptOpened():
                 self.rounds, self.latest, self.begin, self.verified = [], None, None, None
             case Failure(command=command) if command in SPECULATIVE:
@@ -138,6 +143,14 @@ class Speculation:
         if latest is None or latest.end != tip:
             return ()
         return tuple(each for each in latest.drafts if each.fate != "accepted" or latest.stage != "taken")
+
+    def ghost_words(self, tip: int) -> str:
+        """Those drafts on one line, each with the sign of its fate; printable, empty where there are none.
+
+        Args:
+            tip: As for `ghosts`.
+        """
+        return " ".join(FATE_SIGNS[each.fate] + token_label(each.text, each.raw) for each in self.ghosts(tip))
 
     @property
     def totals(self) -> SpeculationTotals:

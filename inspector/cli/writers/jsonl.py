@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from engine import records
 from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
-from inspector.tools.speculation.report import verdict
+from inspector.state.speculation_words import verdict
 
 Json = dict[str, Any]
 _LONG = ("special", "chat_template")

@@ -65,6 +65,7 @@ the block at the end is the token to come.
 - **e** draws each token's borders, then its id or its bytes under it, and then plain text again
 - before a token: `├` other branches leave here, **[** and **]** go to them · `★` bookmark · `✎` name or note · `❝`
   caption. The mouse on it, or the status line on the selected token, tells which
+- dim behind the text, after a round of speculation: `✗` the draft that was refused, `?` those that nobody looked at
 - drag to select text, **ctrl+c** to copy it
 """
 

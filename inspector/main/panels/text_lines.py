@@ -39,7 +39,7 @@ class TextLines:
         self._version = (-1, -1)
         """Of the path and of the marks on it."""
         self.tail = ""
-        """Why the text ended, after its last token; printable."""
+        """After the last token: why the text ended, or drafts that were not taken; printable."""
 
     # ---- laying out -------------------------------------------------------------------------
 
@@ -55,7 +55,7 @@ class TextLines:
             first = self._rewind(timeline)
         fresh = len(self._wrap.line_of) < len(timeline.items)
         self._append(timeline)
-        tail = finish_mark(timeline)
+        tail = finish_mark(timeline) or _ghosts(timeline)
         if not fresh and first == before - 1 and tail == self.tail:
             return None
         self.tail = tail
@@ -138,6 +138,11 @@ def finish_mark(timeline: Timeline) -> str:
     if finished is None or timeline.running:
         return ""
     return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
+
+
+def _ghosts(timeline: Timeline) -> str:
+    """What a draft proposed and no step took, while it was that of the latest round; empty for nothing."""
+    return "" if timeline.running else timeline.speculation.ghost_words(timeline.tip)
 
 
 def _version(timeline: Timeline) -> tuple[int, int]:

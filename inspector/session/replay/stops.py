@@ -13,6 +13,7 @@ from engine.records import (
     BeamEnded,
     BeamOpened,
     BeamStep,
+    DraftRound,
     DrawsCounted,
     KVCompared,
     Moved,
@@ -57,7 +58,9 @@ class Stops:
         """Take in the last entry that was read."""
         if isinstance(value, _PICTURES):
             self._pictures.append(len(self._entries))
-        if self._ends_step(value):
+        if isinstance(value, DraftRound) and value.stage == "taken" and self._places:
+            self._places[-1] = len(self._entries)  # with its last step: what was drafted stands behind that token
+        elif self._ends_step(value):
             self._places.append(len(self._entries))
 
     def _ends_step(self, value: Kept | Unknown) -> bool:

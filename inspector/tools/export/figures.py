@@ -13,6 +13,8 @@ from inspector.display import truncate, visible
 from inspector.scales import COLD, amount, bits, count, milliseconds, prompt_rate, rate, size
 from inspector.state.branch import ROOT
 from inspector.state.session_tree import Item
+from inspector.state.speculation_words import figures as speculation_figures
+from inspector.state.speculation_words import verdict
 from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
 
@@ -81,9 +83,25 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
         cold = next((step.ms.total for step in steps if step.ms.cold), None)
         first = f"; without the first, {milliseconds(cold)}, {COLD}" if cold else ""
         yield "each token", f"{milliseconds(times.mean)} ({spread}), {rate(times.tps)}{overlap}{first}"
+    yield from _speculation(timeline, items)
     if steps:
         yield "KV cache", kv(steps[-1].kv)
         yield "memory", f"{size(max(step.memory.peak_bytes for step in steps))} at its peak"
+
+
+def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
+    """What rounds of speculative decoding came to, on the path that has their end."""
+    rounds = timeline.speculation.rounds
+    if not rounds or all(item.node != rounds[-1].end for item in items):
+        return
+    last, totals = rounds[-1], timeline.speculation.totals
+    yield (
+        "speculation",
+        f"draft {visible(last.settings.name)}, {last.settings.num_draft_tokens} tokens a round",
+    )
+    yield from speculation_figures(totals)
+    if told := verdict(totals):
+        yield "speed", told
 
 
 def _prompt(timeline: Timeline, tokens: int) -> str:

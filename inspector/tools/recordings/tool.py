@@ -103,8 +103,8 @@ RECORDINGS = Tool(
                 ("`+` `-`", "Play faster or slower: a quarter of the recorded pace up to as fast as possible."),
                 ("`⌫`", "Go back to what was there a step before."),
                 ("`⏎` `[` `]`", "Go to another branch that was recorded."),
-                ("`z` `P` `Q` `y` `B`", "Show the race, costs, quantized KV, sweeps or beams that were recorded up to "
-                 "here. There `space`, `r`, `⌫`, `+` and `-` move the recording, too."),
+                ("`z` `P` `Q` `y` `B` `!`", "Show the race, costs, quantized KV, sweeps, beams or speculation recorded "
+                 "up to here. There `space`, `r`, `⌫`, `+` and `-` move the recording, too."),
                 ("`/`", "Search among the candidates that were recorded, or the vocabulary where the logits were."),
                 ("`s`", "Try other settings, where the logits were recorded."),
                 ("`G`", "Go on live: load the model, compare it with the recording, step on."),

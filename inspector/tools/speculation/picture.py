@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -11,20 +10,19 @@ from rich.segment import Segment
 from engine.records import DraftRound, DraftToken, TakenInstead
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import count, milliseconds, percent
-from inspector.state.speculation import Speculation
+from inspector.state.speculation import FATE_SIGNS, Speculation
+from inspector.state.speculation_words import figures, rules, verdict
 from inspector.state.timeline import Timeline
-from inspector.tools.speculation.report import figures, rules, verdict
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.charts import bar, shares
 from inspector.widgets.fact_table import NAME, fact_rows
 from inspector.widgets.inks import panel_css
 
-SIGNS = {"drafted": "…", "accepted": "✓", "refused": "✗", "unseen": "?"}
-"""By fate."""
 _INKS = {"drafted": "faint", "accepted": "good", "refused": "bad", "unseen": "faint"}
 _WIDE = 76
 """Cells from which what became of a draft is written beside it."""
-_LABEL = 16
+_SLIM = 44
+"""Cells below which a token has less room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +67,28 @@ class RoundPicture(Canvas):
 
     def _text(self, timeline: Timeline, width: int) -> Row:
         """The end of the text, and dim behind it what is no token of it."""
-        ghosts = "".join(
-            f" {SIGNS[each.fate]}{_label(each)}" for each in timeline.speculation.ghosts(timeline.tip)
-        )
-        ghosts = truncate(ghosts, width // 2)
+        ghosts = truncate(timeline.speculation.ghost_words(timeline.tip), width // 2)
         text = visible("".join(item.text for item in timeline.items[-width:]))
         room = max(4, width - cell_len(ghosts) - 1)
         shown = text if cell_len(text) <= room else "…" + _end(text, room - 1)
-        return [Segment(shown, self.rich_style), Segment(ghosts, self.ink("faint"))]
+        return [Segment(shown, self.rich_style), Segment(f" {ghosts}", self.ink("faint"))]
 
     def _head(self, width: int) -> Row:
-        words = "what became of it" if width >= _WIDE else ""
-        return [Segment(f"  {'token':<{_LABEL}} {'draft':>8} {'model':>8}  {words}", self.ink("muted"))]
+        words, label = "what became of it" if width >= _WIDE else "", _label_cells(width)
+        return [Segment(f"  {'token':<{label}} {'draft':>8} {'model':>8}  {words}", self.ink("muted"))]
 
     def _row(self, line: _Line, width: int) -> Row:
-        ink = self.ink(line.ink)
+        ink, cells = self.ink(line.ink), _label_cells(width)
         row = [
             Segment(f"{line.sign} ", ink),
             Segment(
-                pad(truncate(line.label, _LABEL), _LABEL), ink if line.ink != "good" else self.ink("strong")
+                pad(truncate(line.label, cells), cells), ink if line.ink != "good" else self.ink("strong")
             ),
             Segment(f" {line.draft:>8} {line.model:>8}  ", self.rich_style),
         ]
         room = width - sum(cell_len(part.text) for part in row)
-        return [*row, Segment(truncate(line.words, max(0, room)), self.ink("muted"))]
+        words = truncate(line.words, room) if width >= _WIDE else ""
+        return [*row, Segment(words, self.ink("muted"))]
 
     def _times(self, latest: DraftRound, width: int) -> list[Row]:
         parts = (("draft", latest.draft_ms), ("verify", latest.verify_ms), ("take", latest.take_ms))
@@ -179,7 +175,7 @@ def _drafted(draft: DraftToken) -> _Line:
     if draft.rank is not None:
         words += f" · rank {count(draft.rank)}"
     return _Line(
-        SIGNS[draft.fate],
+        FATE_SIGNS[draft.fate],
         _INKS[draft.fate],
         _label(draft),
         *probs,
@@ -206,14 +202,14 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else percent(value)
 
 
+def _label_cells(width: int) -> int:
+    """Cells of a token."""
+    return 16 if width >= _SLIM else 10
+
+
 def _end(text: str, cells: int) -> str:
     """The end of a printable text, at most so many cells of it."""
     start = len(text)
     while start and cell_len(text[start - 1 :]) <= cells:
         start -= 1
     return text[start:]
-
-
-def signs(drafts: Sequence[DraftToken]) -> str:
-    """Drafts on one line, each with the sign of its fate; printable."""
-    return " ".join(f"{SIGNS[each.fate]}{_label(each)}" for each in drafts)

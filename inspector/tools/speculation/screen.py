@@ -16,9 +16,9 @@ from inspector.display import visible
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
+from inspector.state.speculation_words import proof
 from inspector.tools.speculation.control import SpeculationControl
 from inspector.tools.speculation.picture import RoundPicture, SpeculationTotalsView
-from inspector.tools.speculation.report import proof
 
 Hint = tuple[str, str, int]
 _NEXT = {"proposed": "verify", "verified": "take"}
@@ -54,7 +54,7 @@ class SpeculationScreen(ToolScreen[None]):
             "v", "compare", "Verify", tooltip="Decode the same stretch again by plain steps, and compare."
         ),
         Binding("c", "forget", "Count anew", tooltip="Count rounds from the next one on."),
-        Binding("escape,j,q", "leave", "Back", tooltip="Go back; a run under way pauses."),
+        Binding("escape,exclamation_mark,q", "leave", "Back", tooltip="Go back; a run under way pauses."),
     ]
     AUTO_FOCUS = ""
 

@@ -28,7 +28,7 @@ SPECULATION = Tool(
     SpeculationActions,
     screen=True,
     keys=(
-        Key("speculation", "j", "j", "Speculate", STEP,
+        Key("speculation", "exclamation_mark", "!", "Speculate", STEP,
             "Take several tokens with one forward: a draft proposes them, the model accepts or refuses each.",
             SpeculationActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.state.latest is not None),
@@ -46,7 +46,7 @@ SPECULATION = Tool(
                 ("`v`", "Decode the same stretch again by plain steps, in separate caches, and compare."),
                 ("`c`", "Count rounds from the next one on."),
                 ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `j` `q`", "Go back; a run under way pauses."),
+                ("`esc` `!` `q`", "Go back; a run under way pauses."),
             ),
             "A drafted token is accepted where it is the one that the position's own draw takes from the model's "
             "distribution, so that the text is that of plain steps. `✓` accepted, `✗` refused, `?` behind a refused "

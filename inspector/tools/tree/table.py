@@ -44,7 +44,8 @@ class TreeRowState:
     """How many of the branch's tokens the current path goes through; -1 for one that doesn't end in it."""
     mark: Marked | None
     inner: str
-    """The interventions that it begins under, and the marks further down in it, in short."""
+    """In short: the interventions that it begins under, the marks further down in it, drafts at its end that were not
+    taken."""
     beam: str
     """What became of the beam that ends here, if one does."""
     grey: bool
@@ -217,10 +218,11 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         beam, fell = beam_note(timeline.beams.nodes.get(branch.last))
         under = interventions_words(timeline.tree.interventions.get(branch.first, ()))
         inner = inner_note(self._inner.get(branch.first, []))
+        ghosts = timeline.speculation.ghost_words(timeline.tip) if ends else ""
         return TreeRowState(
             view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
             row == view.row, reached, timeline.tree.marks.of.get(branch.first),
-            " · ".join(filter(None, (under, inner))), beam, fell and branch.first not in view.path,
+            " · ".join(filter(None, (under, inner, ghosts))), beam, fell and branch.first not in view.path,
         )  # fmt: skip
 
     def _fallen(self, cursor: bool, width: int) -> Strip:

@@ -198,3 +198,39 @@ def test_a_trace_of_it_has_every_row_where_that_was_asked_for(
 def test_rows_without_a_trace_are_said_to_have_no_effect(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["generate", *STORY, "--max-tokens", "1", "--record-logits"]) == 0
     assert "--record-logits has no effect without a trace: give -o TRACE." in capsys.readouterr().err
+
+
+def test_a_draft_changes_the_time_and_not_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [*STORY, "--max-tokens", "24", "--temp", "1", "--seed", "3", "--candidates", "3"]
+    assert cli.main(["generate", *flags]) == 0
+    plain = capsys.readouterr().out
+    assert cli.main(["generate", *flags, "--draft", "lookup"]) == 0
+    told = capsys.readouterr()
+    assert told.out == plain
+    for name in ("draft       lookup, 3 tokens a draft", "rounds", "accepted", "a token", "speed"):
+        assert name in told.err
+    assert (
+        cli.main(["generate", *flags, "--draft-model", "pocket", "--num-draft-tokens", "2", "--jsonl"]) == 0
+    )
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rounds, end = [event for event in events if event["event"] == "round"], events[-1]
+    assert end["text"] == plain.rstrip("\n")
+    assert sum(each["taken"] for each in rounds) == end["speculation"]["taken"] == 24 - 9
+    assert {draft["fate"] for each in rounds for draft in each["drafts"]} <= {"accepted", "unseen"}
+    assert end["speculation"]["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--num-draft-tokens", "2"], "--num-draft-tokens has no effect without a draft"),
+        (["--draft", "lookup", "--draft-model", "pocket"], "were both given"),
+        (["--draft", "lookup", "--num-draft-tokens", "99"], "from 1 to 16, not 99"),
+        (["--draft", "lookup", "--no-kv-cache"], "Open the model without --no-kv-cache"),
+    ],
+)
+def test_drafts_that_make_no_sense_are_refused(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["generate", *STORY, *flags]) == 2
+    assert words in capsys.readouterr().err

@@ -25,7 +25,7 @@ def share(value: float) -> str:
 def verdict(totals: SpeculationTotals) -> str:
     """Whether it paid, and why not, in a sentence; empty while nothing can be said."""
     slower = totals.slower
-    if slower is None or totals.plain_ms is None:
+    if not slower or totals.plain_ms is None:
         return ""
     if abs(slower - 1) < EVEN:
         paid = "As fast as plain steps here"
@@ -56,7 +56,9 @@ def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
     places = [f"{accepted}/{looked}" for accepted, looked in zip(totals.accepted, totals.looked, strict=True)]
     rates = totals.acceptance
     plain = (
-        "not measured: take a few plain steps" if totals.plain_ms is None else milliseconds(totals.plain_ms)
+        "not measured yet: a run or a comparison does it"
+        if totals.plain_ms is None
+        else milliseconds(totals.plain_ms)
     )
     found = [
         ("rounds", f"{totals.rounds}, {totals.tokens_a_forward:.2f} tokens a forward"),

@@ -1,0 +1,103 @@
+"""What rounds came to, from their records."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.records import DraftRound, Ended, SpeculationVerified
+from inspector.state.measured import MOST, sound
+from inspector.state.speculation import Speculation
+from inspector.state.speculation_words import figures, proof, rules, verdict
+from tests.engine.trace.made_records import made
+from tests.inspector.fakes import Session
+from tests.inspector.tools.speculation.made import draft_round
+
+
+def told(*fates: str, plain: float = 10.0, ms: float = 30.0) -> Speculation:
+    state = Speculation()
+    state.plain = [plain]
+    for place, each in enumerate(fates):
+        state.apply(draft_round(place, place + 1, each, ms=ms))
+    return state
+
+
+def test_totals_are_those_of_the_rounds() -> None:
+    totals = told("ARU", "AAA", "R").totals
+    assert (totals.rounds, totals.taken, totals.drafted) == (3, 7, 7)
+    assert (totals.looked, totals.accepted) == ((3, 2, 1), (2, 1, 1))
+    assert totals.acceptance == pytest.approx(4 / 6)
+    assert totals.tokens_a_forward == pytest.approx(7 / 3)
+    assert totals.token_ms == pytest.approx(90 / 7)
+    assert totals.slower == pytest.approx(9 / 7)
+    assert totals.saved_ms == pytest.approx(70 - 90)
+    assert totals.rates is not None
+    assert totals.rates.rejection == pytest.approx(0.8)
+    assert totals.wide == (4, pytest.approx(7.5))
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (60.0, "1.5 times slower than plain steps here"),
+        (20.0, "2.0 times faster than plain"),
+        (40.4, "As fast as"),
+    ],
+)
+def test_the_verdict_says_whether_it_paid(ms: float, words: str) -> None:
+    assert verdict(told("AAA", ms=ms).totals).startswith(words)
+    assert verdict(Speculation().totals) == ""
+
+
+def test_plain_steps_are_those_outside_of_rounds() -> None:
+    session, state = Session(), Speculation()
+    for record in (*session.load(), *session.open(), *session.steps(4)):
+        state.apply(record)
+    assert len(state.plain) == 4
+    state.plain = []
+    state.apply(SpeculationVerified(1, 2, 1, 0, None, None, "", 0.0, 8.0))
+    assert state.plain == [8.0]
+
+
+def test_other_settings_count_anew_and_a_stage_is_no_round() -> None:
+    state = told("AAA")
+    state.apply(draft_round(5, 5, "DDD", "proposed"))
+    assert len(state.rounds) == 1
+    assert [each.fate for each in state.ghosts(5)] == ["drafted"] * 3
+    assert state.ghosts(6) == ()
+    state.apply(Ended("TakeRound"))
+    state.forget()
+    assert (state.rounds, state.begin, state.totals.slower) == ([], None, None)
+
+
+def mended(value: Any) -> Any:
+    """A record of a file without the numbers for which a replay leaves it out."""
+    if isinstance(value, tuple):
+        return tuple(map(mended, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: mended(getattr(value, each.name)) for each in fields(value)})
+    if isinstance(value, float):
+        return min(abs(value), MOST)
+    return min(abs(value), 10**15) if type(value) is int else value
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(made(DraftRound), max_size=4), st.lists(made(SpeculationVerified), max_size=1))
+def test_whatever_a_file_holds_can_be_told(
+    rounds: list[DraftRound], proofs: list[SpeculationVerified]
+) -> None:
+    state = Speculation()
+    state.plain = [1.0]
+    for record in map(mended, (*rounds, *proofs)):
+        assert sound(record)
+        state.apply(record)
+        assert state.ghost_words(getattr(record, "end", 0)).isprintable()
+    totals = state.totals
+    assert all(map(str.isprintable, (verdict(totals), *(value for _, value in figures(totals)))))
+    assert len(rules(totals)) == 3
+    if state.verified is not None:
+        assert proof(state.verified).isprintable()
