@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def test_a_replay_answers_as_the_live_session(recording: Recording, tmp_path: Pa
 
 def test_it_expects_what_the_allowed_tokens_begin_with(recording: Recording) -> None:
     first = recording.steps[0].parent
-    letters = [step for step in recording.steps if step.text.endswith(" ")][-1]
+    texts = itertools.accumulate(step.text for step in recording.steps)
+    letters = next(step for step, text in zip(recording.steps, texts, strict=True) if text.endswith(", "))
     told = recording.ask(commands.ReadGrammar(first))
     assert isinstance(told, records.GrammarExpected)
     assert told.reading == recording.steps[0].choice.grammar

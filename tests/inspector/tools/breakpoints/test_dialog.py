@@ -76,15 +76,15 @@ def test_breakpoints_are_typed_checked_applied_and_remembered(config: Path) -> N
 
 
 def test_every_condition_can_be_set_and_is_shown_again() -> None:
-    points = Breakpoints(2.5, 0.05, 3, 0.1, "a\\n\nb", r"\d+", 7, True, True)
+    points = Breakpoints(2.5, 0.05, 3, 0.1, 0.2, "a\\n\nb", r"\d+", 7, True, True)
 
     async def test(rig: Rig) -> None:
         await rig.ready()
         given(rig, points)
         await rig.press("b")
         assert [field(rig, name).value for name in ("entropy_above", "prob_below", "rank_above", "margin_below",
-                                                    "tokens", "text", "regex")] == [
-            "2.5", "0.05", "3", "0.1", "7", r"a\\n\nb", r"\d+",
+                                                    "mass_below", "tokens", "text", "regex")] == [
+            "2.5", "0.05", "3", "0.1", "0.2", "7", r"a\\n\nb", r"\d+",
         ]  # fmt: skip
         assert rig.app.screen.query_one("#break-eos", Choice).chosen == 1
         await rig.press("ctrl+s")
@@ -364,9 +364,10 @@ def asked(*argv: str) -> Breakpoints | None:
 def test_flags_set_them_in_the_place_of_those_that_are_remembered() -> None:
     assert asked() is None
     assert asked("--break-entropy", "3", "--break-prob", "5%") == SET
-    assert asked("--break-rank", "3", "--break-margin", "0.1", "--break-eos", "--break-tokens", "7", "--break-all",
+    assert asked("--break-rank", "3", "--break-margin", "0.1", "--break-mass", "20 %", "--break-eos",
+                 "--break-tokens", "7", "--break-all",
                  "--break-text", r"a\n", "--break-regex", r"\n+") == Breakpoints(
-        None, None, 3, 0.1, "a\n", r"\n+", 7, True, True
+        None, None, 3, 0.1, 0.2, "a\n", r"\n+", 7, True, True
     )  # fmt: skip
 
 
