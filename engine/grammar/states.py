@@ -94,7 +94,7 @@ class GrammarState:
         """
         if self.allowed is None:
             return 1.0
-        return float(np.exp(logprobs[self.allowed], dtype=np.float64).sum())
+        return float(np.exp(logprobs[self.allowed]).sum(dtype=np.float64))
 
     def reading(self, logprobs: Row) -> GrammarReading:
         """As a record.

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import TraceError
-from engine.records import Loading, LookedAhead, ModelFacts, PromptOpened, PromptPreview, Restoring
+from engine.records import (
+    GrammarExpected,
+    Loading,
+    LookedAhead,
+    ModelFacts,
+    PromptOpened,
+    PromptPreview,
+    Restoring,
+)
 from engine.trace.bounds import INSIDE_LIMIT, LINES_LIMIT, TOTAL_LIMIT
 from engine.trace.entry import VERSION, Entry, Header, Unknown
 from engine.trace.file import TraceReader, uncollected
@@ -112,12 +120,13 @@ def peek(path: Path | str, lines: int = 50) -> Peek:
 
 
 def worth_keeping(record: object) -> bool:
-    """Whether a record belongs in a journal: progress does not, nor what was asked of a prompt that was not given.
+    """Whether a record belongs in a journal: progress does not, nor what was asked of a prompt that was not
+    given, or of a grammar.
 
     Nor does a view of the model's inside of more than `INSIDE_LIMIT` bytes.
     """
     if getattr(record, "nbytes", 0) > INSIDE_LIMIT:
         return False
-    return not isinstance(record, Loading | Restoring | PromptPreview) and not (
+    return not isinstance(record, Loading | Restoring | PromptPreview | GrammarExpected) and not (
         isinstance(record, LookedAhead) and not record.last
     )

@@ -21,6 +21,7 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("head", "Head", "several attentions side by side, and why they share keys"),
     ("norm", "Norm", "what keeps the numbers at one scale"),
     ("mlp", "MLP", "the larger part of a layer, and when it isn't"),
+    ("grammar", "Grammar", "text that must match: digits, a date, JSON"),
     ("differences", "Where programs and courses differ", "orders, growth, names"),
 )
 """File name in `help/parts` without its ending, title, and what the page tells."""

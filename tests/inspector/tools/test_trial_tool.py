@@ -63,7 +63,7 @@ TRIAL = Tool(
 )  # fmt: skip
 # ---- the tests --------------------------------------------------------------------------------
 
-DIGIT = "8"
+DIGIT = "9"
 """After the five panels of every session, the sampler and the tree."""
 
 

@@ -130,7 +130,6 @@ def test_several_conditions_may_be_asked_for_together() -> None:
     run(test)
 
 
-@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20), (40, 12)])
 def test_the_dialog_shows_its_first_fields_and_its_buttons_at_every_size(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:
@@ -365,9 +364,10 @@ def asked(*argv: str) -> Breakpoints | None:
 def test_flags_set_them_in_the_place_of_those_that_are_remembered() -> None:
     assert asked() is None
     assert asked("--break-entropy", "3", "--break-prob", "5%") == SET
-    assert asked("--break-rank", "3", "--break-margin", "0.1", "--break-eos", "--break-tokens", "7", "--break-all",
+    assert asked("--break-rank", "3", "--break-margin", "0.1", "--break-mass", "20 %", "--break-eos",
+                 "--break-tokens", "7", "--break-all",
                  "--break-text", r"a\n", "--break-regex", r"\n+") == Breakpoints(
-        None, None, 3, 0.1, None, "a\n", r"\n+", 7, True, True
+        None, None, 3, 0.1, 0.2, "a\n", r"\n+", 7, True, True
     )  # fmt: skip
 
 

@@ -1,0 +1,96 @@
+"""What a grammar costs a step on a vocabulary of 150,000 tokens: with one and without, in turn.
+
+    python -m tests.benchmarks.grammar
+
+A step is a forward of a random llama of two layers, hidden size 512, and everything that the session does after it. The
+grammars leave little (digits), much (a JSON string) and nothing to choose. Times are those of the processor, of the thread
+that steps; the least of the rounds counts. Prints their ratio for each grammar (1 is no cost), and the largest last.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from engine.grammar_settings import Grammar
+from engine.model import synthetic
+from engine.model.load import load
+from engine.model.tokens import Tokens, alphabet
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings
+from tests.zoo import BASE
+
+SIZE = 150_000
+ROUNDS, STEPS = 8, 5
+GRAMMARS = {
+    "digits": Grammar("regex", "[0-9]+"),
+    "a JSON string": Grammar("json-schema", '{"type": "string"}'),
+    "any text": Grammar("regex", "(.|\n)*"),
+    "a certain text": Grammar("regex", "(abcdefghijklmnopqrstuvwxyz){200}"),
+}
+CONFIG = BASE | {
+    "model_type": "llama", "vocab_size": SIZE, "hidden_size": 512, "head_dim": 128, "intermediate_size": 1024,
+}  # fmt: skip
+
+
+class Pieces:
+    """A tokenizer of as many pieces: the bytes, then random runs of letters, digits and signs; the last one ends."""
+
+    added_tokens_decoder: dict[int, object] = {}  # noqa: RUF012
+    all_special_ids = (SIZE - 1,)
+    backend_tokenizer = SimpleNamespace(
+        decoder=SimpleNamespace(__getstate__=lambda: b'{"type": "ByteLevel"}')
+    )
+
+    def __init__(self) -> None:
+        random, texts = np.random.default_rng(0), [*alphabet()]
+        chars = list("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,-:;!?Ġ\"'{}[]()")
+        seen = dict.fromkeys(texts)
+        while len(seen) < SIZE:
+            seen["".join(random.choice(chars, random.integers(2, 9)))] = None
+        self._texts = [*seen]
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def convert_ids_to_tokens(self, token: int) -> str:
+        return self._texts[token]
+
+
+def milliseconds(session: Session, begin: int, grammar: Grammar | None) -> float:
+    """Processor time of a step in this thread, on average of some."""
+    session.configure(Settings(temp=1.0, top_p=0.95, seed=1, grammar=grammar))
+    session.move(begin)
+    session.step()
+    begun = time.thread_time()
+    for _ in range(STEPS):
+        session.step()
+    return (time.thread_time() - begun) * 1000 / STEPS
+
+
+def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "wide"
+        synthetic.write(path, CONFIG)
+        loaded = load(LoadSettings(model=str(path)))
+    wrapper = SimpleNamespace(_tokenizer=Pieces(), eos_token_ids=[SIZE - 1], has_chat_template=False)
+    session = Session(replace(loaded, tokens=Tokens(wrapper, SIZE)), Settings())
+    list(session.prefill("", [65, 66, 67, 68], echo=False))
+    begin, ratios = session.node, []
+    for name, grammar in GRAMMARS.items():
+        milliseconds(session, begin, grammar)
+        times = [[milliseconds(session, begin, each) for each in (None, grammar)] for _ in range(ROUNDS)]
+        plain, held = (min(each) for each in zip(*times, strict=True))
+        ratios.append(held / plain)
+        print(f"{name:16} {plain:6.2f} ms without, {held:6.2f} ms with: {held / plain:.3f}")
+    print(f"ratio {max(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()

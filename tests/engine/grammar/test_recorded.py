@@ -1,0 +1,98 @@
+"""What a grammar did is in a trace, and questions about it are answered from one as from the live session."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine import commands, records
+from engine.grammar_settings import Grammar
+from engine.settings import LoadSettings, Settings
+from engine.trace import load, save_as
+from inspector import demo
+from tests.engine.logits.recording import Recording, answer
+
+GRAMMAR = Grammar("regex", " (yes|no), [a-z]{3}")
+DEMONSTRATION = Path(demo.__file__).with_name("demonstration.trace.zst")
+"""Recorded before."""
+SETTINGS = Settings(temp=1.0, seed=4, grammar=GRAMMAR)
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    made = Recording(LoadSettings(record_logits=True))
+    made.do(commands.Configure(SETTINGS))
+    made.do(commands.Prefill("Once upon a time", chat=False))
+    made.do(commands.Run())
+    return made
+
+
+def test_a_trace_has_the_grammar_its_readings_and_its_end(recording: Recording, tmp_path: Path) -> None:
+    path = tmp_path / "grammar.jsonl"
+    save_as(path, recording.entries, "test")
+    values = [entry.value for entry in load(path).entries]
+    assert SETTINGS in values
+    steps = [value for value in values if isinstance(value, records.Step)]
+    assert [step.choice.grammar for step in steps] == [step.choice.grammar for step in recording.steps]
+    last = steps[-1].next.grammar
+    assert last is not None
+    assert last.state == "complete"
+    assert [value for value in values if isinstance(value, records.Finished)] == [
+        records.Finished(steps[-1].node, "grammar", GRAMMAR.summary)
+    ]
+    assert not any(isinstance(value, records.GrammarExpected) for value in values)
+
+
+def test_a_trace_from_before_there_were_grammars_is_read() -> None:
+    steps = [entry.value for entry in load(DEMONSTRATION).entries if isinstance(entry.value, records.Step)]
+    assert steps
+    assert all(step.choice.grammar is None for step in steps)
+
+
+@pytest.mark.parametrize("place", [0, 2, -1])
+def test_a_replay_answers_as_the_live_session(recording: Recording, tmp_path: Path, place: int) -> None:
+    recorded, step = recording.read(tmp_path), recording.steps[place]
+    other = replace(SETTINGS, grammar=Grammar("choices", " yes, abc\n no"))
+    for question in (
+        commands.Explain(step.parent),
+        commands.Explain(step.parent, other),
+        commands.ReadGrammar(step.parent),
+        commands.ReadGrammar(step.parent, other.grammar),
+        commands.ReadGrammar(step.node),
+        commands.WhatIf(other, recording.steps[-1].node),
+        commands.WhatIf(replace(SETTINGS, grammar=None), recording.steps[-1].node),
+    ):
+        assert answer(recorded, question) == recording.ask(question)
+
+
+def test_it_expects_what_the_allowed_tokens_begin_with(recording: Recording) -> None:
+    first = recording.steps[0].parent
+    texts = itertools.accumulate(step.text for step in recording.steps)
+    letters = next(step for step, text in zip(recording.steps, texts, strict=True) if text.endswith(", "))
+    told = recording.ask(commands.ReadGrammar(first))
+    assert isinstance(told, records.GrammarExpected)
+    assert told.reading == recording.steps[0].choice.grammar
+    assert [each.words for each in told.expected] == ["a space"]
+    assert told.reading is not None
+    assert sum(each.tokens for each in told.expected) == told.reading.allowed
+    told = recording.ask(commands.ReadGrammar(letters.node))
+    assert isinstance(told, records.GrammarExpected)
+    assert [each.words for each in told.expected] == ["a lowercase letter"]
+    end = recording.ask(commands.ReadGrammar(recording.steps[-1].node))
+    assert isinstance(end, records.GrammarExpected)
+    assert [(each.words, each.tokens) for each in end.expected] == [("the end", 2)]
+    signs = recording.ask(commands.ReadGrammar(first, Grammar("regex", r"[-+]?[0-9]+|true|\n")))
+    assert isinstance(signs, records.GrammarExpected)
+    assert {each.words for each in signs.expected} == {"“-”", "“+”", "a digit", "“t”", "a line break"}
+    masses = [each.mass for each in signs.expected]
+    assert masses == sorted(masses, reverse=True, key=lambda mass: mass or 0.0)
+
+
+def test_a_question_about_a_grammar_that_cannot_be_used_says_why(recording: Recording) -> None:
+    told = recording.ask(commands.ReadGrammar(recording.steps[0].parent, Grammar("regex", "[0-9")))
+    assert isinstance(told, records.Failure)
+    assert "column 1: unclosed character class" in told.message
+    assert told.expected
