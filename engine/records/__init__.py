@@ -6,13 +6,13 @@ names: `ms` milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logari
 
 from __future__ import annotations
 
-from engine.records.attribution import AttributedToken, AttributionRead, Contribution, WriterKind
 from engine.records.batch import (
     BatchCompared,
     BatchEnded,
     BatchOpened,
     BatchStep,
     BatchTotals,
+    DrawOutcome,
     DrawsCounted,
     LaneCompared,
     LaneDifference,
@@ -25,7 +25,6 @@ from engine.records.batch import (
     LanesPrefilled,
     LaneStarted,
     LaneToken,
-    Outcome,
 )
 from engine.records.beams import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.records.chat import NO_OPTIONS, ChatOptions, Message, TurnDiffers, conversation
@@ -54,18 +53,9 @@ from engine.records.explore import (
 )
 from engine.records.floats import Floats
 from engine.records.grammar import ExpectedBeginning, GrammarExpected
-from engine.records.heads import HeadScore, HeadsScored, TriangleRead
-from engine.records.inside import (
-    AttentionLayer,
-    AttentionRead,
-    CaptureFacts,
-    Check,
-    LensCell,
-    LensColumn,
-    LensRead,
-    LensToken,
-)
-from engine.records.interventions import (
+from engine.records.inside.attribution import AttributedToken, AttributionRead, Contribution, WriterKind
+from engine.records.inside.heads import HeadScore, HeadsScored, TriangleRead
+from engine.records.inside.interventions import (
     ActivationsPatched,
     CandidateChange,
     HeadsSwept,
@@ -77,6 +67,39 @@ from engine.records.interventions import (
     PatchKind,
     Scope,
     SweptUnit,
+)
+from engine.records.inside.modules import (
+    ExpertFacts,
+    ExpertLayer,
+    ExpertsRead,
+    HeadFacts,
+    LayerBlock,
+    LayerSum,
+    MlpFacts,
+    ModelModules,
+    ModulePart,
+    NormFacts,
+    RopeFacts,
+    StateArray,
+    WeightArray,
+)
+from engine.records.inside.positions import (
+    PositionChange,
+    PositionTried,
+    PositionUse,
+    PositionWay,
+    Rotation,
+    TokenShift,
+)
+from engine.records.inside.reading import (
+    AttentionLayer,
+    AttentionRead,
+    CaptureFacts,
+    Check,
+    LensCell,
+    LensColumn,
+    LensRead,
+    LensToken,
 )
 from engine.records.kv import KVGroup, KVReading, Memory
 from engine.records.lockstep import (
@@ -93,30 +116,7 @@ from engine.records.lockstep import (
 from engine.records.logits import LogitsRow, ModelVocabulary, Packed, RowType
 from engine.records.marks import BeatReached, Deleted, Marked, QuestionAsked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
-from engine.records.modules import (
-    ExpertFacts,
-    ExpertLayer,
-    ExpertsRead,
-    HeadFacts,
-    LayerBlock,
-    LayerSum,
-    MlpFacts,
-    ModelModules,
-    ModulePart,
-    NormFacts,
-    RopeFacts,
-    StateArray,
-    WeightArray,
-)
 from engine.records.moves import Moved, Verified
-from engine.records.positions import (
-    PositionChange,
-    PositionTried,
-    PositionUse,
-    PositionWay,
-    Rotation,
-    TokenShift,
-)
 from engine.records.restores import Restored, Restoring
 from engine.records.sampler import Explained, Recalled, StageColumn, WhatIfAnswered, WhatIfStep
 from engine.records.speculation import (
@@ -181,6 +181,7 @@ __all__ = [
     "DraftReady",
     "DraftRound",
     "DraftToken",
+    "DrawOutcome",
     "DrawsCounted",
     "Ended",
     "ExpectedBeginning",
@@ -247,7 +248,6 @@ __all__ = [
     "Moved",
     "NormFacts",
     "Origin",
-    "Outcome",
     "Packed",
     "PatchColumn",
     "PatchKind",

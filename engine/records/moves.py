@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.records.interventions import Intervention
+from engine.records.inside.interventions import Intervention
 from engine.records.kv import KVReading
 from engine.records.steps import Distribution
 

@@ -14,7 +14,7 @@ from engine.records import Candidate, Step
 from inspector.display import quoted, token_label, visible
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
-from inspector.state.interventions import interventions_words
+from inspector.state.inside.interventions import interventions_words
 from inspector.state.mark_words import STAR, written
 from inspector.state.timeline import Phase, Timeline
 

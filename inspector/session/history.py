@@ -39,7 +39,7 @@ from inspector.state.history import (
     SettingsChange,
     telling,
 )
-from inspector.state.interventions import interventions_words
+from inspector.state.inside.interventions import interventions_words
 from inspector.state.timeline import Timeline
 
 NOTHING = "Nothing to undo: u takes back marks, deletions, branches, prompts, draws, settings and breakpoints"

@@ -16,8 +16,8 @@ from engine.records import PromptToken, Step
 from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.branch import ROOT, token
+from inspector.state.inside.looks import Looks
 from inspector.state.lockstep import LockstepSoFar
-from inspector.state.looks import Looks
 from inspector.state.measured import MEASUREMENTS, Measured
 from inspector.state.prompts import Prompts
 from inspector.state.session_tree import Item, SessionTree

@@ -280,6 +280,7 @@ def test_closing_before_the_start_is_fine() -> None:
 FACE = {
     "beam_settings",
     "grammar_settings",
+    "speculation_settings",
     "breakpoints",
     "chunks",
     "commands",

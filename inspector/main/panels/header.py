@@ -11,7 +11,7 @@ from engine.settings import Settings
 from inspector import scales
 from inspector.display import truncate, visible
 from inspector.state.grammar import outside, warning
-from inspector.state.interventions import interventions_words
+from inspector.state.inside.interventions import interventions_words
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import bar

@@ -12,7 +12,7 @@ from rich.style import Style
 from engine.records import AttributedToken, AttributionRead
 from inspector.display import pad, quoted, token_label, visible
 from inspector.scales import count, percent
-from inspector.state.contributions import ContributionRow, head_rows
+from inspector.state.inside.contributions import ContributionRow, head_rows
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
 

@@ -7,7 +7,7 @@ from engine.records import AttributionRead
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
-from inspector.state.contributions import compared
+from inspector.state.inside.contributions import compared
 from inspector.tools.attribution.screen import AttributionChoices, AttributionScreen
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.records import AttentionRead, LensRead
 from inspector.display import token_label
-from inspector.state.looks import Looks
+from inspector.state.inside.looks import Looks
 from inspector.tools.export.numbers import millionths
 
 LEAST = 0.004

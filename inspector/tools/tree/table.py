@@ -16,7 +16,7 @@ from textual.strip import Strip
 from engine.records import Marked
 from inspector.display import pad, token_label, truncate, visible
 from inspector.state.branch import Branch
-from inspector.state.interventions import interventions_words
+from inspector.state.inside.interventions import interventions_words
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, BranchColumn, fitting
 from inspector.tools.tree.notes import beam_note, inner_note, signs_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.records.inside import CaptureFacts
+from engine.records.inside.reading import CaptureFacts
 
 PositionChange = Literal["token", "path", "mask"]
 """`token`: this token alone is told another position, over the keys that the cache holds. `path`: every token of the

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.records.floats import Floats
-from engine.records.inside import CaptureFacts
+from engine.records.inside.reading import CaptureFacts
 
 WriterKind = Literal["embedding", "attention", "mlp", "recurrence", "other", "residual", "layer", "constant"]
 """`residual`: what a layer does to the stream itself, such as scaling it. `layer`: a layer as a whole, where its parts

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.records.floats import Floats
-from engine.records.inside import CaptureFacts
+from engine.records.inside.reading import CaptureFacts
 from engine.records.steps import Candidate
 
 InterventionKind = Literal["head", "attention", "mlp", "recurrence", "layer"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.records.floats import Floats
-from engine.records.inside import CaptureFacts
+from engine.records.inside.reading import CaptureFacts
 
 
 @dataclass(frozen=True, slots=True)
