@@ -54,7 +54,9 @@ class Stops:
         if isinstance(value, _PICTURES):
             self._pictures.append(len(self._entries))
         if isinstance(value, DraftRound) and value.stage == "taken" and self._places:
-            self._places[-1] = len(self._entries)  # with its last step: what was drafted stands behind that token
+            self._places[-1] = len(
+                self._entries
+            )  # with its last step: what was drafted stands behind that token
         elif self._ends_step(value):
             self._places.append(len(self._entries))
 
