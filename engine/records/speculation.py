@@ -116,6 +116,8 @@ class DraftRound:
     """All of it, without `rates_ms`."""
     rates_ms: float
     """For the acceptance rates, which plain speculation doesn't compute."""
+    stalled_ms: float
+    """Garbage collection and drawing of the screen meanwhile, which are no part of the times above."""
     note: str = ""
     """Why the verification costs more here, if it does."""
 

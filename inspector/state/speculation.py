@@ -93,13 +93,14 @@ class Speculation:
     verified: SpeculationVerified | None = None
     failure: Failure | None = None
     plain: list[float] = field(default_factory=list)
-    """Milliseconds of plain steps."""
+    """Milliseconds of plain steps, without garbage collection and drawing of the screen."""
 
     def apply(self, record: Record) -> None:
         """Take in one record; those of other matters change nothing."""
         match record:
             case Step(ms=ms) if not ms.shared and not ms.cold:
-                self.plain = [*self.plain[-RECENT + 1 :], ms.total]
+                net = max(0.0, ms.total - ms.collecting - ms.drawing)  # as rounds are timed
+                self.plain = [*self.plain[-RECENT + 1 :], net]
             case DraftRound():
                 self._round(record)
             case DraftLoading():

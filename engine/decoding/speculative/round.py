@@ -32,6 +32,7 @@ from engine.records import (
 from engine.sampling.ranking import rank_of
 from engine.session.session import Session
 from engine.speculation_settings import SpeculationSettings
+from engine.stalls import stall_times
 
 Taken = Callable[[Step], bool]
 """Receives a step of the round, the session being there; returns whether the round ends with it."""
@@ -45,6 +46,20 @@ class _Spent:
     forward: float = 0.0
     sample: float = 0.0
     take: float = 0.0
+    stalled: float = 0.0
+
+
+class _Lap:
+    """Measures from its making on."""
+
+    def __init__(self) -> None:
+        self._begun, self._stalls = time.perf_counter(), stall_times()
+
+    def read(self) -> tuple[float, float]:
+        """Milliseconds without stalls, and of stalls: garbage collection, and drawing the screen."""
+        ms, stalls = (time.perf_counter() - self._begun) * 1000, sum(stall_times().since(self._stalls))
+        stalled = min(ms, stalls)  # both stalls may be of one moment
+        return ms - stalled, stalled
 
 
 class Round:
@@ -121,22 +136,22 @@ class Round:
     # ---- stages -----------------------------------------------------------------------------
 
     def _propose(self, stopped: Stopped) -> None:
-        begun = time.perf_counter()
+        lap = _Lap()
         self._paths.forget()
         self._first_node = self._paths.add(self._node, self._first)
         if self._count:
             self._proposal = self._draft.propose(
                 self._paths, self._first_node, self._count, self._session.settings, stopped
             )
-        self._spent.draft = _since(begun)
+        self._spent.draft = self._ended(lap)
         self.stage = "proposed"
 
     def _verify(self) -> None:
         """The forward, and the sampler as far as the drafts hold."""
-        begun = time.perf_counter()
+        lap = _Lap()
         try:
             rows = self._verifier.forward([self._first, *(each.id for each in self._proposal.tokens)])
-            self._spent.forward, begun = _since(begun), time.perf_counter()
+            self._spent.forward, lap = self._ended(lap), _Lap()
             node, judged = self._first_node, list[NodeLogits]()
             for row, proposed in zip(rows, (*self._proposal.tokens, None), strict=False):
                 judged.append(self._paths.sampler.sample(node, row, self._session.settings))
@@ -146,13 +161,13 @@ class Round:
         except BaseException:
             self._verifier.settle()
             raise
-        self._spent.sample = _since(begun)
+        self._spent.sample = self._ended(lap)
         self._judged = judged
         self.stage = "verified"
 
     def _take(self, taken: Taken) -> None:
         """The tokens that held, a step each; afterwards the live cache holds the path to the last one."""
-        begun, away, session = time.perf_counter(), 0.0, self._session
+        session, lap = self._session, _Lap()
         ids = [self._first, *(each.id for each in self._proposal.tokens)]
         held: list[NodeLogits | None] = [*self._judged] or [None]
         share = self._share()
@@ -164,15 +179,21 @@ class Round:
                 origin: Origin = "greedy" if following.draw is None else "sampled"
                 step = self._verifier.take(logits, token, origin, share)
                 self._end, self._taken = step.node, self._taken + 1
-                left = time.perf_counter()
+                self._spent.take += self._ended(lap)
                 halted = taken(step)
-                away += _since(left)
+                lap = _Lap()  # what is done with a step is no part of the round
                 if halted:
                     break
         finally:
             self._verifier.settle()
-        self._spent.take = _since(begun) - away
+        self._spent.take += self._ended(lap)
         self.stage = "taken"
+
+    def _ended(self, lap: _Lap) -> float:
+        """Milliseconds of a lap without its stalls, which are counted apart."""
+        ms, stalled = lap.read()
+        self._spent.stalled += stalled
+        return ms
 
     def _share(self) -> StepTimes:
         """What one of the tokens that held has of the drafting and of the forward."""
@@ -186,7 +207,7 @@ class Round:
 
     def record(self) -> DraftRound:
         """The round as far as it went."""
-        begun, tokens = time.perf_counter(), self._session.tokens
+        begun, tokens = _Lap(), self._session.tokens
         pending = self._session.pending.get(self._node, b"")
         first_text, pending = tokens.text(self._first, pending)
         drafts: list[DraftToken] = []
@@ -210,7 +231,8 @@ class Round:
             verify_ms=spent.forward + spent.sample,
             take_ms=spent.take,
             ms=spent.draft + spent.forward + spent.sample + spent.take,
-            rates_ms=_since(begun),
+            rates_ms=sum(begun.read()),
+            stalled_ms=spent.stalled,
             note=self._verifier.note,
         )
 
@@ -277,7 +299,3 @@ def _room(session: Session, count: int) -> int:
     if window is not None and at.depth < window:
         left = min(left, window - at.depth)
     return max(0, min(count, left - 1))
-
-
-def _since(begun: float) -> float:
-    return (time.perf_counter() - begun) * 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -92,6 +92,7 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
     held.looks = copy.deepcopy(timeline.looks)
+    held.speculation = replace(timeline.speculation, rounds=list(timeline.speculation.rounds))
     held.finished, held.prompts = dict(timeline.finished), timeline.prompts.snapshot()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recording = line(Recording(held, settings, load, program, now))

@@ -148,7 +148,7 @@ class SpeculationTotalsView(Canvas):
 def _lines(latest: DraftRound) -> list[_Line]:
     """The tokens of a round: what was known, the drafts, and what was taken in the place of the refused one."""
     known = token_label(latest.first_text) if latest.first_text else f"id {latest.first}"
-    lines = [_Line("●", "accent", known, "", "", "known before: the sampler had picked it")]
+    lines = [_Line("●", "accent", known, "", "", "known before: the sampler's pick")]
     for draft in latest.drafts:
         lines.append(_drafted(draft))
         if draft.fate == "refused" and latest.instead is not None:
@@ -168,8 +168,8 @@ def _drafted(draft: DraftToken) -> _Line:
     probs = _percent(draft.draft_prob), _percent(draft.target_prob)
     words = {
         "drafted": "not verified yet",
-        "accepted": "accepted: the model's draw takes it, too",
-        "refused": "refused: the model's draw takes another",
+        "accepted": "accepted: the draw's token",
+        "refused": "refused: not the draw's",
         "unseen": "not looked at",
     }[draft.fate]
     if draft.rank is not None:
@@ -190,7 +190,7 @@ def _instead(instead: TakenInstead) -> _Line:
         token_label(instead.text, instead.raw),
         _percent(instead.draft_prob),
         _percent(instead.target_prob),
-        "taken instead: the next round begins with it",
+        "taken instead: the draw's token",
     )
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from engine.errors import TraceError
-from engine.records import Marked, Prefilled, PromptOpened, Step
+from engine.records import DraftRound, Marked, Prefilled, PromptOpened, Step
 from engine.trace import Entry, save_as
 from inspector.session.replay.player import LONGEST_PAUSE, SPEEDS, Player
 from tests.inspector.fakes import Session
+from tests.inspector.tools.speculation.made import draft_round
 
 
 class Clock:
@@ -142,6 +143,25 @@ def test_stepping_shows_one_change_of_the_picture_at_a_time(path):
         shown.settle()
         seen.append(shown.steps)
     assert seen == [0, 0, 0, 1, 2, 3]  # the chunks and the whole prompt come first
+
+
+def test_a_step_shows_the_round_that_it_ends_with_it(tmp_path):
+    file = tmp_path / "rounds.trace"
+    entries = written(file)
+    steps = [place for place, entry in enumerate(entries) if isinstance(entry.value, Step)]
+    node = entries[steps[4]].value.node
+    entries.insert(steps[4] + 1, Entry(draft_round(node - 1, node), entries[steps[4]].at))
+    save_as(file, entries, "test 1")
+    shown = Shown(file, from_start=True)
+    shown.settle()
+    while shown.steps < 5:
+        shown.replay.step()
+        shown.settle()
+    assert isinstance(shown.values[-1], DraftRound)
+    shown.replay.back()
+    shown.settle()
+    assert shown.steps == 4
+    assert not any(isinstance(value, DraftRound) for value in shown.values)
 
 
 def test_going_back_shows_exactly_what_was_there(path):

@@ -30,6 +30,7 @@ from inspector.tools.export.recording import read, snapshot
 from tests.inspector.cold import cold_start
 from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.story import STORY
+from tests.inspector.tools.speculation.made import draft_round
 
 BLOCKED = """
 import sys
@@ -310,6 +311,19 @@ def test_a_cold_start_is_marked_in_every_format_and_in_no_rate() -> None:
     found = page_data(recording)["tokens"]
     assert isinstance(found, dict)
     assert [times[5:] for times in found["ms"][-9:]] == [[1], *[[]] * 8]
+
+
+def test_rounds_of_speculation_are_told_on_their_path_and_stay_as_they_were() -> None:
+    timeline = session(9).timeline()
+    timeline.speculation.plain = [10.0]
+    timeline.apply(draft_round(timeline.tip - 2, timeline.tip))
+    taken = snapshot(timeline, Settings(), LoadSettings(), "test 1")
+    timeline.apply(draft_round(timeline.tip - 2, timeline.tip))
+    report = FORMATS["md"].make(taken)
+    assert "| speculation | draft self-4bit, 3 tokens a round |" in report
+    assert "| rounds | 1, 2.00 tokens a forward |" in report
+    assert "As fast as plain steps here" in report
+    assert "speculation" not in FORMATS["md"].make(told())
 
 
 def test_the_report_tells_text_figures_captions_and_steps() -> None:

@@ -25,5 +25,5 @@ def draft_round(
     return DraftRound(
         node=node, end=end, stage=stage, settings=SpeculationSettings("self-4bit"), first=5, first_text=" a",
         drafts=drafts, instead=instead, matched=0, taken=taken, verified=1 + len(fates), draft_ms=ms / 2,
-        verify_ms=ms / 4, take_ms=ms / 4, ms=ms, rates_ms=0.1,
+        verify_ms=ms / 4, take_ms=ms / 4, ms=ms, rates_ms=0.1, stalled_ms=0.0,
     )  # fmt: skip

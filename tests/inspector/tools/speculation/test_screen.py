@@ -88,6 +88,8 @@ def test_a_round_is_shown_with_its_fates_its_times_and_what_it_came_to(size: tup
         assert "Equal to plain steps: 2 tokens; logits differ by 1e-05 at most." in rig.screen_text()
         await rig.press("escape")
         assert "✗␣[b]ox ?␣and" in rig.screen_text()  # in the text panel
+        await rig.press("t")
+        assert rig.screen_text().count("✗␣[b]ox ?␣and") == 2  # and at the branch's end in the tree
         await rig.push([rig.session.step()])
         assert "✗␣[b]ox" not in rig.screen_text()
 
