@@ -27,7 +27,8 @@ class Grammar:
     @property
     def summary(self) -> str:
         """Its kind and the first 40 characters of its text, in one line: `regex [0-9]+`."""
-        words = " ".join(self.text.split())
+        listed = self.text.strip("\n").replace("\n", ", ") if self.kind == "choices" else self.text
+        words = " ".join(listed.split())
         return f"{self.kind} {words[:39] + '…' if len(words) > 40 else words}"
 
 

@@ -94,7 +94,7 @@ class GrammarState:
         """
         if self.allowed is None:
             return 1.0
-        return float(np.exp(logprobs[self.allowed]).sum(dtype=np.float64))
+        return min(1.0, float(np.exp(logprobs) @ self.allowed))
 
     def reading(self, logprobs: Row) -> GrammarReading:
         """As a record.

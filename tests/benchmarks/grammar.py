@@ -3,8 +3,8 @@
     python -m tests.benchmarks.grammar
 
 A step is a forward of a random llama of two layers, hidden size 512, and everything that the session does after it. The
-grammars leave little (digits), much (a JSON string) and nothing to choose. Times are those of the processor, of the
-thread that steps; the least of the rounds counts. Prints their ratio for each grammar (1 is no cost), the largest last.
+grammars leave little (digits), much (a JSON string) and nothing to choose. Times are the processor's, of the stepping
+thread; the least of the rounds counts. Prints their ratio for each grammar (1 is no cost), and the largest last.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ PERSON = """\
  "required": ["name", "age"], "additionalProperties": false}"""
 EXAMPLES: tuple[tuple[str, GrammarKind, str], ...] = (
     ("digits", "regex", "[0-9]+"),
-    ("a date", "regex", "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
+    ("date", "regex", "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
     ("JSON", "json-schema", PERSON),
     ("one of", "choices", " yes\n no\n maybe"),
 )
@@ -77,7 +77,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
         place: Where it would begin.
     """
 
-    HEADING: ClassVar[str] = "Grammar · what the answer must match"
+    HEADING: ClassVar[str] = "Grammar that the text must match"
     APPLY: ClassVar[str] = "Apply"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (
         ("⇥", "next field", 5),
@@ -121,7 +121,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
 
     def _places(self) -> list[str]:
         begin = self._grammar.begin if self._grammar and self._grammar.begin is not None else self._place.here
-        return ["at the end of the prompt", f"at token {begin + 1} of the context"]
+        return ["after the prompt", f"at token {begin + 1}"]
 
     def begin(self) -> None:
         """Begin in the text."""

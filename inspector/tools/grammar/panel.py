@@ -9,7 +9,7 @@ from textual.content import Content
 from engine.grammar_settings import Grammar
 from engine.records import ExpectedBeginning, GrammarExpected, GrammarReading
 from inspector import scales
-from inspector.display import pad, visible
+from inspector.display import pad, truncate, visible
 from inspector.state.grammar import sentences, share, warning
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
@@ -53,7 +53,8 @@ What the generated text must match, and what that leaves of the model's choice a
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
-        self.title(Content("Grammar"), Content(visible(self._grammar.summary) if self._grammar else ""))
+        named = f"Grammar · {visible(self._grammar.summary)}" if self._grammar else "Grammar"
+        self.title(Content(truncate(named, max(1, width - 2))))
         if timeline is None or timeline.distribution is None:
             reason, advice = why_empty(timeline, "What a grammar allows appears here.")
             if timeline is not None and timeline.items:
@@ -75,9 +76,8 @@ What the generated text must match, and what that leaves of the model's choice a
 
     def _told(self, reading: GrammarReading, width: int) -> list[Row]:
         warned, told = warning(reading), sentences(reading)
-        rows: list[Row] = [
-            [Segment(f"! {line}", self.ink("warn"))] for line in wrapped(warned, width - 2) if warned
-        ]
+        lines = wrapped(f"! {warned}", width) if warned else []
+        rows: list[Row] = [[Segment(line, self.ink("warn"))] for line in lines]
         rest = " ".join(sentence for sentence in told if sentence != warned)
         return [*rows, *([Segment(line)] for line in wrapped(rest, width))]
 

@@ -439,13 +439,13 @@ def test_narrow_screens_show_one_panel_and_tab_goes_on():
     async def test(rig: Rig) -> None:
         await rig.ready()
         seen = []
-        for _ in range(7):
+        for _ in range(8):
             seen += shown(rig)
             await rig.press("tab")
-        assert seen == ["text", "candidates", "steps", "kv", "timing", "sampler", "tree"]
-        await rig.press("shift+tab", "shift+tab", "shift+tab")
+        assert seen == ["text", "candidates", "steps", "kv", "timing", "sampler", "tree", "grammar"]
+        await rig.press("shift+tab", "shift+tab", "shift+tab", "shift+tab")
         assert shown(rig) == ["timing"]
-        assert rig.app.main.status.right == "5/7 Time"
+        assert rig.app.main.status.right == "5/8 Time"
         await rig.press("2")
         assert shown(rig) == ["candidates"]
         assert rig.app.focused is rig.app.main.panel(CandidatesPanel)
