@@ -66,6 +66,8 @@ class GrammarPlace:
     node: int
     here: int
     """Tokens of the path before the place that is looked at."""
+    begun: bool = False
+    """Whether the answer has tokens before that place: a new grammar begins behind them."""
 
 
 class GrammarDialog(Dialog[GrammarChosen]):
@@ -98,7 +100,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
     def body(self) -> Iterable[Widget]:
         kinds = [*LABELS]
         kind = self._grammar.kind if self._grammar else "regex"
-        begins = self._grammar is not None and self._grammar.begin is not None
+        begins = self._place.begun if self._grammar is None else self._grammar.begin is not None
         for label, widget in (
             ("kind", Choice([*LABELS.values()], kinds.index(kind), id="grammar-kind")),
             ("begins", Choice(self._places(), int(begins), id="grammar-begin")),

@@ -32,7 +32,8 @@ class GrammarActions(ToolActions):
         """Ask for a grammar."""
         timeline, settings = self.timeline, self.controller.setup.settings
         self._open, self._asked = True, None
-        place = GrammarPlace(timeline.before, timeline.slot)
+        begun = any(slot < timeline.slot for slot in timeline.completion_slots[:1])
+        place = GrammarPlace(timeline.before, timeline.slot, begun)
         self.host.open(GrammarDialog(settings.grammar, self._lookup, place), self._left)
         self.host.answer()
 

@@ -53,8 +53,8 @@ async def in_force(rig: Rig, grammar: Grammar | None) -> None:
     assert rig.app.controller.queries.in_force.grammar == grammar
 
 
-async def typed(rig: Rig, text: str) -> None:
-    await rig.ready()
+async def typed(rig: Rig, text: str, steps: int = 0) -> None:
+    await rig.ready(steps)
     await rig.press("J")
     rig.app.screen.query_one("#grammar-text", SafeTextArea).load_text(text)
     await rig.pilot.pause()
@@ -113,10 +113,15 @@ def test_the_examples_fill_the_fields() -> None:
 
 def test_it_begins_where_the_person_looks_and_is_taken_off_and_both_are_undone() -> None:
     async def test(rig: Rig) -> None:
-        await typed(rig, "[0-9]+")
-        rig.app.screen.query_one("#grammar-begin", Choice).focus()
-        await rig.press("right", "ctrl+s")
+        await typed(rig, "[0-9]+", steps=6)
         here = replace(DIGITS, begin=len(rig.timeline.items))
+        dialog = rig.app.screen
+        assert isinstance(dialog, GrammarDialog)
+        assert dialog.typed == here  # the six tokens before it need not match
+        dialog.query_one("#grammar-begin", Choice).focus()
+        await rig.press("left")
+        assert dialog.typed == DIGITS
+        await rig.press("right", "ctrl+s")
         assert configured(rig) == here
         await in_force(rig, here)
         await rig.press("J", "ctrl+d")
