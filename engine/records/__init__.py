@@ -13,6 +13,7 @@ from engine.records.batch import (
     BatchOpened,
     BatchStep,
     BatchTotals,
+    DrawnToken,
     DrawsCounted,
     LaneCompared,
     LaneDifference,
@@ -25,7 +26,6 @@ from engine.records.batch import (
     LanesPrefilled,
     LaneStarted,
     LaneToken,
-    Outcome,
 )
 from engine.records.beams import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.records.chat import NO_OPTIONS, ChatOptions, Message, TurnDiffers, conversation
@@ -151,6 +151,7 @@ __all__ = [
     "Contribution",
     "Deleted",
     "Distribution",
+    "DrawnToken",
     "DrawsCounted",
     "Ended",
     "ExpertFacts",
@@ -209,7 +210,6 @@ __all__ = [
     "Moved",
     "NormFacts",
     "Origin",
-    "Outcome",
     "Packed",
     "PatchColumn",
     "PatchKind",

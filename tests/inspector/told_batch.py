@@ -12,6 +12,7 @@ from engine.records import (
     BatchTotals,
     Candidate,
     Distribution,
+    DrawnToken,
     DrawsCounted,
     LaneCompared,
     LaneDifference,
@@ -22,7 +23,6 @@ from engine.records import (
     LanesPrefilled,
     LaneStarted,
     LaneToken,
-    Outcome,
     Record,
 )
 
@@ -95,8 +95,8 @@ COMPARED: tuple[Record, ...] = (
 )
 DRAWN = DrawsCounted(
     1, 200,
-    (Outcome(14, ",", 0.85, 173, 0.8107, 0.9055), Outcome(5, " [b]", 0.1, 26, 0.12, 0.19),
-     Outcome(6, " in", 0.001, 1, 0.0009, 0.0278)),
+    (DrawnToken(14, ",", 0.85, 173, 0.8107, 0.9055), DrawnToken(5, " [b]", 0.1, 26, 0.12, 0.19),
+     DrawnToken(6, " in", 0.001, 1, 0.0009, 0.0278)),
     0, 0.049, 1.5, 2, 0.47,
 )  # fmt: skip
 

@@ -50,7 +50,7 @@ class BatchScreen(ToolScreen[int]):
         ),
         Binding("a", "add", "Add", tooltip="Add prompts while the others go on."),
         Binding("n", "new", "New batch", tooltip="Begin another batch."),
-        Binding("x,delete", "remove", "Take out", tooltip="Take the highlighted lane out."),
+        Binding("x", "remove", "Take out", tooltip="Take the highlighted lane out."),
         Binding("v", "compare", "Alone", tooltip="Run each prompt alone: equal ids, and the time of both."),
         Binding(
             "s",

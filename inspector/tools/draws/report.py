@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
-from engine.records import DrawsCounted, Outcome
+from engine.records import DrawnToken, DrawsCounted
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import percent
 from inspector.state.batch import BatchSoFar, DrawnNode, drawn_tree
@@ -49,7 +49,7 @@ def frequency_lines(drawn: DrawsCounted, width: int = 100) -> list[str]:
     return [*lines, verdict(drawn)]
 
 
-def outlying(outcome: Outcome, draws: int) -> bool:
+def outlying(outcome: DrawnToken, draws: int) -> bool:
     """Whether the stated probability lies outside the interval, where five or more draws were expected.
 
     Of rarer tokens only those that came are seen: their frequency is always above what is stated.
