@@ -124,13 +124,8 @@ class BatchScreen(ToolScreen[int]):
         """The lines around the panels."""
         facts, batch = self.host.controller.timeline.facts, self.current
         name = visible(facts.name) if facts else ""
-        parts = [
-            "Batch",
-            *(["recorded"] if self.recorded else []),
-            name,
-            self._kind(),
-            *([f"step {batch.steps}"] if batch else []),
-        ]
+        step = f"step {batch.steps}" if batch is not None else ""
+        parts = ("Batch", "recorded" if self.recorded else "", step, self._kind(), name)
         self.query_one("#batch-place", Static).update(Content(" · ".join(filter(None, parts))))
         status = self.query_one("#batch-status", Static)
         status.update(Content(self.said or self.situation()))

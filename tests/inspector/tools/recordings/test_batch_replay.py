@@ -22,7 +22,7 @@ def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(tmp_path):
         assert "Batch · recorded · step 3" in text
         assert "1 of 2 lanes equal" in text
         assert "Once [b]upon a time." in text
-        await settle(rig, *["backspace"] * 3)  # the step behind it, the comparison, the last step
+        await settle(rig, *["backspace"] * 4)  # the comparison, the end, step 3, step 2
         assert "Batch · recorded · step 2" in rig.screen_text()
         assert "lanes equal" not in rig.screen_text()
         await settle(rig, "space")
