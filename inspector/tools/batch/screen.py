@@ -11,7 +11,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import BatchCompared, BatchStep, LanesPrefilled, LaneStarted, Record
+from engine.records import BatchCompared, BatchEnded, BatchStep, LanesPrefilled, LaneStarted, Record
 from inspector.display import visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -111,6 +111,12 @@ class BatchScreen(ToolScreen[int]):
         self.figures.put(batch)
         self._write()
 
+    def receive(self, record: Record) -> None:
+        """Take in one record; what was said of a batch under way is no longer so."""
+        if isinstance(record, BatchEnded):
+            self.said = ""
+        self.changed()
+
     def _arrange(self) -> None:
         """Where there is little room, one panel at a time."""
         low = self.room < LOW
@@ -161,7 +167,8 @@ class BatchScreen(ToolScreen[int]):
         return f"{len(batch.live)} lanes go on. Press space for one step of all, r to run"
 
     def _hints(self) -> tuple[KeyHint, ...]:
-        last: tuple[KeyHint, ...] = (("T", "theme", 1), ("?", "help", 2), ("esc", "back", 9))
+        turn: tuple[KeyHint, ...] = (("⇥", "panel", 8),) if self.room < LOW else ()
+        last: tuple[KeyHint, ...] = (*turn, ("T", "theme", 1), ("?", "help", 2), ("esc", "back", 9))
         if self.recorded:
             return (*self.replay_keys(), *last)
         batch = self.current
