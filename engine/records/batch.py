@@ -236,7 +236,7 @@ class BatchCompared:
 
 
 @dataclass(frozen=True, slots=True)
-class DrawOutcome:
+class DrawnToken:
     """How often one token came first, beside the probability that the sampler states."""
 
     id: int
@@ -256,7 +256,7 @@ class DrawsCounted:
 
     node: int
     draws: int
-    outcomes: tuple[DrawOutcome, ...]
+    outcomes: tuple[DrawnToken, ...]
     """Tokens that came or that the sampler makes likely, most probable first."""
     others: int
     """Draws of tokens that are not listed."""

@@ -52,6 +52,7 @@ FOREIGN: Mapping[str, str] = {
     "--ctx-size": "--max-kv-size",
     "--use-cache": "--no-kv-cache",
     "--json": "--jsonl",
+    "--json-lines": "--jsonl",
     "--format": "--to",
     "--n": "--max-tokens",
     "--f": "--prompt-file",

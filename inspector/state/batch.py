@@ -24,6 +24,7 @@ from engine.records import (
     LanesPrefilled,
     LaneStarted,
     LaneToken,
+    PromptOpened,
     Record,
 )
 
@@ -162,6 +163,10 @@ class Batches:
                 self.last.begin(record.lanes)
             case DrawsCounted():
                 self.drawn = record
+            case PromptOpened(new_tree=True):  # of another tree
+                self.drawn = None
+                if self.last is not None and self.last.opened.node is not None:
+                    self.last = None
             case _ if self.last is not None:
                 self.last.apply(record)
             case _:

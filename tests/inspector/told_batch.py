@@ -12,7 +12,7 @@ from engine.records import (
     BatchTotals,
     Candidate,
     Distribution,
-    DrawOutcome,
+    DrawnToken,
     DrawsCounted,
     LaneCompared,
     LaneDifference,
@@ -95,8 +95,8 @@ COMPARED: tuple[Record, ...] = (
 )
 DRAWN = DrawsCounted(
     1, 200,
-    (DrawOutcome(14, ",", 0.85, 173, 0.8107, 0.9055), DrawOutcome(5, " [b]", 0.1, 26, 0.12, 0.19),
-     DrawOutcome(6, " in", 0.001, 1, 0.0009, 0.0278)),
+    (DrawnToken(14, ",", 0.85, 173, 0.8107, 0.9055), DrawnToken(5, " [b]", 0.1, 26, 0.12, 0.19),
+     DrawnToken(6, " in", 0.001, 1, 0.0009, 0.0278)),
     0, 0.049, 1.5, 2, 0.47,
 )  # fmt: skip
 

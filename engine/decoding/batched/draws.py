@@ -22,7 +22,7 @@ from engine.errors import StepError
 from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import Stopped
 from engine.model.tokens import Tokens
-from engine.records import BatchOpened, DrawOutcome, DrawsCounted, LaneOpened
+from engine.records import BatchOpened, DrawnToken, DrawsCounted, LaneOpened
 from engine.session.detached import copy_runner, run_at
 from engine.session.session import Session
 
@@ -101,7 +101,7 @@ def count_draws(node: int, first: NodeLogits, picked: Sequence[int], tokens: Tok
     listed = sorted({*likely, *(token for token, _ in counts.most_common(LISTED))}, key=lambda id: -probs[id])
     listed = [token for token in listed if counts[token] or probs[token] * draws >= 1][:LISTED]
     outcomes = tuple(
-        DrawOutcome(
+        DrawnToken(
             token, tokens.text(token)[0], float(probs[token]), counts[token], *wilson(counts[token], draws)
         )
         for token in listed

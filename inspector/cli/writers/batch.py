@@ -208,7 +208,7 @@ class BatchTable(PlainText):
 
 def table(batch: BatchSoFar, request: Request) -> str:
     """A line a lane, in the order of the prompts."""
-    ends = [ending(lane) for lane in batch.lanes]
+    ends = [ending(lane) if lane.ended else "cancelled" for lane in batch.lanes]
     wide = max([len("ends"), *map(cell_len, ends)])
     head = TABLE.format("row", "prompt", "padding", "tokens", "first", "last", "ends", "text", wide=wide)
     rows = [

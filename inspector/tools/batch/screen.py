@@ -11,7 +11,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import BatchCompared, BatchStep, LanesPrefilled, LaneStarted, Record
+from engine.records import BatchCompared, BatchEnded, BatchStep, LanesPrefilled, LaneStarted, Record
 from inspector.display import visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -50,7 +50,7 @@ class BatchScreen(ToolScreen[int]):
         ),
         Binding("a", "add", "Add", tooltip="Add prompts while the others go on."),
         Binding("n", "new", "New batch", tooltip="Begin another batch."),
-        Binding("x,delete", "remove", "Take out", tooltip="Take the highlighted lane out."),
+        Binding("x", "remove", "Take out", tooltip="Take the highlighted lane out."),
         Binding("v", "compare", "Alone", tooltip="Run each prompt alone: equal ids, and the time of both."),
         Binding(
             "s",
@@ -111,6 +111,12 @@ class BatchScreen(ToolScreen[int]):
         self.figures.put(batch)
         self._write()
 
+    def receive(self, record: Record) -> None:
+        """Take in one record; what was said of a batch under way is no longer so."""
+        if isinstance(record, BatchEnded):
+            self.said = ""
+        self.changed()
+
     def _arrange(self) -> None:
         """Where there is little room, one panel at a time."""
         low = self.room < LOW
@@ -124,13 +130,8 @@ class BatchScreen(ToolScreen[int]):
         """The lines around the panels."""
         facts, batch = self.host.controller.timeline.facts, self.current
         name = visible(facts.name) if facts else ""
-        parts = [
-            "Batch",
-            *(["recorded"] if self.recorded else []),
-            name,
-            self._kind(),
-            *([f"step {batch.steps}"] if batch else []),
-        ]
+        step = f"step {batch.steps}" if batch is not None else ""
+        parts = ("Batch", "recorded" if self.recorded else "", step, self._kind(), name)
         self.query_one("#batch-place", Static).update(Content(" · ".join(filter(None, parts))))
         status = self.query_one("#batch-status", Static)
         status.update(Content(self.said or self.situation()))
@@ -166,7 +167,8 @@ class BatchScreen(ToolScreen[int]):
         return f"{len(batch.live)} lanes go on. Press space for one step of all, r to run"
 
     def _hints(self) -> tuple[KeyHint, ...]:
-        last: tuple[KeyHint, ...] = (("T", "theme", 1), ("?", "help", 2), ("esc", "back", 9))
+        turn: tuple[KeyHint, ...] = (("⇥", "panel", 8),) if self.room < LOW else ()
+        last: tuple[KeyHint, ...] = (*turn, ("T", "theme", 1), ("?", "help", 2), ("esc", "back", 9))
         if self.recorded:
             return (*self.replay_keys(), *last)
         batch = self.current

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
-from engine.records import DrawOutcome, DrawsCounted
+from engine.records import DrawnToken, DrawsCounted
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import percent
 from inspector.state.batch import BatchSoFar, DrawnNode, drawn_tree
@@ -15,7 +15,7 @@ from inspector.widgets.charts import bar
 BAR = 20
 LABEL = 16
 """Cells of a token at most."""
-FIGURES = 53
+FIGURES = 54
 """Cells of the figures, of the space around them and of what marks an outlier."""
 DEEPEST = 12
 ENOUGH = 5
@@ -33,23 +33,23 @@ def frequency_lines(drawn: DrawsCounted, width: int = 100) -> list[str]:
     wide = min(LABEL, max([len("others"), *map(cell_len, names)]))
     room = min(BAR, width - wide - FIGURES)
     top = max([drawn.others_prob, *(max(each.count / drawn.draws, each.prob) for each in drawn.outcomes)])
-    head = f"{pad('token', wide)}  {'stated':>7}  {'came':>7}  {'95 % of it':<17}  {'draws':>6}"
+    head = f"{pad('token', wide)}  {'stated':>7}  {'came':>7}  {'95 % of it':<18}  {'draws':>6}"
     lines = [head]
     for name, each in zip(names, drawn.outcomes, strict=True):
         share = each.count / drawn.draws
         band = f"{percent(each.low)} to {percent(each.high)}"
         drawn_bar = bar(share / top if top else 0.0, room).rstrip() if room > 2 else ""
         outside = " !" if outlying(each, drawn.draws) else ""
-        figures = f"{percent(each.prob):>7}  {percent(share):>7}  {band:<17}  {each.count:>6}"
+        figures = f"{percent(each.prob):>7}  {percent(share):>7}  {band:<18}  {each.count:>6}"
         lines.append(f"{pad(name, wide)}  {figures}  {drawn_bar}{outside}")
     if drawn.others_prob > 0 or drawn.others:
         share = drawn.others / drawn.draws
-        figures = f"{percent(drawn.others_prob):>7}  {percent(share):>7}  {'':<17}  {drawn.others:>6}"
+        figures = f"{percent(drawn.others_prob):>7}  {percent(share):>7}  {'':<18}  {drawn.others:>6}"
         lines.append(f"{pad('others', wide)}  {figures}")
     return [*lines, verdict(drawn)]
 
 
-def outlying(outcome: DrawOutcome, draws: int) -> bool:
+def outlying(outcome: DrawnToken, draws: int) -> bool:
     """Whether the stated probability lies outside the interval, where five or more draws were expected.
 
     Of rarer tokens only those that came are seen: their frequency is always above what is stated.
