@@ -49,7 +49,9 @@ def test_a_recorded_lockstep_is_shown_without_a_model(tmp_path: Path) -> None:
             assert f"its own way, {len(ways.ids)} tokens" in rig.screen_text()
             await rig.press("b")
             assert "Comparing needs a live model: esc, then G" in rig.screen_text()
-            await rig.press("w", *["backspace"] * 3)  # the ways, what was read before them, the last step's reading
+            await rig.press(
+                "w", *["backspace"] * 3
+            )  # the ways, what was read before them, the last step's reading
             await rig.until(lambda: read[2].node not in rig.timeline.lockstep.ahead, 20)
             assert read[1].node in rig.timeline.lockstep.ahead
 
