@@ -63,9 +63,10 @@ class LockstepCommands:
         self._paths = PathReader(first, open_second(first, command, self._desk.emit, call.cancel))
 
     def _close(self, command: commands.CloseLockstep, call: Call) -> None:
+        title = self._paths.second.title if self._paths is not None else ""
         self.forget(model=True)
         collect_all()
-        self._desk.emit(LockstepClosed())
+        self._desk.emit(LockstepClosed(title))
 
     def _diff(self, command: commands.DiffText, call: Call) -> None:
         for record in diff_text(self._desk.model, self._both.second, command, call.stopped):

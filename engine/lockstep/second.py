@@ -34,6 +34,8 @@ class Second:
     aligned: Alignment
     system: str | None
     """The system prompt that it gets in the place of the conversation's."""
+    title: str
+    """What tells it from the first."""
 
     def compared(self, first: Loaded) -> int | None:
         """How many values of both models' rows belong to tokens of both; None for all of each."""
@@ -70,10 +72,11 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
     if cancel.is_set():
         raise Cancelled
     differs = first_difference(first.tokens, loaded.tokens) if not shared else None
-    second = Second(loaded, "ids" if differs is None else "bytes", command.system)
+    title = _title(first, command, loaded)
+    second = Second(loaded, "ids" if differs is None else "bytes", command.system, title)
     facts = replace(loaded.facts, special=(), special_count=0, chat_template="")
     notes = tuple(_notes(first, second, differs))
-    emit(LockstepOpened(facts, _title(first, command, loaded), second.aligned, notes))
+    emit(LockstepOpened(facts, title, second.aligned, notes))
     return second
 
 

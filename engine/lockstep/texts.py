@@ -51,6 +51,7 @@ class TextRun:
         other = second.loaded
         self._ids = first.tokens.encode(command.text)
         self._other_ids = self._ids if second.aligned == "ids" else other.tokens.encode(command.text)
+        other.tokens.check(self._other_ids)
         self._spans = self._cut()
         if not self._spans:
             raise PromptError("The two tokenizers have no common border in this text.", "Give a longer text.")

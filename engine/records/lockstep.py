@@ -47,6 +47,9 @@ class LockstepOpened:
 class LockstepClosed:
     """There is no second model any more."""
 
+    title: str
+    """What it was; empty where there was none."""
+
 
 @dataclass(frozen=True, slots=True)
 class LockstepSpan:

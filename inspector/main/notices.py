@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.records import Failure, ModelFacts, PromptOpened, Record, Verified
+from engine.records import Failure, LockstepOpened, ModelFacts, PromptOpened, Record, Verified
 from inspector.config import crash_log as faults
 from inspector.display import visible_lines
 
@@ -34,6 +34,9 @@ def notice(record: Record) -> Notice | None:
             return _failure(record)
         case Verified():
             return _verified(record)
+        case LockstepOpened(title=title, notes=notes):
+            text = "\n".join((f"{title}: J shows both models at each token.", *notes))
+            return Notice("A second model", visible_lines(text), "information")
         case PromptOpened(notes=notes) | ModelFacts(notes=notes) if notes:
             return Notice("Good to know", visible_lines("\n".join(notes)), "information")
         case _:
@@ -55,7 +58,9 @@ def _failure(failure: Failure) -> Notice:
 
 _COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The settings", "Load": "Loading",
              "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion",
-             "Recall": "Computing the logits again"}  # fmt: skip
+             "Recall": "Computing the logits again", "OpenLockstep": "Opening the second model",
+             "ReadLockstep": "Reading in both models", "FollowSecond": "The second model's pick",
+             "PartWays": "Going each its own way"}  # fmt: skip
 
 
 def _verified(record: Verified) -> Notice:

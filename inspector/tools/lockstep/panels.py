@@ -22,6 +22,8 @@ from inspector.widgets.token_styles import heat_style
 from inspector.widgets.wrap import TextPiece, Wrap
 
 WORD = re.compile(r"\s*\S+|\s+")
+NARROW = 24
+"""Cells from which on a list has room for the ranks of the other model."""
 FLIP = "≠"
 """Under a token before which the two have different top tokens."""
 
@@ -169,13 +171,14 @@ class LockstepSide(Canvas):
 
     def _columns(self, width: int) -> tuple[int, int]:
         """Cells of the label and of the bar."""
-        label = max(6, min(20, width - 18))
+        label = max(6, min(20, width - (18 if width >= NARROW else 11)))
         return label, max(0, min(16, width - label - 18))
 
     def _head(self, width: int) -> Row:
         label, cells = self._columns(width)
         other = "in P" if self._second else "in Q"
-        text = f"  {pad('token', label)}{'p':>7}  {pad('', cells)} {other:>6}"
+        text = f"  {pad('token', label)}{'p':>7}  "
+        text += f"{pad('', cells)} {other:>6}" if width >= NARROW else ""
         return [Segment(text, self.ink("muted"))]
 
     def _row(self, candidate: Candidate, width: int) -> Row:
@@ -185,13 +188,16 @@ class LockstepSide(Canvas):
         name = truncate(token_label(candidate.text, candidate.raw), label - 1)
         share = min(1.0, max(0.0, candidate.prob))
         taken = candidate.id == self._taken
-        return [
+        row = [
             Segment("▶ " if taken else "  ", self.ink("accent")),
             Segment(pad(name, label), self.ink("strong") if taken else self.rich_style),
             Segment(f"{percent(share):>7}  ", self.rich_style),
             Segment(bar(share, cells) if cells else "", self.data(share)),
-            Segment(f" {'–' if rank is None else f'#{rank}':>6}", self.ink("warn" if apart else "muted")),
         ]
+        if width >= NARROW:
+            there = "–" if rank is None else f"#{rank}"
+            row.append(Segment(f" {there:>6}", self.ink("warn" if apart else "muted")))
+        return row
 
     def _way(self, ways: WaysParted, width: int) -> list[Row]:
         """The text of this model's way, what both have in plain ink."""
