@@ -37,7 +37,7 @@ def all_places(
     """
     seen: set[str] = set()
     for model in _places(directories, recent, environ):
-        real = os.path.realpath(model.path)
+        real = str(model.path) if model.problem else os.path.realpath(model.path)
         if real not in seen:
             seen.add(real)
             yield model
@@ -92,7 +92,6 @@ def _below(path: Path, source: Source, depth: int, given: bool = False) -> Itera
     try:
         with os.scandir(path) as entries:
             found = sorted(itertools.islice(entries, FILES), key=lambda entry: entry.name)
-        inner = [Path(entry.path) for entry in found if not entry.is_file() and entry.name[0] != "."]
     except (OSError, ValueError) as error:
         if given or not isinstance(error, FileNotFoundError | NotADirectoryError):
             why = getattr(error, "strerror", None) or str(error)
@@ -106,17 +105,20 @@ def _below(path: Path, source: Source, depth: int, given: bool = False) -> Itera
     if any(_is_of_model(entry.name) for entry in found):
         yield _at(path, source)
         return
+    inner = [Path(entry.path) for entry in found if entry.name[0] != "." and os.path.isdir(entry.path)]
     below = itertools.chain.from_iterable(_below(each, source, depth - 1) for each in inner if depth)
     first = next(below, None)
     if first is not None:
         yield first
         yield from below
+    elif any(entry.name.endswith((".gguf", ".safetensors")) for entry in found):
+        yield _at(path, source)  # of another program: it is listed with why it can't be loaded
     elif given:
         yield replace(_at(path, source), problem="There is no model in it. Give a directory that holds some.")
 
 
 def _is_of_model(name: str) -> bool:
-    return name == "config.json" or (name.startswith("model") and name.endswith((".safetensors", ".gguf")))
+    return name == "config.json" or (name.startswith("model") and name.endswith(".safetensors"))
 
 
 def _at(path: Path, source: Source) -> DiskModel:

@@ -92,7 +92,7 @@ def _of_config(model: DiskModel, files: _Files, config: dict[str, Any]) -> DiskM
         context=_first(parts, *_WINDOWS),
         size=_size(files),
         known=families.known(family),
-        notes=tuple(_notes(config)),
+        notes=(*model.notes, *_notes(config)),
     )
     if not files.weights:
         return replace(model, problem=_no_weights(files), incomplete=not _foreign(files))

@@ -26,7 +26,7 @@ def cells(model: DiskModel, available: int | None) -> dict[str, str]:
         "params": amount(weights.parameters) if weights else NO_FIGURE,
         "bits": visible(model.bits) or NO_FIGURE,
         "size": size(model.size) if model.size else NO_FIGURE,
-        "context": amount(model.context) if model.context else NO_FIGURE,
+        "context": f"{model.context:,}" if model.context else NO_FIGURE,
         "KV/token": size(kv.growing) if kv else NO_FIGURE,
         "fits": _fits(model, available),
     }
