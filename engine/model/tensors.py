@@ -111,4 +111,6 @@ def _entry(name: str, entry: Any, size: int) -> TensorEntry:
 
 def _whole(values: Any) -> bool:
     """Whether this is a list of numbers that count something."""
-    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
+    if not isinstance(values, list) or not set(map(type, values)) <= {int}:
+        return False
+    return not values or (min(values) >= 0 and max(values) < 2**63)

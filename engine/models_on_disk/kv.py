@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from engine.models_on_disk.facts import KVSize
@@ -60,10 +61,14 @@ def _widths(entries: Entries, config: Mapping[str, Any], source: str) -> dict[in
     most = _number(config, "num_hidden_layers", "n_layer", "n_layers") or len(layers)
     own = most - _number(config, "num_kv_shared_layers")
     widths: dict[int, int] = {}
+    alike: dict[tuple[Any, ...], int | None] = {}
     for layer, names in layers.items():
         if layer >= own:
             continue
-        width = _width(names, config, source)
+        key = tuple(names.items())
+        if key not in alike:
+            alike[key] = _width(names, config, source)
+        width = alike[key]
         if width is None:
             return None
         if width:
@@ -75,9 +80,14 @@ def _layers(entries: Entries) -> dict[int, dict[str, tuple[int, ...]]]:
     """The shapes of each layer's tensors by their names in it."""
     layers: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
     for name, entry in entries.items():
-        if (match := _LAYER.search(name)) and not _OTHER_TOWER.search(name):
+        if (match := _LAYER.search(name)) and not _of_other_tower(name[: match.start(1)]):
             layers[int(match[1])][match[2]] = entry.shape
     return layers
+
+
+@lru_cache(maxsize=1000)
+def _of_other_tower(place: str) -> bool:
+    return bool(_OTHER_TOWER.search(place))
 
 
 def _width(names: Mapping[str, tuple[int, ...]], config: Mapping[str, Any], source: str) -> int | None:

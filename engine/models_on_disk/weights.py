@@ -20,14 +20,17 @@ Entries = Mapping[str, TensorEntry]
 FLOATS = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 """Bytes of the types that a cache can have."""
 BITS, GROUPS = (2, 3, 4, 5, 6, 8), (16, 32, 64, 128)
+_PRODUCTS = frozenset(bits * group for bits in BITS for group in GROUPS)
 MX_FORMATS = {64: (4, 16), 128: (4, 32), 256: (8, 32)}
 """nvfp4, mxfp4 and mxfp8: bits and group size by their product, where scales are bytes."""
 _READS_HIDDEN = re.compile(r"(embed\w*|wte|lm_head|[qkv]_proj|gate_proj|up_proj)$")
-_NO_PARAMETER = re.compile(
-    r"(\.(scales|biases|qzeros|g_idx|weight_scale(_inv|_2)?|input_scale|inv_freq)|_scales|_scale_inv)$"
-)
-_BYTES_OF_TWO = re.compile(r"_blocks$")
-"""Tensors that hold two numbers a byte: mxfp4 as on the hub."""
+_NO_PARAMETER = (
+    ".scales", ".biases", ".qzeros", ".g_idx", ".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".input_scale",
+    ".inv_freq", "_scales", "_scale_inv",
+)  # fmt: skip
+"""How tensors are called that belong to a weight and are no parameters of their own."""
+_BYTES_OF_TWO = "_blocks"
+"""How tensors are called that hold two numbers a byte: mxfp4 as on the hub."""
 
 
 def stored_weights(entries: Entries, config: Mapping[str, Any]) -> StoredWeights:
@@ -47,11 +50,11 @@ def stored_weights(entries: Entries, config: Mapping[str, Any]) -> StoredWeights
             by_bits[packed[name][0]] += numbers * 32 // packed[name][0]
         elif name.endswith(".qweight") and claimed:
             by_bits[claimed] += numbers * 32 // claimed
-        elif _BYTES_OF_TWO.search(name) and entry.dtype == "U8":
+        elif name.endswith(_BYTES_OF_TWO) and entry.dtype == "U8":
             by_bits[4] += numbers * 2
         elif entry.dtype.startswith("F8"):
             by_bits[8] += numbers
-        elif not _NO_PARAMETER.search(name):
+        elif not name.endswith(_NO_PARAMETER):
             plain[entry.dtype] += numbers
     groups = Counter(group for _, group in packed.values())
     return StoredWeights(
@@ -100,7 +103,7 @@ def _products(entries: Entries) -> Iterator[tuple[str, int]]:
         scales = entries.get(f"{name.removesuffix('weight')}scales")
         if scales and scales.shape and scales.shape[-1] and not 32 * entry.shape[-1] % scales.shape[-1]:
             product = 32 * entry.shape[-1] // scales.shape[-1]
-            if any(product == bits * group for bits in BITS for group in GROUPS):
+            if product in _PRODUCTS:
                 yield name, product
 
 

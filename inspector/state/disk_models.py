@@ -51,8 +51,7 @@ def facts(model: DiskModel, available: int | None) -> Iterator[tuple[str, str]]:
         available: Bytes of memory that a program can take, None where that isn't known.
     """
     if model.problem:
-        more = " ⏎ downloads what is missing from the hub." if model.downloads else ""
-        yield "can't load" if not model.downloads else "not whole", model.problem + more
+        yield _problem(model)
     elif fitting := _fitting(model, available):
         yield "memory", fitting
     if model.weights is not None:
@@ -62,6 +61,13 @@ def facts(model: DiskModel, available: int | None) -> Iterator[tuple[str, str]]:
     yield "from", f"{model.source}: {model.path}"
     for note in model.notes:
         yield "note", note
+
+
+def _problem(model: DiskModel) -> tuple[str, str]:
+    if not model.downloads:
+        return "can't load", model.problem
+    what = model.problem.rpartition(". ")[0]  # the sentence after it says to download what ⏎ downloads
+    return "incomplete", f"{what}. ⏎ downloads what is missing from the hub."
 
 
 def _weights(model: DiskModel) -> str:

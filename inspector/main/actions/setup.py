@@ -93,5 +93,13 @@ SETTING_UP = Tool(
                 ("`esc`", "Leave; what was typed is kept."),
             ),
         ),
+        HelpSection(
+            "While a model is chosen",
+            (
+                ("letters", "Filter by name, family, bits or source: `qwen 4-bit`. A path or a hub id is opened as it is."),
+                ("`↑` `↓`", "Go through the list; the facts of the highlighted model are below it. `pgup` `pgdn` by pages."),
+                ("`⏎`", "Open it; one of the hub's that is not whole has the rest downloaded."),
+            ),
+        ),
     ),
 )  # fmt: skip

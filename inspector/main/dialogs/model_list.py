@@ -21,7 +21,7 @@ GIVES_WAY = ("KV/token", "context", "family", "params", "size", "bits")
 """The columns that are left out where there is no room for the name, the first one first."""
 NAME = 24
 """Cells that the name gets at least."""
-TYPED = "Opens what was typed: a directory, or a hub id. Where it is no directory, the cache is asked, then the hub."
+TYPED = "a directory or a hub id; where it is no directory, the hub's cache is asked, then the hub"
 
 
 def fitting(width: int) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class ChosenModel(Canvas):
             available: Bytes of memory that a program can take, None where that isn't known.
         """
         if isinstance(chosen, str):
-            self._facts = (("opens", f"{quoted(chosen)}: {TYPED}"),)
+            self._facts = (("opens", f"{quoted(chosen)}, {TYPED}"),)
         else:
             self._facts = tuple(facts(chosen, available)) if chosen else ()
         self.redraw()

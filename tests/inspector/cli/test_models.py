@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine import memory
+from engine.records import Ended
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
 from inspector.recordings import sessions
@@ -97,14 +98,14 @@ def test_models_of_recent_sessions_come_first(
     for name, path in (("a", str(used)), ("b", "/went/away"), ("c", str(used))):
         kept = Recorder(state / name, "test 1", LoadSettings, Settings, lambda text: None)
         session = Session()
-        for record in [*session.load(path=path), *session.open()]:
+        for record in [*session.load(path=path), Ended("Configure"), *session.open(), *session.steps(1)]:
             kept.receive(record)
         assert kept.path is not None
         path_of = kept.path
         kept.close()
         path_of.rename(state / f"{name}.jsonl")
     (state / "broken.jsonl").write_text("{")
-    assert sorted(sessions.recent_models()) == ["/went/away", str(used)]
+    assert set(sessions.recent_models()) == {"/went/away", str(used)}
     assert [(each["name"], each["source"]) for each in events(capsys)] == [
         ("pocket", "bundled"),
         ("used", "recent"),
