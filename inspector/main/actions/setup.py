@@ -96,8 +96,8 @@ SETTING_UP = Tool(
         HelpSection(
             "While a model is chosen",
             (
-                ("letters", "Filter by name, family, bits or source: `qwen 4-bit`. A path or a hub id is opened as it is."),
-                ("`↑` `↓`", "Go through the list; the facts of the highlighted model are below it. `pgup` `pgdn` by pages."),
+                ("letters", "Filter by name, family, bits or source: `qwen 4-bit`. A path or a hub id opens as typed."),
+                ("`↑` `↓`", "Go through the list, `pgup` `pgdn` by pages; its facts are below."),
                 ("`⏎`", "Open it; one of the hub's that is not whole has the rest downloaded."),
             ),
         ),
