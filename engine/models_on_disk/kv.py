@@ -47,7 +47,7 @@ def kv_size(entries: Entries, config: Mapping[str, Any], source: str, itemsize: 
     Returns:
         None where it can't be told.
     """
-    widths = _widths(entries, config, source) if config.get("model_type") not in UNTOLD else None
+    widths = _widths(entries, config, source) if str(config.get("model_type")) not in UNTOLD else None
     if widths is None:
         return None
     window = _window(config, source)

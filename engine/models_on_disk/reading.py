@@ -14,7 +14,7 @@ from engine.errors import LoadError
 from engine.files import MIB
 from engine.model import directory as model_directory
 from engine.model.directory import TOKENIZER_FILES, check_sizes, read_object
-from engine.model.tensors import Damaged, TensorEntry, read_entries
+from engine.model.tensors import BITS, Damaged, TensorEntry, read_entries
 from engine.models_on_disk import families
 from engine.models_on_disk.facts import DiskModel
 from engine.models_on_disk.kv import kv_size
@@ -134,6 +134,8 @@ def _entries(files: _Files) -> dict[str, TensorEntry]:
             raise model_directory.unreadable(files.path / name, error) from error
         except Damaged as error:
             raise LoadError(f"Its weights are damaged or cut short ({error}).", _AGAIN) from error
+        if strange := next((each for each, entry in found.items() if entry.dtype not in BITS), None):
+            raise LoadError(f"Its tensor {strange[:100]!r} is of a type that is not known.", _AGAIN)
         left -= sum(len(each) + 60 for each in found)
         entries |= found
     return entries

@@ -13,8 +13,9 @@ import pytest
 from engine.models_on_disk import families
 from engine.models_on_disk.facts import DiskModel, KVSize
 from engine.models_on_disk.listing import listed
+from inspector.state.disk_models import cells, facts
 from tests.broken_models import CASES, copied
-from tests.broken_models.breaking import put
+from tests.broken_models.breaking import put, safetensors
 from tests.broken_models.places import CLOSED
 from tests.engine.models_on_disk import made_up
 from tests.zoo import Zoo
@@ -181,6 +182,8 @@ def test_a_broken_model_is_one_line(zoo: Zoo, tmp_path: Path, name: str) -> None
         found = list(listed([str(tmp_path)]))
         assert (found[0].name, found[-1].name) == ("a", "c")
         for each in found:
+            assert all(dict(facts(each, 2**30)).values())
+            assert all(cells(each, 2**30).values())
             assert not each.problem or each.problem.endswith(".")
             assert "Traceback" not in each.problem
     finally:
@@ -206,6 +209,37 @@ def test_why_a_file_is_of_no_use_is_said(tmp_path: Path, name: str, content: byt
     assert found.problem
     assert not found.spec
     assert str(tmp_path) not in found.problem
+
+
+FIELDS = (
+    "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "sliding_window",
+    "max_position_embeddings", "quantization", "layer_types", "sliding_window_pattern", "num_kv_shared_layers",
+    "head_dim", "text_config", "model_file",
+)  # fmt: skip
+VALUES: tuple[Any, ...] = (
+    None, True, -1, 0, 10**30, 1e308, float("nan"), "x", "\ud800", [], [[]], {}, {"bits": [], "group_size": {}}, 2**62,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "exaone4", "deepseek_v3"])
+def test_no_field_of_a_config_ends_the_list(tmp_path: Path, family: str) -> None:
+    """Nor in the text model's part of it; what comes of it can be shown."""
+    path = made_up.model(tmp_path / "m", made_up.llama(bits=4))
+    for name in FIELDS:
+        for value in VALUES:
+            change = {"model_type": family, "sliding_window": 8, name: value}
+            for config in (change, {"model_type": family, "text_config": change}):
+                put(path, "config.json", {**made_up.LLAMA, **config})
+                found = one(path)
+                assert all(text.isprintable() for text in cells(found, 2**20).values()), config
+                assert all(text for _, text in facts(found, 2**20)), config
+
+
+def test_a_tensor_of_no_known_type_is_not_counted(tmp_path: Path) -> None:
+    path = made_up.model(tmp_path / "m")
+    entry = {"dtype": "F7", "shape": [2**62] * 30, "data_offsets": [0, 4]}
+    put(path, "model.safetensors", safetensors({"x": entry}, bytes(4)))
+    assert one(path).problem.startswith("Its tensor 'x' is of a type that is not known.")
 
 
 def test_what_waits_for_ever_is_not_waited_for(tmp_path: Path) -> None:
