@@ -16,7 +16,6 @@ from textual.widgets import Input
 from engine.errors import PathError
 from engine.memory import memory_for_models
 from engine.models_on_disk.facts import DiskModel
-from engine.models_on_disk.listing import listed
 from engine.paths import typed
 from engine.settings import LoadSettings, for_model
 from inspector.display import visible
@@ -79,6 +78,8 @@ class ModelDialog(PickDialog[LoadSettings]):
 
     @work(thread=True)
     def _list_models(self) -> None:
+        from engine.models_on_disk.listing import listed  # not before somebody wants a list
+
         found: list[DiskModel] = []
         told = time.monotonic()
         for model in listed(recent=self._recent(), stopped=self._stop.is_set):

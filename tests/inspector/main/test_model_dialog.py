@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine import commands
+from engine.models_on_disk import listing
 from engine.models_on_disk.facts import DiskModel
-from engine.models_on_disk.listing import listed
-from inspector.main.dialogs import model as model_dialog
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.model_list import ModelList
 from inspector.widgets.safety import SafeInput
@@ -144,11 +143,12 @@ def test_the_facts_are_in_sight_before_it_is_loaded(hub: Path, size: tuple[int, 
 
 def test_leaving_ends_the_reading(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread waits in the middle of the list: keys are answered meanwhile, and closing the dialog ends it."""
+    quick = listing.listed
     begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def slow(**arguments: object) -> Iterator[DiskModel]:
         try:
-            for number, each in enumerate(listed(**arguments)):  # type: ignore[arg-type]
+            for number, each in enumerate(quick(**arguments)):  # type: ignore[arg-type]
                 yield each
                 if number == 1:
                     begun.set()
@@ -156,7 +156,7 @@ def test_leaving_ends_the_reading(hub: Path, monkeypatch: pytest.MonkeyPatch) ->
         finally:
             ended.set()
 
-    monkeypatch.setattr(model_dialog, "listed", slow)
+    monkeypatch.setattr(listing, "listed", slow)
     read: list[int] = []
     monkeypatch.setattr(ModelDialog, "_found", lambda self, models, whole: read.append(len(models)))
 
