@@ -13,8 +13,8 @@ import mlx.core as mx
 from engine.commands import OpenLockstep
 from engine.errors import Cancelled, LoadError
 from engine.lockstep.alignment import first_difference
+from engine.memory import memory_available
 from engine.model import directory, source
-from engine.model.dtype import memory_available
 from engine.model.load import Loaded, Quantization, load
 from engine.model.tensors import read_header
 from engine.records import Alignment, Loading, LockstepMemory, LockstepOpened, Measuring

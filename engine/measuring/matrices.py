@@ -10,8 +10,8 @@ from functools import cached_property
 
 from engine.decoding.lookahead import look_ahead
 from engine.errors import LoadError
+from engine.memory import memory_available
 from engine.model import blas
-from engine.model.dtype import memory_available
 from engine.model.forward import Stopped
 from engine.model.load import Loaded, load
 from engine.session.session import Session

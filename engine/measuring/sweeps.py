@@ -20,6 +20,7 @@ from mlx_lm.generate import BatchGenerator
 from engine.errors import Cancelled
 from engine.measuring import bench
 from engine.measuring.matrices import PROMPT, Matrices
+from engine.memory import memory_installed
 from engine.model.forward import Stopped
 from engine.model.load import Loaded
 from engine.records import Figure, Machine, Measuring, ModelFacts, SweepName, SweepPoint, Swept
@@ -250,7 +251,7 @@ def machine(facts: ModelFacts) -> Machine:
         system=f"{platform.system()} {platform.release()}",
         processor=_processor(),
         cores=os.cpu_count() or 1,
-        memory_bytes=_memory(),
+        memory_bytes=memory_installed(),
         python=platform.python_version(),
         mlx=metadata.version("mlx"),
         mlx_lm=metadata.version("mlx-lm"),
@@ -266,10 +267,3 @@ def _processor() -> str:
     except OSError:
         names = []
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None

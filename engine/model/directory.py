@@ -105,7 +105,7 @@ def check(path: Path, needs_weights: bool = True) -> None:
         )
     if needs_weights:
         tensors = _headers(path, weights)
-        _check_sizes(path, config, tensors)
+        check_sizes(path, config, tensors)
         longest = max((size for shape in tensors.values() for size in shape), default=0)
     else:
         longest = max(
@@ -240,8 +240,17 @@ def _headers(path: Path, files: list[Path]) -> Tensors:
     return tensors
 
 
-def _check_sizes(path: Path, config: dict[str, Any], tensors: Tensors) -> None:
-    """Refuse a config that asks for more layers than there are tensors, or for wider ones than any tensor is."""
+def check_sizes(path: Path, config: dict[str, Any], tensors: Tensors) -> None:
+    """Refuse a config that asks for more layers than there are tensors, or for wider ones than any tensor is.
+
+    Args:
+        path: Of the model, for the message.
+        config: Its config.json.
+        tensors: Those of its weights.
+
+    Raises:
+        LoadError: They don't fit each other.
+    """
     if not tensors:
         raise LoadError(f"The weights in {path} hold no tensors.", "Download them again.")
     largest = max(map(math.prod, tensors.values()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
@@ -11,6 +10,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.utils import dequantize_model
 
 from engine.errors import LoadError
+from engine.memory import memory_available
 
 MEMORY_SHARE = 0.5
 """Of the memory that is free, what the weights may take in a larger type without being asked for."""
@@ -119,16 +119,6 @@ def _too_large(model: Any, own: str, computed: str) -> str:
         f"Computed in {own}: {computed} would be faster, but its weights would take more than half of the "
         f"{free / 2**30:.1f} GiB that are free. --dtype {computed} asks for it all the same."
     )
-
-
-def memory_available() -> int | None:
-    """Bytes that a program can take without swapping, as Linux estimates them; None where that isn't known."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    found = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
-    return int(found) * 1024 if found is not None else None
 
 
 def _floating(model: Any) -> list[mx.array]:

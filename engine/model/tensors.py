@@ -6,7 +6,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.files import open_regular
 
@@ -30,6 +30,16 @@ class Damaged(ValueError):
     """A file isn't safetensors, or is cut short."""
 
 
+class TensorEntry(NamedTuple):
+    """What a header says of one tensor."""
+
+    dtype: str
+    """As safetensors names it: `BF16`."""
+    shape: tuple[int, ...]
+    size: int
+    """Bytes in the file."""
+
+
 def read_header(path: Path) -> Tensors:
     """The tensors of a file.
 
@@ -43,10 +53,24 @@ def read_header(path: Path) -> Tensors:
         OSError: It can't be read, or is no regular file.
         Damaged: Its header is wrong, or says more than the file holds.
     """
+    return {name: entry.shape for name, entry in read_entries(path).items()}
+
+
+def read_entries(path: Path, limit: int = HEADER_LIMIT) -> dict[str, TensorEntry]:
+    """The tensors of a file, with their types.
+
+    Args:
+        path: A safetensors file.
+        limit: Bytes of its header at most.
+
+    Raises:
+        OSError: It can't be read, or is no regular file.
+        Damaged: Its header is wrong, or larger, or says more than the file holds.
+    """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(HEADER_LIMIT, size - 8):
+        if size < 8 or length > min(limit, size - 8):
             raise Damaged(f"{path.name} has no header")
         text = file.read(length)
     if text.count(b",") + text.count(b"[") + 4 * text.count(b"{") > VALUES:
@@ -62,11 +86,11 @@ def read_header(path: Path) -> Tensors:
     metadata = entries.pop("__metadata__", None)
     if not isinstance(metadata, dict | None):
         raise Damaged(f"the header of {path.name} has metadata of another kind")
-    return {name: _shape(name, entry, size - 8 - length) for name, entry in entries.items()}
+    return {name: _entry(name, entry, size - 8 - length) for name, entry in entries.items()}
 
 
-def _shape(name: str, entry: Any, size: int) -> tuple[int, ...]:
-    """The shape of one tensor.
+def _entry(name: str, entry: Any, size: int) -> TensorEntry:
+    """One tensor, checked.
 
     Args:
         name: For the message.
@@ -82,9 +106,11 @@ def _shape(name: str, entry: Any, size: int) -> tuple[int, ...]:
         raise Damaged(f"{name[:100]!r} lies beyond the end of the file")
     if dtype in BITS and math.prod(shape) * BITS[dtype] != (end - begin) * 8:
         raise Damaged(f"{name[:100]!r} has another size than its shape")
-    return tuple(shape)
+    return TensorEntry(dtype, tuple(shape), end - begin)
 
 
 def _whole(values: Any) -> bool:
     """Whether this is a list of numbers that count something."""
-    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
+    if not isinstance(values, list) or not set(map(type, values)) <= {int}:
+        return False
+    return not values or (min(values) >= 0 and max(values) < 2**63)

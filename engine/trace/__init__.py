@@ -95,6 +95,8 @@ class Peek:
     in_use: bool
     user_message: str = ""
     """The person's message in that prompt: without what the chat template added around it."""
+    model_path: str = ""
+    """Where the model was, empty where none was loaded."""
 
 
 def peek(path: Path | str, lines: int = 50) -> Peek:
@@ -107,16 +109,16 @@ def peek(path: Path | str, lines: int = 50) -> Peek:
     Raises:
         TraceError: It can't be read.
     """
-    model = prompt = words = ""
+    model = prompt = words = place = ""
     with TraceReader(path, torn_ok=True) as reader:
         for _, entry in zip(range(lines), reader, strict=False):
             if isinstance(entry.value, ModelFacts):
-                model = entry.value.name
+                model, place = entry.value.name, entry.value.path
             if isinstance(entry.value, PromptOpened):
                 prompt, words = entry.value.text, user_message(entry.value)
                 break
         size = reader.path.stat().st_size
-    return Peek(reader.path, reader.header.created, model, prompt, size, in_use(path), words)
+    return Peek(reader.path, reader.header.created, model, prompt, size, in_use(path), words, place)
 
 
 def worth_keeping(record: object) -> bool:

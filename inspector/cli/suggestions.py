@@ -144,7 +144,8 @@ def _near(word: str, subcommands: Sequence[str]) -> str:
     """What is typed after `inspector` for a mistyped subcommand or a trace; empty where a word is neither."""
     if word.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
         return f"replay {shlex.quote(word)}"
-    near = get_close_matches(word.lower(), subcommands, 1) if len(word) <= LONGEST_ECHO else []
+    a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is no misspelt `models`
+    near = get_close_matches(word.lower(), subcommands, 1) if a_name else []
     return WORDS.get(word.lower(), near[0] if near else "")
 
 

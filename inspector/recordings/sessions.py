@@ -26,6 +26,8 @@ MOST_BYTES = 500 * 2**20
 MOST_NAMED = 3
 """Names in a message on a name that is none."""
 ENDING = ".jsonl"
+RECENT, PEEKED = 20, 10
+"""Sessions whose models are recent, and the entries of each in which its model is looked for."""
 _OWN = re.compile(r"\d{8}-\d{6}-.*\.jsonl")
 """Names that the program gave."""
 _BLOCK = 2**20
@@ -87,6 +89,23 @@ def name_of(path: Path) -> str:
 def saved_sessions(directory: Path | None = None) -> list[SavedSession]:
     """Every session, the one last written to first. Reads all files: a moment for hundreds of MiB."""
     return [_look(path, changed) for changed, path in _newest(directory or folder())]
+
+
+def recent_models(directory: Path | None = None) -> list[str]:
+    """Directories of the models of the last sessions, the latest first, each once.
+
+    Args:
+        directory: Where sessions are kept; None for their usual place.
+    """
+    paths: dict[str, None] = {}
+    for _, path in _newest(directory or folder())[:RECENT]:
+        try:
+            place = peek(path, lines=PEEKED).model_path
+        except (TraceError, OSError):
+            continue
+        if place:
+            paths[place] = None
+    return list(paths)
 
 
 def _newest(directory: Path) -> list[tuple[float, Path]]:

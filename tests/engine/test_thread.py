@@ -281,6 +281,7 @@ FACE = {
     "beam_settings",
     "grammar_settings",
     "speculation_settings",
+    "memory",
     "breakpoints",
     "chunks",
     "commands",
@@ -317,12 +318,18 @@ def test_the_contracts_name_the_same_face() -> None:
         "inspector",
         "engine.logits",
         "engine.grammar",
+        "engine.models_on_disk",
+        "engine.model.directory",
+        "engine.model.tensors",
     }
     [screen] = [
         contract["allowed_modules"] for contract in lists if contract["source_modules"] == ["inspector"]
     ]
     assert sources == {f"engine.{name}" for name in FACE}
-    assert {name for name in screen if name.startswith("engine")} == sources | {"engine.logits.recorded"}
+    assert {name for name in screen if name.startswith("engine")} == sources | {
+        "engine.logits.recorded",
+        "engine.models_on_disk",
+    }
 
 
 def test_the_engine_imports_no_screen() -> None:

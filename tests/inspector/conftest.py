@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.models_on_disk import places
 from inspector.config import presets
 from inspector.recordings import sessions
 from tests.inspector.painting import paint_when_looked_at
@@ -30,3 +31,13 @@ def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # of programs that a test starts
     monkeypatch.setattr(sessions, "folder", lambda: folder)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A home directory without models; returns the hub's cache, which doesn't exist yet."""
+    for name in ("HUGGINGFACE_HUB_CACHE", "HF_HOME", places.VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(places, "_home", lambda environ: tmp_path / "home")
+    return tmp_path / "hub"

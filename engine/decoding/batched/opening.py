@@ -13,7 +13,7 @@ from engine.commands import LanePrompt, PreviewPrompt
 from engine.decoding.batched.lane import Batched, Lane
 from engine.decoding.batched.rows import Begin, LaneRows, PaddedRows, SingleRows
 from engine.errors import StepError
-from engine.model.dtype import memory_available
+from engine.memory import memory_available
 from engine.model.forward import Runner
 from engine.model.rounding import rounding_of
 from engine.records import LaneOpened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from engine.commands import PreviewPrompt
 from engine.records import PromptPreview
@@ -11,6 +12,7 @@ from inspector.main.dialogs.facts import FactsDialog
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import Draft, PromptDialog
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
+from inspector.recordings.sessions import recent_models
 from inspector.session.lookup import Lookup
 from inspector.session.prefill import Prompt
 from inspector.session.prompt_history import given, on_show
@@ -52,7 +54,9 @@ class SetupActions(ToolActions):
 
     def open(self) -> None:
         """Ask for a model; in a replay for the one to go on live with."""
-        self.host.open(ModelDialog(self.controller.setup.load), self._open)
+        facts = self.timeline.facts
+        present = Path(facts.path) if facts is not None and not self.timeline.recorded else None
+        self.host.open(ModelDialog(self.controller.setup.load, present, recent_models), self._open)
 
     def _open(self, load: LoadSettings | None) -> None:
         if load is not None:
@@ -73,7 +77,7 @@ SETTING_UP = Tool(
             "Give another prompt, raw or through the chat template. What is there stays in the tree.",
             SetupActions.prompt, Needs.ENGINE),
         Key("open", "o", "o", "Open model", SET_UP,
-            "Open another model: a directory, a hub id or pocket.", SetupActions.open, Needs.SESSION),
+            "Open another model: one of those on the disk, a directory or a hub id.", SetupActions.open, Needs.SESSION),
         Key("facts", "i", "i", "Model facts", SET_UP, "Show what is known of the model.",
             SetupActions.facts, Needs.MODEL),
     ),
@@ -87,6 +91,14 @@ SETTING_UP = Tool(
                 ("`ctrl+a`", "Select all of it: what is typed then takes its place."),
                 ("`ctrl+s`", "Prefill it."),
                 ("`esc`", "Leave; what was typed is kept."),
+            ),
+        ),
+        HelpSection(
+            "While a model is chosen",
+            (
+                ("letters", "Filter by name, family, bits or source: `qwen 4-bit`. A path or a hub id opens as typed."),
+                ("`↑` `↓`", "Go through the list, `pgup` `pgdn` by pages; its facts are below."),
+                ("`⏎`", "Open it; one of the hub's that is not whole has the rest downloaded."),
             ),
         ),
     ),

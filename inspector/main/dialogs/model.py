@@ -1,59 +1,163 @@
-"""The dialog that asks for another model."""
+"""The dialog that opens another model: those that are on the disk, filtered as one types, or what was typed itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from threading import Event
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
 from textual.widget import Widget
 from textual.widgets import Input
 
 from engine.errors import PathError
+from engine.memory import memory_for_models
+from engine.models_on_disk.facts import DiskModel
 from engine.paths import typed
 from engine.settings import LoadSettings, for_model
 from inspector.display import visible
-from inspector.widgets.dialog import Dialog, Remark
+from inspector.main.dialogs.model_list import ChosenModel, ModelList
+from inspector.scales import size
+from inspector.state.disk_models import matches
+from inspector.widgets.dialog import Remark
+from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.pick_list import PickDialog, PickList
 from inspector.widgets.safety import SafeInput
 
-HELP = "A directory with config.json and weights, a hub id such as mlx-community/SmolLM-135M-4bit, or pocket."
+WAYS = "Type to filter by name, family or bits, or a directory or a hub id."
+NOTHING = "No model was named. A directory with config.json and weights, a hub id, or pocket."
+_PLACE = re.compile(r"[~/.].*|[^/\s]+/[^/\s]+")
+"""What is typed as a path or as a hub id: it is opened as it is, unless the list has a model of just that name."""
+_BATCH = 0.1
+"""Seconds between two times that what was read is shown."""
 
 
-class ModelDialog(Dialog[LoadSettings]):
+class ModelDialog(PickDialog[LoadSettings]):
     """Asks for a model; everything else that is fixed at loading stays as it was.
 
     Args:
         load: How the present model was loaded.
+        present: Directory of the model that is open, None without one.
+        recent: Tells the directories of the models used last; called in a thread.
     """
 
     HEADING: ClassVar[str] = "Open a model"
     APPLY: ClassVar[str] = "Open"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "model", 6), ("⏎", "open", 6))
 
-    def __init__(self, load: LoadSettings) -> None:
+    def __init__(self, load: LoadSettings, present: Path | None, recent: Callable[[], Sequence[str]]) -> None:
         super().__init__()
-        self.load = load
+        self.load, self._present, self._recent = load, present, recent
+        self._models: list[DiskModel] = []
+        self._available = memory_for_models()
+        self._stop = Event()
+        self._read = False
+        """Whether the whole list was read."""
 
     def body(self) -> Iterable[Widget]:
-        yield SafeInput(self.load.model, "pocket", id="model-name")
-        yield Remark(HELP, id="model-remark")
+        yield SafeInput("", "filter, directory or hub id", id="model-name")
+        yield Remark(WAYS, id="model-remark")
+        yield ModelList(id="model-list")
+        yield ChosenModel(id="model-chosen")
 
-    def on_mount(self) -> None:
-        """Begin in the field."""
-        self.query_one("#model-name", SafeInput).focus()
+    def begin(self) -> None:
+        """Begin in the field, and read the list."""
+        super().begin()
+        self.set_focus(self.query_one("#model-name", SafeInput))
+        self._show()
+        self._list_models()
 
-    @on(Input.Submitted, "#model-name")
-    def _submitted(self) -> None:
-        self.action_apply()
+    def let_go(self) -> None:
+        """Have the thread that reads the list end."""
+        self._stop.set()
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    @work(thread=True)
+    def _list_models(self) -> None:
+        from engine.models_on_disk.listing import listed  # not before somebody wants a list
+
+        found: list[DiskModel] = []
+        told = time.monotonic()
+        for model in listed(recent=self._recent(), stopped=self._stop.is_set):
+            found.append(model)
+            if time.monotonic() - told > _BATCH:
+                self.from_thread(self._found, tuple(found), False)
+                told = time.monotonic()
+        if not self._stop.is_set():
+            self.from_thread(self._found, tuple(found), True)
+
+    def _found(self, models: Sequence[DiskModel], read: bool) -> None:
+        """Show what was read: first what can be opened."""
+        self._models, self._read = sorted(models, key=lambda model: not model.spec), read
+        self._show(stay=True)
+
+    # ---- filtering ----------------------------------------------------------------------------
+
+    @property
+    def typed(self) -> str:
+        """What stands in the field."""
+        return self.query_one("#model-name", SafeInput).value.strip()
+
+    @on(Input.Changed, "#model-name")
+    def _typed(self) -> None:
+        self._show()
+
+    def _show(self, stay: bool = False) -> None:
+        """Show what the field leaves of the list.
+
+        Args:
+            stay: Whether the same row stays highlighted, where it is still there.
+        """
+        name, picks = self.typed, self.query_one("#model-list", ModelList)
+        rows: list[DiskModel | str] = [model for model in self._models if matches(model, name)]
+        named = next((at for at, each in enumerate(rows) if getattr(each, "name", "") == name), None)
+        at = named or 0
+        if name and named is None:
+            rows.insert(0 if _PLACE.fullmatch(name) else len(rows), name)
+        if stay and picks.chosen in rows and (picks.highlighted or not name):
+            at = rows.index(picks.chosen)
+        picks.put(rows, at, self._available, self._present)
+        self._say_how_many(sum(not isinstance(row, str) for row in rows))
+
+    def _say_how_many(self, left: int) -> None:
+        count = len(self._models)
+        many = f"{left:,} of {count:,}" if self.typed else f"{count:,}"
+        models = f"{many} {'model' if count == 1 else 'models'}"
+        memory = f", {size(self._available)} of memory" if self._available else ""
+        self._say(f"{models}{memory}. {WAYS}" if self._read else f"{models}, reading on … {WAYS}")
+
+    @on(PickList.RowHighlighted)
+    def _tell(self) -> None:
+        """The facts of what is highlighted."""
+        chosen = self.query_one("#model-list", ModelList).chosen
+        self.query_one("#model-chosen", ChosenModel).tell(chosen, self._available)
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        self.query_one("#model-remark", Remark).say(text, wrong)
+
+    # ---- opening ------------------------------------------------------------------------------
 
     def action_apply(self) -> None:
+        """Open what is highlighted."""
+        chosen = self.query_one("#model-list", ModelList).chosen
+        if chosen is None:
+            self._say(NOTHING, wrong=True)
+        elif isinstance(chosen, str):
+            self._open(chosen)
+        elif chosen.spec:
+            self.dismiss(for_model(self.load, chosen.spec))
+        else:
+            self._say(visible(chosen.problem), wrong=True)
+
+    def _open(self, name: str) -> None:
         """Open what was typed."""
-        name = self.query_one("#model-name", SafeInput).value.strip()
-        if not name:
-            self.query_one("#model-remark", Remark).say(f"No model was named. {HELP}", wrong=True)
-            return
         try:
             typed(name)
         except PathError as error:
-            self.query_one("#model-remark", Remark).say(visible(str(error)), wrong=True)
+            self._say(visible(str(error)), wrong=True)
             return
         self.dismiss(for_model(self.load, name))

@@ -10,10 +10,11 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
+from engine.memory import memory_installed
 from engine.records import KVGroup, KVReading, Moved, Prefilled, Step
 from inspector import scales
 from inspector.display import visible
-from inspector.main.panels.kv_facts import kv_facts, layers_of, machine_memory
+from inspector.main.panels.kv_facts import kv_facts, layers_of
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import FREE, axis, bar, sample, stairs
@@ -58,7 +59,7 @@ how large the cache is when the context window is full, and what branches share.
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
-        self._machine = machine_memory()
+        self._machine = memory_installed()
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 
 from engine.records import KVGroup, KVReading, ModelFacts
@@ -14,14 +13,6 @@ Fact = tuple[str, str]
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 GROWING = ("plain", "rotating", "chunked", "list")
 """Kinds that hold keys and values of single tokens in the model's own type."""
-
-
-def machine_memory() -> int | None:
-    """Bytes of memory of this machine, None where the system doesn't report it."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 def kv_facts(timeline: Timeline, kv: KVReading, machine: int | None) -> list[Fact]:

@@ -16,6 +16,7 @@ from inspector.display import visible
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
+from inspector.recordings.sessions import recent_models
 from inspector.state.speculation_words import proof
 from inspector.tools.speculation.control import SpeculationControl
 from inspector.tools.speculation.picture import RoundPicture, SpeculationTotalsView
@@ -167,9 +168,8 @@ class SpeculationScreen(ToolScreen[None]):
         """Ask for a model that drafts."""
         if not self.refused():
             load = self.host.controller.setup.load
-            self.host.open(
-                DraftModelDialog(LoadSettings(self.control.drafting_model or load.model)), self._named
-            )
+            drafting = LoadSettings(self.control.drafting_model or load.model)
+            self.host.open(DraftModelDialog(drafting, None, recent_models), self._named)
 
     def _named(self, load: LoadSettings | None) -> None:
         if load is not None:

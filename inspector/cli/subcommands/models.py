@@ -1,0 +1,102 @@
+"""`inspector models`: the models that are on the disk, as a table or JSON lines."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from inspector.cli.exit import OK, note, output
+from inspector.cli.flags import Parser, add_jsonl, command_parser
+from inspector.cli.subcommand import Subcommand
+
+if TYPE_CHECKING:
+    from engine.models_on_disk.facts import DiskModel
+
+_NAME = 60
+"""Cells of a name at most; the path follows in JSON."""
+
+
+def parser() -> Parser:
+    """The parser of `inspector models`."""
+    made = command_parser(
+        "models",
+        "List the models that are on the disk, from config.json and the headers of the weights alone: the bundled "
+        "one, those of recent sessions, the hub's cache (HF_HUB_CACHE, HF_HOME), LM Studio's folders, and the "
+        "directories in INSPECTOR_MODELS, which are separated as in PATH.",
+        "bits: of most weights, by their arrays. KV/token: what one more token adds to the cache, in the type of the "
+        "files. fits: the context for which weights x 1.1 + KV are within the memory that is free now; on a Mac "
+        "within all that is installed. Open one: inspector --model NAME, or its path.",
+    )
+    made.add_argument(
+        "directories",
+        metavar="DIR",
+        nargs="*",
+        help="list the models in these, two levels down, and no others",
+    )
+    add_jsonl(made, "table")
+    return made
+
+
+def run(args: Namespace) -> int:
+    """Run `inspector models`."""
+    from engine.memory import memory_for_models
+    from engine.models_on_disk.listing import listed
+    from inspector.recordings.sessions import recent_models
+
+    recent = () if args.directories else recent_models()
+    models, available, out = listed(args.directories, recent), memory_for_models(), output()
+    if args.jsonl:
+        for model in models:
+            out.write(json.dumps(_event(model, available), ensure_ascii=True) + "\n")
+        return OK
+    found = list(models)
+    for line in _table(found, available):
+        out.write(line + "\n")
+    out.flush()
+    for model in found:
+        for remark in (*filter(None, [model.problem]), *model.notes):
+            note(f"{model.name}: {remark}")
+    return OK
+
+
+SUBCOMMAND = Subcommand(parser, run, "the models that are on the disk")
+
+
+def _event(model: DiskModel, available: int | None) -> dict[str, object]:
+    weights, kv = model.weights, model.kv
+    return {
+        "name": model.name,
+        "path": str(model.path),
+        "source": model.source,
+        "family": model.family or None,
+        "known": model.known,
+        "layers": model.layers,
+        "parameters": weights.parameters if weights else None,
+        "bits": list(weights.bits) if weights else None,
+        "group_size": weights.group_size if weights else None,
+        "bits_a_parameter": round(weights.bits_a_parameter, 3) if weights else None,
+        "dtype": weights.dtype if weights else None,
+        "bytes": model.size,
+        "context": model.context,
+        "kv_bytes_per_token": kv.growing if kv else None,
+        "kv_bytes_in_window": kv.windowed if kv else None,
+        "kv_window": (kv.window or None) if kv else None,
+        "memory": available,
+        "fits_tokens": None if model.problem else model.fits(available),
+        "complete": not model.incomplete,
+        "problem": model.problem or None,
+        "notes": list(model.notes),
+    }
+
+
+def _table(found: Sequence[DiskModel], available: int | None) -> Iterator[str]:
+    from inspector.display import pad, visible  # drawn with characters; not needed for --help
+    from inspector.state.disk_models import COLUMNS, cells
+
+    rows = [{"name": visible(model.name), **cells(model, available)} for model in found]
+    columns = ("name", *COLUMNS)
+    widths = {c: min(_NAME, max(len(c), *(len(row[c]) for row in rows))) for c in columns} if rows else {}
+    for row in ({c: c for c in columns}, *rows) if rows else ():
+        yield "  ".join(pad(row[c], widths[c], right=c not in ("name", "family")) for c in columns).rstrip()

@@ -1,0 +1,114 @@
+"""Words for the models that are on the disk: the columns of a list, the facts of one, and what a search finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.models_on_disk.facts import DiskModel
+from inspector.display import visible
+from inspector.scales import amount, size
+
+COLUMNS = ("family", "params", "bits", "size", "context", "KV/token", "fits")
+"""After the name, in the order of the table."""
+NO_FIGURE = "?"
+
+
+def cells(model: DiskModel, available: int | None) -> dict[str, str]:
+    """The columns of one model, printable; `?` where something isn't known.
+
+    Args:
+        model: The model.
+        available: Bytes of memory that a program can take, None where that isn't known.
+    """
+    weights, kv = model.weights, model.kv
+    return {
+        "family": visible(model.family) or NO_FIGURE,
+        "params": amount(weights.parameters) if weights else NO_FIGURE,
+        "bits": visible(model.bits) or NO_FIGURE,
+        "size": size(model.size) if model.size else NO_FIGURE,
+        "context": f"{model.context:,}" if model.context else NO_FIGURE,
+        "KV/token": size(kv.growing) if kv else NO_FIGURE,
+        "fits": _fits(model, available),
+    }
+
+
+def _fits(model: DiskModel, available: int | None) -> str:
+    if model.problem:
+        return "incomplete" if model.incomplete else "can't load"
+    tokens = model.fits(available)
+    if tokens is None:
+        return NO_FIGURE
+    if not tokens:
+        return "no"
+    return "all" if tokens == model.context else f"to {amount(tokens)}"
+
+
+def facts(model: DiskModel, available: int | None) -> Iterator[tuple[str, str]]:
+    """Name and sentence of each fact of a model, the most wanted first; not yet printable.
+
+    Args:
+        model: The model.
+        available: Bytes of memory that a program can take, None where that isn't known.
+    """
+    if model.problem:
+        yield _problem(model)
+    elif fitting := _fitting(model, available):
+        yield "memory", fitting
+    if model.weights is not None:
+        yield "weights", _weights(model)
+    if model.context or model.kv:
+        yield "context", _context(model)
+    yield "from", f"{model.source}: {model.path}"
+    for note in model.notes:
+        yield "note", note
+
+
+def _problem(model: DiskModel) -> tuple[str, str]:
+    if not model.downloads:
+        return "can't load", model.problem
+    what = model.problem.rpartition(". ")[0]  # the sentence after it says to download what ⏎ downloads
+    return "incomplete", f"{what}. ⏎ downloads what is missing from the hub."
+
+
+def _weights(model: DiskModel) -> str:
+    weights = model.weights
+    assert weights is not None
+    group = f" in groups of {weights.group_size}" if weights.group_size else ""
+    layers = f", {model.layers} layers" if model.layers else ""
+    return (
+        f"{model.family}{layers}, {amount(weights.parameters)} parameters, {model.bits}{group}:"
+        f" {weights.bits_a_parameter:.3g} bits a parameter, {size(model.size)} on the disk"
+    )
+
+
+def _context(model: DiskModel) -> str:
+    window = f"{model.context:,} tokens" if model.context else "none stated"
+    if model.kv is None:
+        return f"{window}; what the KV of a token takes can't be told from the files"
+    ring = f", and {size(model.kv.windowed)} up to {model.kv.window:,} tokens" if model.kv.windowed else ""
+    each = f"{size(model.kv.growing)} of KV a token{ring}" if model.kv.growing or ring else "no KV that grows"
+    full = f", {size(model.kv.at(model.context))} for all of it" if model.context and model.kv.growing else ""
+    return f"{window}; {each}{full}, in the type of the files"
+
+
+def _fitting(model: DiskModel, available: int | None) -> str:
+    tokens = model.fits(available)
+    if available is None or tokens is None:
+        return ""
+    free = f"{size(available)} of memory"
+    if not tokens:
+        return f"its weights don't fit in {free}: the machine would swap, or the program be ended"
+    if tokens == model.context:
+        return f"fits in {free}, all of its context too (an estimate)"
+    return f"{tokens:,} of {model.context:,} tokens of context fit in {free} (an estimate)"
+
+
+def matches(model: DiskModel, query: str) -> bool:
+    """Whether each word of a query is in a model's name, family, bits or source, in any case.
+
+    Args:
+        model: The model.
+        query: As it was typed.
+    """
+    text = " ".join((model.name, model.family, model.bits, model.source)).casefold()
+    return all(word in text for word in query.casefold().split())

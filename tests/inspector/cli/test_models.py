@@ -1,0 +1,112 @@
+"""`inspector models`: what the table and the lines of JSON say of made-up models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import memory
+from engine.records import Ended
+from engine.settings import LoadSettings, Settings
+from inspector.cli import main as cli
+from inspector.recordings import sessions
+from inspector.recordings.recorder import Recorder
+from tests.engine.models_on_disk import made_up
+from tests.inspector.fakes import Session
+
+HOSTILE = "evil\x1b[2J[x]\u202e\x9b"
+FREE = 2**30
+
+
+@pytest.fixture(autouse=True)
+def free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A memory of 1 GiB."""
+    monkeypatch.setattr(memory, "memory_available", lambda: FREE)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[list[str], list[str]]:
+    """The lines of standard output and of standard error."""
+    assert cli.main(["models", *argv]) == 0
+    out, err = capsys.readouterr()
+    return out.splitlines(), err.splitlines()
+
+
+def events(capsys: pytest.CaptureFixture[str], *argv: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in printed(capsys, "--jsonl", *argv)[0]]
+
+
+def test_the_bundled_model_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    head, row = printed(capsys)[0]
+    assert head.split() == ["name", "family", "params", "bits", "size", "context", "KV/token", "fits"]
+    assert row.split() == ["pocket", "llama", "7.34", "M", "bf16", "14", "MiB", "512", "4", "KiB", "all"]
+
+
+def test_what_fits_and_what_does_not(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_up.model(tmp_path / "m")
+    room = 2 * made_up.PARAMETERS * 11 // 10
+    for free, cell, tokens in ((room - 9, "no", 0), (room + 25600, "to 100", 100), (2**40, "all", 2048)):
+        monkeypatch.setattr(memory, "memory_available", lambda free=free: free)
+        assert printed(capsys, str(tmp_path))[0][1].endswith(f"  {cell}")
+        assert events(capsys, str(tmp_path))[0]["fits_tokens"] == tokens
+
+
+def test_every_figure_in_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = made_up.model(tmp_path / "m", made_up.llama(bits=4, group=32))
+    (event,) = events(capsys, str(path))
+    assert event == {
+        "name": "m", "path": str(path), "source": "given", "family": "llama", "known": True, "layers": 2,
+        "parameters": made_up.PARAMETERS, "bits": [4], "group_size": 32,
+        "bits_a_parameter": event["bits_a_parameter"], "dtype": "BF16",
+        "bytes": (path / "model.safetensors").stat().st_size, "context": 2048,
+        "kv_bytes_per_token": 2 * made_up.KV_NUMBERS, "kv_bytes_in_window": 0, "kv_window": None,
+        "memory": FREE, "fits_tokens": 2048, "complete": True, "problem": None, "notes": [],
+    }  # fmt: skip
+    assert 4.9 < event["bits_a_parameter"] < 5.1
+
+
+def test_hostile_names_stay_text_and_faults_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    made_up.model(tmp_path / HOSTILE, model_type=HOSTILE)
+    (tmp_path / "bro\nken").mkdir()
+    (tmp_path / "bro\nken" / "config.json").write_text("[" * 9000)
+    out, err = printed(capsys, str(tmp_path))
+    assert len(out) == 3
+    assert len(err) == 2
+    for line in (*out, *err):
+        assert line.isprintable()
+    assert "evil␛[2J[x]‹202E›‹009B›" in out[2]
+    assert "bro↵ken: config.json can't be read as JSON: it is nested too deeply." in err[0]
+    assert events(capsys, str(tmp_path))[1]["name"] == HOSTILE
+
+
+def test_what_is_no_directory_is_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out, err = printed(capsys, str(tmp_path / "nowhere"))
+    assert "can't load" in out[1]
+    assert "No such file or directory" in err[0]
+
+
+def test_models_of_recent_sessions_come_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, state: Path
+) -> None:
+    used = made_up.model(tmp_path / "used")
+    for name, path in (("a", str(used)), ("b", "/went/away"), ("c", str(used))):
+        kept = Recorder(state / name, "test 1", LoadSettings, Settings, lambda text: None)
+        session = Session()
+        for record in [*session.load(path=path), Ended("Configure"), *session.open(), *session.steps(1)]:
+            kept.receive(record)
+        assert kept.path is not None
+        path_of = kept.path
+        kept.close()
+        path_of.rename(state / f"{name}.jsonl")
+    (state / "broken.jsonl").write_text("{")
+    assert set(sessions.recent_models()) == {"/went/away", str(used)}
+    assert [(each["name"], each["source"]) for each in events(capsys)] == [
+        ("pocket", "bundled"),
+        ("used", "recent"),
+    ]

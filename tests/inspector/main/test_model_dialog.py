@@ -1,0 +1,175 @@
+"""The dialog that opens a model: what it lists, what is left of that as one types, and what enter opens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import commands
+from engine.models_on_disk import listing
+from engine.models_on_disk.facts import DiskModel
+from inspector.main.dialogs.model import ModelDialog
+from inspector.main.dialogs.model_list import ModelList
+from inspector.widgets.safety import SafeInput
+from tests.engine.models_on_disk import made_up
+from tests.inspector.rig import Rig, run
+
+HOSTILE = "evil[/x]\x1b[2J"
+
+
+@pytest.fixture
+def hub(models: Path) -> Path:
+    """A hub's cache: a plain model, a quantized one whose name begins likewise, and two that can't be loaded."""
+    made_up.model(made_up.repository(models, "some/tiny"))
+    made_up.model(made_up.repository(models, "some/tiny-4bit"), made_up.llama(bits=4), model_type="qwen3")
+    made_up.model(made_up.repository(models, f"other/{HOSTILE}"), model_type=HOSTILE)
+    (made_up.model(made_up.repository(models, "some/half")) / "model.safetensors").unlink()
+    return models
+
+
+async def opened(rig: Rig) -> ModelList:
+    """Open the dialog, and wait for the whole list."""
+    await rig.ready()
+    await rig.press("o")
+    dialog = rig.app.screen
+    assert isinstance(dialog, ModelDialog)
+    await rig.until(lambda: dialog._read, seconds=20)
+    return dialog.query_one(ModelList)
+
+
+def names(picks: ModelList) -> list[str]:
+    return [each if isinstance(each, str) else each.name for each in picks._rows]
+
+
+def loaded(rig: Rig) -> str:
+    """What the engine was told to load; exactly one model."""
+    (command,) = rig.engine.sent
+    assert isinstance(command, commands.Load)
+    return command.settings.model
+
+
+def remark(rig: Rig) -> str:
+    return str(rig.app.screen.query_one("#model-remark").render())
+
+
+def test_what_can_be_opened_comes_first_and_enter_opens_it(hub: Path) -> None:
+    async def test(rig: Rig) -> None:
+        picks = await opened(rig)
+        assert names(picks) == ["pocket", "some/half", "some/tiny", "some/tiny-4bit", f"other/{HOSTILE}"]
+        assert "5 models" in remark(rig)
+        await rig.press("down", "down", "enter")
+        assert loaded(rig) == str(hub / "models--some--tiny" / "snapshots" / "0123abcd")
+
+    run(test)
+
+
+def test_it_filters_by_name_family_and_bits(hub: Path) -> None:
+    async def test(rig: Rig) -> None:
+        picks = await opened(rig)
+        field = rig.app.screen.query_one("#model-name", SafeInput)
+        for text, left in {
+            "TINY": ["some/tiny", "some/tiny-4bit", "TINY"],
+            "qwen3": ["some/tiny-4bit", "qwen3"],
+            "some bf16": ["some/tiny", "some bf16"],
+            "bundled": ["pocket", "bundled"],
+            "none such": ["none such"],
+            "some/tiny": ["some/tiny", "some/tiny-4bit"],
+            "some/tin": ["some/tin", "some/tiny", "some/tiny-4bit"],
+            "": ["pocket", "some/half", "some/tiny", "some/tiny-4bit", f"other/{HOSTILE}"],
+        }.items():
+            field.value = text
+            await rig.pilot.pause()
+            assert names(picks) == left, text
+            assert picks.highlighted == 0
+        await rig.press(*"qwen", "enter")
+        assert loaded(rig).endswith("models--some--tiny-4bit/snapshots/0123abcd")
+
+    run(test)
+
+
+@pytest.mark.parametrize("text", ["some/tin", "some/tiny-4", "/no/where", "./here", "~/models", "pocke?"])
+def test_an_id_or_a_path_is_opened_as_it_was_typed_also_where_a_model_begins_so(hub: Path, text: str) -> None:
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        rig.app.screen.query_one("#model-name", SafeInput).value = text
+        await rig.pilot.pause()
+        await rig.press("enter")
+        assert loaded(rig) == text
+
+    run(test)
+
+
+def test_why_a_model_cant_be_opened_is_said_and_nothing_is_sent(hub: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("end", *["down"] * 4)
+        assert "mlx_lm has no family evil[/x]␛[2J" in rig.screen_text()
+        assert "\x1b" not in rig.screen_text()
+        await rig.press("enter")
+        assert isinstance(rig.app.screen, ModelDialog)
+        assert remark(rig).startswith("mlx_lm has no family evil[/x]␛[2J")
+        assert rig.engine.sent == []
+
+    run(test)
+
+
+def test_what_is_missing_of_a_hubs_model_is_downloaded_by_its_id(hub: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("down")
+        assert "downloads what is missing" in rig.screen_text()
+        await rig.press("enter")
+        assert loaded(rig) == "some/half"
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_the_facts_are_in_sight_before_it_is_loaded(hub: Path, size: tuple[int, int]) -> None:
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("down", "down")
+        text = rig.screen_text()
+        assert "tiny" in text
+        assert "fits" in text
+        for part in ("90.4 k", "179 KiB", "fits in", "2,048 tokens") if size[0] >= 80 else ():
+            assert part in text, part
+
+    run(test, size=size)
+
+
+def test_leaving_ends_the_reading(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread waits in the middle of the list: keys are answered meanwhile, and closing the dialog ends it."""
+    quick = listing.listed
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(**arguments: object) -> Iterator[DiskModel]:
+        try:
+            for number, each in enumerate(quick(**arguments)):  # type: ignore[arg-type]
+                yield each
+                if number == 1:
+                    begun.set()
+                    go_on.wait(20)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(listing, "listed", slow)
+    read: list[int] = []
+    monkeypatch.setattr(ModelDialog, "_found", lambda self, models, whole: read.append(len(models)))
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("o")
+        await rig.until(begun.is_set, seconds=20)
+        await rig.press(*"abc")
+        assert rig.app.screen.query_one("#model-name", SafeInput).value == "abc"
+        await rig.press("escape")
+        assert rig.app.screen is rig.app.main
+        go_on.set()
+        await rig.until(ended.is_set, seconds=20)
+        assert 5 not in read
+
+    run(test)
