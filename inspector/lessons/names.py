@@ -17,6 +17,7 @@ PANELS: Mapping[str, frozenset[str]] = {
     "timing": frozenset({f"{name}.ms" for name in _TOKEN} | {"prefill.ms"}),
     "sampler": _SHARE_OF_DRAW | {"stage", "whatif", "next.kept", "next.removed", "next.sampler_entropy"},
     "tree": frozenset(),
+    "grammar": frozenset({"stage", "next.kept", "next.removed"}),
 }
 """Panels by id, with the quantities that each shows: `function`, or `function.field`."""
 PARTS: Mapping[str, frozenset[str]] = {

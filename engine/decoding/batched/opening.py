@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
-from engine.cache import padded
+from engine.cache.kinds import padded
 from engine.commands import LanePrompt, PreviewPrompt
 from engine.decoding.batched.lane import Batched, Lane
 from engine.decoding.batched.rows import Begin, LaneRows, PaddedRows, SingleRows

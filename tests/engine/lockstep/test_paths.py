@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine import commands, records
+from engine.lockstep.handlers import LockstepCommands
 from engine.lockstep.paths import PathReader
 from engine.lockstep.ways import compared
 from engine.model import synthetic
@@ -44,8 +45,8 @@ def fresh(two: Two) -> list[LockstepSpan]:
     """The same path, read from nothing."""
     desk = two.worker._desk
     assert desk.loaded is not None
-    (lockstep,) = (each for each in desk.capabilities if hasattr(each, "_paths"))
-    reader = PathReader(desk.loaded, lockstep._paths.second)  # type: ignore[attr-defined]
+    (lockstep,) = (each for each in desk.capabilities if isinstance(each, LockstepCommands))
+    reader = PathReader(desk.loaded, lockstep._paths.second)
     return told(list(reader.read(desk.session, desk.session.node, 0, lambda: False)))
 
 
