@@ -7,42 +7,37 @@ grammar.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from functools import lru_cache
 from pathlib import Path
 
 from engine.errors import SettingsError
 from engine.grammar.source import refusal
 from engine.grammar_settings import Grammar
+from engine.limited_process import answer_of
 
 MEMORY = 1024 * 2**20
 """Bytes of address space of the process; some 300 MB are numpy's and llguidance's own. Not bounded on macOS."""
 SECONDS = 1
 """Of processor time, beside the 0.2 that the imports take."""
-PATIENCE = 6.0
-"""Seconds until it is ended on a machine that gives it little processor time."""
-_SCRIPT = str(Path(__file__).with_name("trial_process.py"))
+_SCRIPT = Path(__file__).with_name("trial_process.py")
+_AGAIN = "Try again when the machine is less busy, or take a simpler one."
 
 
 @lru_cache(maxsize=256)
 def _error(kind: str, text: str) -> str:
-    given = {"path": sys.path, "kind": kind, "text": text, "bytes": MEMORY, "seconds": SECONDS}
+    """Why a grammar can't be used, empty where it can; only an answer is kept, since a busy machine may give none.
+
+    Raises:
+        SettingsError: The process was ended, or none can be started.
+    """
+    given = {"kind": kind, "text": text, "bytes": MEMORY, "seconds": SECONDS}
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", _SCRIPT],
-            input=json.dumps(given).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=PATIENCE,
-            start_new_session=True,  # a Ctrl-C of the terminal is answered here
-        )
-        return str(json.loads(done.stdout)["error"])
-    except (subprocess.TimeoutExpired, ValueError):  # it was ended
-        return refusal("it takes too much time or memory").message
+        answer = answer_of(_SCRIPT, given)
     except OSError as error:
-        return refusal(f"it can't be tried ({error.strerror})").message
+        raise SettingsError("grammar", f"The grammar can't be tried: {error.strerror}.", _AGAIN) from error
+    if "error" not in answer:
+        raise SettingsError("grammar", refusal("it takes too much time or memory").message, _AGAIN)
+    return str(answer["error"])
 
 
 def try_out(grammar: Grammar) -> None:

@@ -11,7 +11,6 @@ import json
 import math
 import resource
 import sys
-from contextlib import suppress
 
 STEPS = 64
 """Bytes of the text along which masks are computed."""
@@ -25,8 +24,10 @@ def main() -> None:
     from engine.grammar.matcher import ByteVocabulary, Matcher
     from engine.grammar.source import refusal
     from engine.grammar_settings import Grammar
+    from engine.limited_process import limit
 
-    _limit(given["bytes"], given["seconds"])
+    used = math.ceil(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))  # by the imports
+    limit(given["bytes"], given["seconds"] + used)
     error = ""
     try:
         step, matcher = 0, Matcher.of(Grammar(given["kind"], given["text"]), ByteVocabulary())
@@ -40,15 +41,6 @@ def main() -> None:
     except MemoryError:
         error = f"The grammar can't be used: it takes more than {given['bytes'] >> 20} MiB of memory."
     sys.stdout.write(json.dumps({"error": error}))
-
-
-def _limit(nbytes: int, seconds: int) -> None:
-    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])  # the imports
-    seconds += math.ceil(used)
-    limits = ((resource.RLIMIT_AS, nbytes), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0))
-    for kind, value in limits:
-        with suppress(ValueError, OSError):  # macOS has no limit of memory
-            resource.setrlimit(kind, (value, value))
 
 
 if __name__ == "__main__":

@@ -8,25 +8,21 @@ check within this process could interrupt, and jinja2 even computes it while it 
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from engine.errors import PromptError
 from engine.files import TEXT_LIMIT
+from engine.limited_process import answer_of
 
 MEMORY = 512 * 2**20
 """Bytes of address space of the process; 40 MB are its own. Not bounded on macOS, whose kernel has no such limit."""
 SECONDS = 2
 """Of processor time. Templates that models come with take milliseconds."""
-PATIENCE = 6.0
-"""Seconds until it is ended on a machine that gives it little processor time."""
 CHARACTERS = 2 * TEXT_LIMIT
 """Of the result at most."""
-_SCRIPT = str(Path(__file__).with_name("template_process.py"))
+_SCRIPT = Path(__file__).with_name("template_process.py")
 _RAW = "Use it as raw text."
 
 
@@ -44,7 +40,6 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         PromptError: The template is wrong, refuses the messages, or takes too much time or memory.
     """
     given = {
-        "path": sys.path,
         "template": template,
         "values": dict(values),
         "bytes": MEMORY,
@@ -52,17 +47,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         "characters": CHARACTERS,
     }
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", _SCRIPT],
-            input=json.dumps(given).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=PATIENCE,
-            start_new_session=True,  # a Ctrl-C of the terminal is answered here
-        )
-        answer = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, ValueError):  # it was ended, and has written nothing or a part
-        answer = {}
+        answer = answer_of(_SCRIPT, given)
     except OSError as error:
         raise PromptError(f"The chat template can't be filled: {error.strerror}.", _RAW) from error
     if "text" not in answer:

@@ -9,9 +9,7 @@ Importing transformers for it would take ten times as long as jinja2 does.
 from __future__ import annotations
 
 import json
-import resource
 import sys
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -22,8 +20,10 @@ def main() -> None:
     sys.path[:] = given["path"]
     import jinja2.exceptions  # before the limits: they are the template's
 
+    from engine.limited_process import limit
+
     environment = _environment()
-    _limit(given["bytes"], given["seconds"])
+    limit(given["bytes"], given["seconds"])
     try:
         text = environment.from_string(given["template"]).render(**given["values"])
         answer = json.dumps({"text": text})
@@ -40,15 +40,6 @@ def main() -> None:
 
 def _error(why: str) -> str:
     return json.dumps({"error": why[:1000]})
-
-
-def _limit(nbytes: int, seconds: int) -> None:
-    limits = ((resource.RLIMIT_AS, nbytes), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0))
-    for kind, value in limits:
-        with suppress(
-            ValueError, OSError
-        ):  # macOS has no limit of memory; that of time bounds what can be built
-            resource.setrlimit(kind, (value, value))
 
 
 def _environment() -> Any:

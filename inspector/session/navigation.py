@@ -107,7 +107,7 @@ class Navigation:
         if cut is not None and self._forbidden != (node, token) and not self._timeline.recorded:
             self._forbidden = (node, token)
             label = quoted(token_label(cut.text, cut.raw))
-            return f"The grammar forbids {label} here. The same key again takes it, and leaves the grammar"
+            return f"The grammar forbids {label}. Press again to take it and leave the grammar"
         self._client.do(Choose(node, token, leave_grammar=self._forbidden == (node, token)))
         return ""
 

@@ -102,7 +102,8 @@ class RoundPicture(Canvas):
             for glyph, n, level in zip(glyphs, cells, levels, strict=True)
         ]
         named = [(glyph, *part) for glyph, part in zip(glyphs, parts, strict=True)]
-        words = " · ".join(f"{glyph} {name} {milliseconds(ms)}" for glyph, name, ms in named)
+        # a stage to come took no time yet
+        words = " · ".join(f"{glyph} {name} {milliseconds(ms)}" for glyph, name, ms in named if ms)
         plain = self.timeline.speculation.totals.plain_ms if self.timeline else None
         beside = f" · plain step {milliseconds(plain)}" if plain else ""
         return [drawn, [Segment(truncate(words + beside, width), self.ink("muted"))]]

@@ -3,6 +3,8 @@ the text."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.commands import LoadDraft, RunRounds, TakeRound, VerifySpeculation
@@ -67,8 +69,10 @@ def test_a_round_is_shown_with_its_fates_its_times_and_what_it_came_to(size: tup
     async def test(rig: Rig) -> None:
         await began(rig)
         tip = rig.timeline.tip
-        await rig.push([draft_round(tip, tip, "DD", "proposed")])
+        proposed = replace(draft_round(tip, tip, "DD", "proposed"), verify_ms=0.0, take_ms=0.0)
+        await rig.push([proposed])
         assert "The drafts are proposed. Press n to verify them" in rig.screen_text()
+        assert "verify 0" not in rig.screen_text()  # no time of a stage to come
         await rig.push([draft_round(tip - 2, tip)])
         text = rig.screen_text()
         assert "✗␣[b]ox ?␣and" in text  # behind the text
