@@ -12,6 +12,8 @@ from inspector.texts import decoded as decoded
 from inspector.texts import read_text_file
 
 ESCAPES = {"\\n": "\n", "\\t": "\t"}
+STDIN = "-"
+"""Standard input in the place of a file or a text."""
 
 
 def unescaped(text: str) -> str:
@@ -56,3 +58,35 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
         if name.startswith("/dev/") and os.path.samestat(os.stat(name), os.fstat(0)):
             return read_stdin("Give the text in a file.")
     return read_text_file(name, kind, mend, "Give a regular file, or pipe it into standard input (-).")
+
+
+def given_text(file: str | None, typed: str | None, command: str, purpose: str, flag: str = "") -> str:
+    """The text that a command reads, from a file, from standard input (`-`) or as typed.
+
+    Args:
+        file: Its path.
+        typed: With escapes.
+        command: Named where the text is missing: `inspector score`.
+        purpose: What is done with it: `score`.
+        flag: That names the file; empty where it is a positional argument.
+
+    Raises:
+        EngineError: None was given, or two; it can't be read, or is empty.
+    """
+    if (file is None) == (typed is None):
+        which = "No text was given." if file is None else f"{flag or 'A FILE'} and --prompt were both given."
+        named = f"Name a file with {flag}" if flag else "Name a file"
+        raise PromptError(which, f"{named}, or - for standard input, or give the text with -p TEXT.")
+    if STDIN in (file, typed):
+        text = decoded(
+            read_stdin(f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE."), "Standard input"
+        )
+    elif typed is not None:
+        text = unescaped(typed)
+    else:
+        assert file is not None
+        mend = f"Check the path's spelling, or give the text itself: {command} -p TEXT."
+        text = decoded(read_file(file, mend=mend), file)
+    if not text:
+        raise PromptError(f"The text is empty: there is nothing to {purpose}.", "Give some text.")
+    return text

@@ -7,19 +7,18 @@ from argparse import Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.errors import EngineError, PromptError
+from engine.errors import EngineError
 from engine.settings import Settings
 from inspector.cli.against import add_against, against_from
 from inspector.cli.arguments import Request, load_settings
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import EXIT_STATUS, Parser, add_load, command_parser, whole
-from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
+from inspector.cli.inputs import given_text
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
     from engine.records import Failure
 
-STDIN = "-"
 CANDIDATES = 10
 """Most probable tokens of each model in the JSON lines."""
 
@@ -68,7 +67,7 @@ def run(args: Namespace) -> int:
         raise EngineError(
             "There is no second model.", "Name one after the first, or give --bits or --adapter."
         )
-    text = _text(args)
+    text = given_text(args.text, args.prompt, "inspector diff A B", "compare", "--text")
     request = Request(load, Settings(), "", chat=False, jsonl=args.jsonl)
     read = DiffText(text, args.window, CANDIDATES if args.jsonl else 0)
     outcome = drive(request, writer(request, output(), sys.stderr), [against, read])
@@ -81,22 +80,6 @@ def _of_text(failure: Failure | None) -> Failure | None:
         return failure
     message, hint = (words.replace("prompt", "text") for words in (failure.message, failure.hint))
     return replace(failure, message=message, hint=hint)
-
-
-def _text(args: Namespace) -> str:
-    if (args.text is None) == (args.prompt is None):
-        which = "No text was given." if args.text is None else "--text and --prompt were both given."
-        raise PromptError(which, "Name a file with --text, or give the text itself with -p TEXT.")
-    if STDIN in (args.text, args.prompt):
-        text = decoded(read_stdin("Give the text as a file: --text FILE."), "Standard input")
-    elif args.prompt is not None:
-        text = unescaped(args.prompt)
-    else:
-        mend = "Check the path's spelling, or give the text itself: -p TEXT."
-        text = decoded(read_file(args.text, mend=mend), args.text)
-    if not text:
-        raise PromptError("The text is empty: there is nothing to compare.", "Give some text.")
-    return text
 
 
 SUBCOMMAND = Subcommand(parser, run, "two models over one text: KL, perplexity, equal top tokens")

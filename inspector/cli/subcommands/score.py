@@ -7,7 +7,6 @@ from argparse import Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.errors import PromptError
 from engine.settings import BY_NAME, Settings, check
 from inspector.cli.arguments import Request, given, load_settings
 from inspector.cli.exit import exit_status, output
@@ -20,14 +19,13 @@ from inspector.cli.flags import (
     command_parser,
     flag_errors,
 )
-from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
+from inspector.cli.inputs import given_text
 from inspector.cli.prompts.chat import add_chat, chat_from, idle
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
     from engine.records import Failure
 
-STDIN = "-"
 MOST = 20
 """Candidates that the engine records for a token of the prompt."""
 
@@ -103,7 +101,9 @@ def score_request_from(args: Namespace) -> Request:
     return Request(
         load=load,
         settings=settings,
-        prompt=conversation.last if conversation.messages else _text(args),
+        prompt=conversation.last
+        if conversation.messages
+        else given_text(args.file, args.prompt, "inspector score", "score"),
         chat=chat,
         system=args.system_prompt,
         echo=True,
@@ -112,22 +112,6 @@ def score_request_from(args: Namespace) -> Request:
         messages=conversation.messages,
         options=conversation.options,
     )
-
-
-def _text(args: Namespace) -> str:
-    if (args.file is None) == (args.prompt is None):
-        which = "No text was given." if args.file is None else "A FILE and --prompt were both given."
-        raise PromptError(which, "Name a file, or - for standard input, or give the text with -p TEXT.")
-    if STDIN in (args.file, args.prompt):
-        text = decoded(read_stdin("Give the text as a file: inspector score FILE."), "Standard input")
-    elif args.prompt is not None:
-        text = unescaped(args.prompt)
-    else:
-        mend = "Check the path's spelling, or give the text itself: inspector score -p TEXT."
-        text = decoded(read_file(args.file, mend=mend), args.file)
-    if not text:
-        raise PromptError("The text is empty: there is nothing to score.", "Give some text.")
-    return text
 
 
 SUBCOMMAND = Subcommand(parser, run, "a text's logprobs, ranks, perplexity and bits per byte")

@@ -10,11 +10,9 @@ from engine.settings import Settings
 from inspector.cli.arguments import Request, load_settings
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import EXIT_STATUS, Parser, add_jsonl, command_parser
-from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
+from inspector.cli.inputs import STDIN, decoded, read_file, read_stdin, unescaped
 from inspector.cli.prompts.chat import add_chat, chat_from, idle
 from inspector.cli.subcommand import Subcommand
-
-STDIN = "-"
 
 
 def parser() -> Parser:
