@@ -112,14 +112,14 @@ def recorded_session(trace: Path, lesson: Lesson) -> Iterator[tuple[HeadlessSess
     controller = Controller(_NoEngine(), LoadSettings(), lesson.settings, Prompt("", False))
     backend = ReplayBackend(controller, queue.put, lambda _: None)
     player = Player(trace, backend.show, backend.begin, from_start=True)
-    backend.questions = player.questions
+    backend.questions = player.file.questions
     controller.client.backend = backend
     backend.begin()
 
     def turn() -> bool:
         moved = player.tick()
-        if player.failure is not None:
-            raise TraceError(str(player.failure))
+        if player.file.failure is not None:
+            raise TraceError(str(player.file.failure))
         while not queue.empty():
             controller.client.receive(queue.get())
             moved = True

@@ -241,7 +241,7 @@ class RecordedStage:
     def _place(self, beat: int, done: bool) -> int | None:
         """Entries up to where a beat begins, or was done."""
         wanted = BeatReached(self._lesson.id, beat, done)
-        places = (place for place, entry in enumerate(self._player.entries, 1) if entry.value == wanted)
+        places = (place for place, entry in enumerate(self._player.file.entries, 1) if entry.value == wanted)
         return next(places, None)
 
     @property
@@ -266,7 +266,7 @@ class RecordedStage:
             self._wanted = None
             self._player.playing = False
             self._player.go(place)
-        elif not self._player.reading:
+        elif not self._player.file.reading:
             beat, self._wanted = self._lesson.beats[self._wanted[0]], None
             raise LessonError(beat.line, "The recording is of another version of this lesson.",
                               "Record it anew: inspector lesson record FILE.", "recording")  # fmt: skip
@@ -282,7 +282,7 @@ class RecordedStage:
         place = self._place(self._beat, True) if self._beat is not None else None
         if place is None:
             return False
-        left = self._player.entries[self._player.position : place]
+        left = self._player.file.entries[self._player.position : place]
         return all(isinstance(entry.value, _UNSEEN) for entry in left)
 
     def act(self) -> None:

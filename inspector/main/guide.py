@@ -44,7 +44,7 @@ class CaptionGuide:
 
     def _is_over(self, opened: ToolScreen[object]) -> bool:
         player, told = self._player, self._told
-        since = player.entries[self._at : player.position] if player is not None else ()
+        since = player.file.entries[self._at : player.position] if player is not None else ()
         elsewhere = self._due and told is not None and told.tool != opened.TOOL
         kinds = [type(each.value) for each in since]
         other = any(issubclass(kind, ELSEWHERE) and not issubclass(kind, opened.TELLING) for kind in kinds)
@@ -54,7 +54,7 @@ class CaptionGuide:
     def _shown(self) -> int:
         """How many changes of the main screen are on show."""
         player = self._player
-        return player.stops.pictures(player.position) if player is not None else 0
+        return player.file.stops.pictures(player.position) if player is not None else 0
 
     @property
     def _player(self) -> Player | None:

@@ -101,7 +101,7 @@ class Playback:
             self._controller.client.note_running()
             transport.look()
             self._stage.redraw()
-        if self._shown is not None and self._shown.live and player.settled and not player.stopped:
+        if self._shown is not None and self._shown.live and player.settled and not player.file.stopped:
             self._resume(self._shown, player)
 
     def _begin(self, opening: Opening) -> None:
@@ -113,7 +113,7 @@ class Playback:
         except TraceError as error:
             self._stage.announce(visible(str(error)), "Not opened", "error")
             return
-        backend.questions = player.questions
+        backend.questions = player.file.questions
         self.recorder.rest()
         self._shown, self.player, client.backend = opening, player, backend
         backend.begin()
@@ -137,13 +137,13 @@ class Playback:
     def _resume(self, opening: Opening, player: Player) -> None:
         """Go on with the session as soon as all of it is on show."""
         self._shown = replace(opening, live=False)
-        if player.torn:
+        if player.file.torn:
             self._stage.announce(
-                f"Its last line was incomplete: {player.torn:,} bytes were left out.",
+                f"Its last line was incomplete: {player.file.torn:,} bytes were left out.",
                 "The session was cut off",
                 "information",
             )
-        if self.going is not None and player.failure is None:
+        if self.going is not None and player.file.failure is None:
             self._stage.say(self.going.begin(_given_over(opening.load, self._controller.setup.load)))
 
     def _arrived(self) -> None:
@@ -154,9 +154,9 @@ class Playback:
         own = (
             opening.path.parent == self.recorder.directory
             and player.at_end
-            and not (player.failure or player.stopped)
+            and not (player.file.failure or player.file.stopped)
         )
-        self.recorder.go_on(player.entries[: player.position], opening.path if own else None)
+        self.recorder.go_on(player.file.entries[: player.position], opening.path if own else None)
         player.close()
         self.player = self.going = self._shown = None
         self._controller.transport = self._controller.live
@@ -166,7 +166,7 @@ class Playback:
     @property
     def entries(self) -> Sequence[Entry]:
         """All of the session, or of the recording on show."""
-        return self.recorder.entries if self.player is None else self.player.entries
+        return self.recorder.entries if self.player is None else self.player.file.entries
 
     @property
     def path(self) -> Path | None:

@@ -12,18 +12,15 @@ from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.errors import TraceError
 from engine.records import (
     Distribution,
     Marked,
     ModelFacts,
     PromptOpened,
 )
-from engine.trace import Entry, Kept, TraceReader, Unknown
-from engine.trace.file import uncollected
-from inspector.session.replay.captions import LATE_CAPTION, Caption, Captions
-from inspector.session.replay.questions import RecordedQuestions
-from inspector.session.replay.stops import Stops
+from engine.trace import Kept, Unknown
+from inspector.session.replay.captions import LATE_CAPTION, Caption
+from inspector.session.replay.recorded_entries import RecordedEntries
 from inspector.session.transport import Telling
 from inspector.state.unfit import UNFIT, unfit
 
@@ -57,33 +54,15 @@ class Player:
         from_start: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.path = path
-        self.entries: list[Entry] = []
-        """Those that were read."""
+        self.file = RecordedEntries(path)
+        """What was read of it."""
         self.position = 0
-        """How many of them are on show."""
+        """How many of its entries are on show."""
         self.playing = False
         self.speed = 1.0
-        self.failure: TraceError | None = None
-        """Why the rest can't be read, if so; what was read before it stands."""
-        self.stopped = False
-        """Whether a person had the rest left unread."""
         self.rerolls: dict[int, int] = {}
         """How often was drawn again after the nodes of the tree on show."""
-        self._reader, self._show, self._begin, self._clock = (
-            TraceReader(path, torn_ok=True),
-            show,
-            begin,
-            clock,
-        )
-        self._read_whole = False
-        self.stops = Stops(self.entries)
-        """Where steps through it end."""
-        self._opened: list[int] = []
-        """Places after the prompts that begin a tree."""
-        self.questions = RecordedQuestions()
-        """Of a lesson, with their answers."""
-        self._captions = Captions()
+        self._show, self._begin, self._clock = show, begin, clock
         self._tells = False
         """Whether the captions of the place are told: where it was stepped or played to."""
         self._nth = 0
@@ -98,63 +77,43 @@ class Player:
     # ---- what is known ----------------------------------------------------------------------
 
     @property
-    def reading(self) -> bool:
-        """Whether there is more of the file to come."""
-        return not self._read_whole
-
-    @property
-    def progress(self) -> float:
-        """How much of the file was read, 0 to 1."""
-        return self._reader.progress
-
-    @property
     def at_end(self) -> bool:
         """Whether all is on show."""
-        return self._read_whole and self.position == len(self.entries)
+        return not self.file.reading and self.position == len(self.file.entries)
 
     @property
     def settled(self) -> bool:
         """Whether nothing is being read or caught up with."""
-        return self._read_whole and self.position == self._wanted
+        return not self.file.reading and self.position == self._wanted
 
     @property
     def stop(self) -> tuple[int, int]:
         """How many changes of the picture are on show, and how many there are."""
-        return self.stops.number(self.position), len(self.stops)
-
-    @property
-    def torn(self) -> int:
-        """Bytes of an incomplete last line that were left out."""
-        return self._reader.torn
+        return self.file.stops.number(self.position), len(self.file.stops)
 
     @property
     def last(self) -> Kept | Unknown | None:
         """What the last entry on show tells."""
-        return self.entries[self.position - 1].value if self.position else None
+        return self.file.entries[self.position - 1].value if self.position else None
 
     def caption(self, node: int) -> str:
         """What the author told of a node of the tree on show up to here; empty for most."""
-        return self._captions.of(bisect_right(self._opened, self.position), node, self.position)
+        return self.file.captions.of(bisect_right(self.file.opened, self.position), node, self.position)
 
     @property
     def telling(self) -> Caption | None:
         """The caption that speaks: until the main screen changes, or another does; None where nobody stepped there."""
-        place = self._captions.before(self.position)
+        place = self.file.captions.before(self.position)
         if not (self._tells and place and self.position == self._wanted):
             return None
-        if self.stops.pictures(place) != self.stops.pictures(self.position):
+        if self.file.stops.pictures(place) != self.file.stops.pictures(self.position):
             return None
-        told = self._captions.told(place)
+        told = self.file.captions.told(place)
         return told[self._nth if place == self.position else -1]
 
     @property
-    def has_captions(self) -> bool:
-        """Whether any was read, on any node."""
-        return self._captions.any
-
-    @property
     def _wanted(self) -> int:
-        return len(self.entries) if self._target is None else self._target
+        return len(self.file.entries) if self._target is None else self._target
 
     # ---- what a person asks for -------------------------------------------------------------
 
@@ -172,7 +131,7 @@ class Player:
 
     def start(self) -> None:
         """Go to where the first prompt begins."""
-        self.go(self._opened[0] if self._opened else 0)
+        self.go(self.file.opened[0] if self.file.opened else 0)
 
     def end(self) -> None:
         """Go to the end."""
@@ -185,12 +144,12 @@ class Player:
             telling: Records that change the picture, too.
         """
         self.playing = False
-        here = self._captions.told(self._wanted)
+        here = self.file.captions.told(self._wanted)
         if here and self._nth + self._tells < len(here):
             self._nth, self._tells = self._nth + self._tells, True
             return
         self._nth, self._tells = 0, True
-        self._target = self.stops.after(self._wanted, telling)
+        self._target = self.file.stops.after(self._wanted, telling)
 
     def back(self, telling: Telling = ()) -> None:
         """Show what was there a change of the picture, or a caption, before.
@@ -202,9 +161,9 @@ class Player:
         if self._tells and self._nth:
             self._nth -= 1
             return
-        now = self.stops.upto(self._wanted, telling)  # what is on show now is that of this place
-        self.go(self.stops.upto(now - 1, telling))
-        self._tells, self._nth = True, max(0, len(self._captions.told(self._wanted)) - 1)
+        now = self.file.stops.upto(self._wanted, telling)  # what is on show now is that of this place
+        self.go(self.file.stops.upto(now - 1, telling))
+        self._tells, self._nth = True, max(0, len(self.file.captions.told(self._wanted)) - 1)
 
     def go(self, place: int) -> None:
         """Show all entries up to a place, and no more."""
@@ -212,14 +171,6 @@ class Player:
         if place < self.position:
             self.position, self.rerolls = 0, {}
             self._begin()
-
-    def stop_reading(self) -> bool:
-        """Leave the rest of the file unread; returns whether there was any."""
-        if self._read_whole:
-            return False
-        self._read_whole = self.stopped = True
-        self._reader.close()
-        return True
 
     def change_speed(self, by: int) -> None:
         """Play at another speed, `by` places further in `SPEEDS`."""
@@ -233,42 +184,17 @@ class Player:
         Returns:
             Whether anything on show changed.
         """
-        self._read()
+        end = self._clock() + READ_SECONDS
+        self.file.read(lambda: self._clock() >= end)
         self._catch_up()
         if self.playing and self.position >= self._wanted:
             self._play()
-        before, self._seen = self._seen, (self.position, self.playing, self.reading, self.telling)
+        before, self._seen = self._seen, (self.position, self.playing, self.file.reading, self.telling)
         return before != self._seen
-
-    def _read(self) -> None:
-        if self._read_whole:
-            return
-        end = self._clock() + READ_SECONDS
-        try:
-            with uncollected():
-                while self._clock() < end:
-                    entry = next(self._reader)
-                    self.entries.append(entry)
-                    self._note(entry)
-        except StopIteration:
-            self._read_whole = True
-        except TraceError as error:  # what was read before it stands
-            self.failure, self._read_whole = error, True
-
-    def _note(self, entry: Entry) -> None:
-        """Take in what has to be known before an entry is shown."""
-        place = len(self.entries)
-        value = entry.value
-        if isinstance(value, PromptOpened) and value.new_tree:
-            self._opened.append(place)
-        self.stops.note(value)
-        if (speaks := self._captions.note(place, entry)) is not None:
-            self.stops.speak(speaks, self._captions)
-        self.questions.note(value)
 
     def _catch_up(self) -> None:
         end = self._clock() + SHOW_SECONDS
-        while self.position < min(self._wanted, len(self.entries)) and self._clock() < end:
+        while self.position < min(self._wanted, len(self.file.entries)) and self._clock() < end:
             self._next()
 
     def _play(self) -> None:
@@ -278,7 +204,7 @@ class Player:
             if now < due:
                 break
             self._then = max(due, now - READ_SECONDS)
-            if self._nth + 1 < len(self._captions.told(self.position)):
+            if self._nth + 1 < len(self.file.captions.told(self.position)):
                 self._nth += 1
             else:
                 self._nth = 0
@@ -290,25 +216,25 @@ class Player:
     @property
     def _played(self) -> bool:
         """Whether all that was read is on show, the last caption too."""
-        told = self._captions.told(self.position)
-        return self.position == len(self.entries) and self._nth + 1 >= len(told)
+        told = self.file.captions.told(self.position)
+        return self.position == len(self.file.entries) and self._nth + 1 >= len(told)
 
     def _pause(self) -> float:
         """Seconds between what is on show and what comes next."""
-        told = self._captions.told(self.position)
+        told = self.file.captions.told(self.position)
         reading = told[self._nth].seconds if self._nth < len(told) else 0.0
         if self.position == 0 or self._nth + 1 < len(told):
             return reading
-        last, following = self.entries[self.position - 1], self.entries[self.position]
+        last, following = self.file.entries[self.position - 1], self.file.entries[self.position]
         recorded = min(max(0.0, following.at - last.at), LONGEST_PAUSE)
         if isinstance(last.value, ModelFacts | PromptOpened):
             recorded = 0.0
-        if self.position + 1 in self._captions.at and isinstance(following.value, Marked):
+        if self.position + 1 in self.file.captions.at and isinstance(following.value, Marked):
             recorded = min(recorded, LATE_CAPTION)  # nobody need see it being written
         return max(recorded, reading)
 
     def _next(self) -> None:
-        value = self.entries[self.position].value
+        value = self.file.entries[self.position].value
         self.position += 1
         if isinstance(value, Unknown):
             return
@@ -326,13 +252,11 @@ class Player:
 
     def _unfit(self, value: Kept, error: Exception) -> None:
         """An entry that tells of what no entry before it told: the recording ends before it, and is shown anew."""
-        self.playing, self._read_whole, self._target = False, True, None
-        del self.entries[self.position - 1 :]
-        self.stops.cut()
-        self.failure = unfit(self.position, value, error)
+        self.playing, self._target = False, None
+        self.file.end_before(self.position, unfit(self.position, value, error))
         self.position, self.rerolls, self._nth = 0, {}, 0
         self._begin()
 
     def close(self) -> None:
         """Let go of the file."""
-        self._reader.close()
+        self.file.close()

@@ -146,7 +146,7 @@ class ReplayTransport:
         """Pause, leave the rest of the file unread, or give up going live."""
         if self.going.under_way:
             return self.going.stop()
-        if self._player.stop_reading():
+        if self._player.file.stop():
             return True
         playing = self._player.playing
         if playing:
@@ -163,14 +163,12 @@ class ReplayTransport:
         if not (timeline.following or timeline.running or not timeline.items or self._at_caption):
             return ""
         player = self._player
-        if player.failure is not None:
-            return f"Cut off: {visible(str(player.failure))}"
+        if player.file.failure is not None:
+            return f"Cut off: {visible(str(player.file.failure))}"
         shown, there = player.stop
-        if player.reading:
-            return (
-                f"Reading the recording: {player.progress:.0%}. Esc stops it; what is there can be looked at"
-            )
-        if player.stopped and player.at_end:
+        if player.file.reading:
+            return f"Reading the recording: {player.file.progress:.0%}. Esc stops it; what is there can be looked at"
+        if player.file.stopped and player.at_end:
             return f"The rest was left unread. What is there can be looked at, ← → walk, {LIVE}"
         if not player.settled and not player.playing:
             return f"Going through the recording: {shown:,} of {there:,}"
@@ -190,7 +188,7 @@ class ReplayTransport:
     @property
     def captioned(self) -> bool:
         """Whether the recording has captions at all."""
-        return self._player.has_captions
+        return self._player.file.captions.any
 
 
 def speed_text(speed: float) -> str:

@@ -374,9 +374,9 @@ def recording(seed: int, count: int) -> list[Entry]:
 def test_forward_back_and_forward_again_tell_the_same_at_the_same_places(tmp_path, seed, count, closely):
     telling = (RaceStep, BeamStep) if closely else ()
     watched = Watched(tmp_path / "a.jsonl", recording(seed, count))
-    assert watched.player.failure is None
+    assert watched.player.file.failure is None
     forward = watched.walk(True, telling)
-    assert watched.player.failure is None
+    assert watched.player.file.failure is None
     assert watched.walk(False, telling)[::-1] == forward[:-1]
     watched.player.start()
     watched.settle()

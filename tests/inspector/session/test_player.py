@@ -71,7 +71,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_it_stands_at_its_end_once_it_is_read(path):
     shown = Shown(path)
-    assert shown.replay.reading
+    assert shown.replay.file.reading
     shown.settle()
     assert shown.steps == 10
     assert shown.replay.at_end
@@ -209,7 +209,7 @@ def test_a_caption_that_was_written_afterwards_appears_at_its_step_and_is_given_
     shown.wait(5.5)
     assert shown.steps == 3
     assert shown.replay.caption(node) == words
-    assert shown.replay.has_captions
+    assert shown.replay.file.captions.any
     shown.wait(0.6)
     assert shown.steps == 4
 
@@ -250,8 +250,8 @@ def test_a_torn_recording_is_shown_as_far_as_it_goes(path):
     shown = Shown(path)
     shown.settle()
     assert shown.steps == 9
-    assert shown.replay.torn > 0
-    assert shown.replay.failure is None
+    assert shown.replay.file.torn > 0
+    assert shown.replay.file.failure is None
 
 
 def test_a_damaged_one_is_shown_up_to_the_damage_and_says_where_it_is(path):
@@ -261,7 +261,7 @@ def test_a_damaged_one_is_shown_up_to_the_damage_and_says_where_it_is(path):
     shown = Shown(path)
     shown.settle()
     assert shown.steps == 7
-    assert f"Line {len(lines) - 3} " in str(shown.replay.failure)
+    assert f"Line {len(lines) - 3} " in str(shown.replay.file.failure)
 
 
 def test_what_is_no_trace_is_refused_at_once(tmp_path):

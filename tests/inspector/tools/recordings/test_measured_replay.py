@@ -111,7 +111,9 @@ def test_a_race_plays_on_its_own_screen(tmp_path):
 
     async def test(rig: Rig) -> None:
         player = rig.app.playback.player
-        player.go(next(n for n, each in enumerate(player.entries, 2) if isinstance(each.value, RaceOpened)))
+        player.go(
+            next(n for n, each in enumerate(player.file.entries, 2) if isinstance(each.value, RaceOpened))
+        )
         await rig.until(lambda: player.settled)
         await rig.press("z", "plus", "plus", "plus", "plus", "r")
         await rig.until(lambda: player.at_end)
@@ -191,7 +193,7 @@ def test_an_explanation_that_was_recorded_later_is_shown_when_it_comes(tmp_path)
 
     async def test(rig: Rig) -> None:
         player = rig.app.playback.player
-        player.go(len(player.entries) - 1)
+        player.go(len(player.file.entries) - 1)
         await rig.until(lambda: player.settled)
         await rig.press("w")
         await rig.until(lambda: rig.timeline.last_explanation is not None)

@@ -682,7 +682,7 @@ def test_escape_leaves_the_rest_of_a_recording_unread(path, monkeypatch, live):
             await rig.pilot.pause(0.01)
         await rig.pilot.pause()
         assert "The rest was left unread" in rig.status
-        assert 0 < len(player.entries) < 15
+        assert 0 < len(player.file.entries) < 15
         assert rig.engine.sent == []
 
     monkeypatch.setattr("inspector.session.replay.player.READ_SECONDS", 0.0)
