@@ -15,7 +15,7 @@ from engine.errors import Cancelled, LoadError
 from engine.lockstep.alignment import first_difference
 from engine.memory import memory_available
 from engine.model import directory, source
-from engine.model.load import Loaded, Quantization, load
+from engine.model.load import Loaded, Quantization, float32_scales, load
 from engine.model.tensors import read_header
 from engine.records import Alignment, Loading, LockstepMemory, LockstepOpened, Measuring
 
@@ -157,6 +157,8 @@ def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:
         doubled = wide == 4 and not packed and config.get("torch_dtype", config.get("dtype")) != "float32"
         return held * 2 if doubled and command.against.dtype == "auto" else held
     shapes = [shape for file in files for shape in read_header(file).values()]
+    if float32_scales(command.against):
+        wide = 4
     matrix = command.bits / 8 + 2 * wide / command.group_size
     return int(sum(math.prod(shape) * (matrix if len(shape) > 1 else wide) for shape in shapes))
 

@@ -270,13 +270,17 @@ def _weights(model: Any, emit: Emit, cancel: Event) -> None:
         emit(Loading("weights", done + 1, len(parameters), name))
 
 
-def _float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
-    """Compute a quantized model in float32 where the settings say so or, on the CPU backend, don't forbid it."""
-    quantized = quantization_of(model) is not None
+def float32_scales(settings: LoadSettings) -> bool:
+    """Whether a quantized model is computed with float32 scales under these settings."""
     wanted = settings.float32_scales
     if wanted is None:
-        wanted = quantized and mx.default_device() == mx.Device(mx.cpu)
-    if not wanted or not quantized or settings.dtype == "dequantized":
+        wanted = mx.default_device() == mx.Device(mx.cpu)
+    return wanted and settings.dtype != "dequantized"
+
+
+def _float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
+    """Compute a quantized model in float32 where the settings say so or, on the CPU backend, don't forbid it."""
+    if quantization_of(model) is None or not float32_scales(settings):
         return ()
     model.set_dtype(mx.float32)
     return (

@@ -106,30 +106,32 @@ class AttentionChecks:
 
     def __init__(self, bound: float) -> None:
         self._bound = bound
-        self._errors: list[tuple[float, int]] = []
-        self._sums: list[tuple[float, int]] = []
-        self._rows = ROWS
+        self._errors: list[Check] = []
+        self._sums: list[Check] = []
 
     def take(self, run: AttentionRun) -> None:
         """Check one attention."""
         if run.error is not None:
-            self._errors.append((run.error, run.layer))
+            self._errors.append(_check("attention", run.error, max(self._bound, run.rounding), run.layer))
         if run.weights.ndim == 3:
-            self._sums.append((_sum_error(run), run.layer))
-        if run.kind == "softmax":  # the model's own weights, rounded to its dtype
-            self._rows = max(ROWS, self._bound)
+            own = run.kind == "softmax"  # the model's own weights, rounded to its dtype
+            bound = max(ROWS, self._bound) if own else ROWS
+            self._sums.append(_check("rows", _sum_error(run), bound, run.layer))
 
     def made(self) -> tuple[Check, ...]:
         """The checks of all that were taken."""
         return (
-            *([_worst("attention", self._errors, self._bound)] if self._errors else []),
-            *([_worst("rows", self._sums, self._rows)] if self._sums else []),
+            *([max(self._errors, key=_strain)] if self._errors else []),
+            *([max(self._sums, key=_strain)] if self._sums else []),
         )
 
 
-def _worst(name: CheckName, errors: list[tuple[float, int]], bound: float) -> Check:
-    error, layer = max((error if np.isfinite(error) else float("inf"), layer) for error, layer in errors)
-    return Check(name, error, bound, f"layer {layer + 1}")
+def _check(name: CheckName, error: float, bound: float, layer: int) -> Check:
+    return Check(name, error if np.isfinite(error) else float("inf"), bound, f"layer {layer + 1}")
+
+
+def _strain(check: Check) -> float:
+    return check.error / check.bound
 
 
 def _sum_error(run: AttentionRun) -> float:

@@ -122,18 +122,19 @@ class _Reader:
     def _blocks(self, layers: Sequence[_Node]) -> tuple[LayerBlock, ...]:
         """The layers, those together that are alike."""
         blocks: dict[Any, LayerBlock] = {}
-        for node in layers:
-            number = self._numbers[id(node.module)]
-            prefix = node.path.rpartition(".")[0]
-            reads, sums = self._wiring(node)
-            parts = tuple(
-                replace(part, reads=reads.get(part.path, "")) for part in self._parts(node, node.path, 0)
-            )
-            block = LayerBlock((number,), prefix, parts, sums)
-            known = blocks.setdefault((prefix, parts, sums), block)
+        for block in _completed([self._block(node) for node in layers]):
+            alike = block.prefix, block.parts, block.sums
+            known = blocks.setdefault(alike, block)
             if known is not block:
-                blocks[prefix, parts, sums] = replace(known, layers=(*known.layers, number))
+                blocks[alike] = replace(known, layers=known.layers + block.layers)
         return tuple(blocks.values())
+
+    def _block(self, node: _Node) -> LayerBlock:
+        reads, sums = self._wiring(node)
+        parts = tuple(
+            replace(part, reads=reads.get(part.path, "")) for part in self._parts(node, node.path, 0)
+        )
+        return LayerBlock((self._numbers[id(node.module)],), node.path.rpartition(".")[0], parts, sums)
 
     def _parts(self, node: _Node, root: str, depth: int) -> Iterator[ModulePart]:
         part = self._part(node, root, depth)
@@ -217,6 +218,23 @@ class _Reader:
         outputs = [vector(run.returned) for run in runs[:-1]]
         facts = mlp_facts(outputs, vector(last), self._close) if last is not None and last.ndim else None
         return facts if facts is not None and (facts.activation or role == "mlp") else None
+
+
+def _completed(layers: list[LayerBlock]) -> list[LayerBlock]:
+    """The layers; where the activation of one couldn't be told, it is that of those which are like it otherwise.
+
+    In bfloat16 one token's numbers may be too coarse to tell SiLU from GELU in a layer and fine enough in the next.
+    """
+    told: dict[tuple[ModulePart, ...], set[tuple[ModulePart, ...]]] = {}
+    for layer in layers:
+        if layer.parts != _without_activation(layer.parts):
+            told.setdefault(_without_activation(layer.parts), set()).add(layer.parts)
+    alike = {bare: next(iter(parts)) for bare, parts in told.items() if len(parts) == 1}
+    return [replace(layer, parts=alike.get(layer.parts, layer.parts)) for layer in layers]
+
+
+def _without_activation(parts: tuple[ModulePart, ...]) -> tuple[ModulePart, ...]:
+    return tuple(replace(part, mlp=part.mlp and replace(part.mlp, activation="")) for part in parts)
 
 
 def _children(module: Any) -> Iterator[tuple[str, Any]]:

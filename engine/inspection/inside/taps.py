@@ -108,6 +108,8 @@ class AttentionRun:
     """Of each key, in the order of the keys; None where it isn't known whose keys they are."""
     error: float | None
     """How far the output is from the values under these weights; None where the weights are the model's own."""
+    rounding: float
+    """How much of that the rounding of scores in the model's dtype may make; 0 in float32."""
     output: mx.array | None
     """Shape (rows, heads, tokens, size); None for the model's own attention."""
     part: int | None
@@ -295,7 +297,7 @@ class Taps:
             weights = shares.reshape(-1, *shares.shape[-2:]).astype(mx.float32)
             mx.eval(weights)
             run = AttentionRun(
-                self._layer_now, "softmax", weights, None, 0, positions, None, None, self._part_id
+                self._layer_now, "softmax", weights, None, 0, positions, None, 0.0, None, self._part_id
             )
             self._hand_on(run)
         heads = shares.reshape(shares.shape[0], -1, *shares.shape[-2:])
@@ -306,19 +308,28 @@ class Taps:
         assert layer is not None
         if not self.keep:
             return
-        weights, sinks, error = mx.zeros((0,)), None, None
+        weights, sinks, error, rounding = mx.zeros((0,)), None, None, 0.0
         readable = given.queries.shape[0] == 1  # one row for each token: each has its own keys
         if self.attention and readable:
-            weights, taken = attention_weights(given)
+            weights, taken, rounded = attention_weights(given)
             sinks = None if given.sinks is None else taken
             wrong = weighted_error(weights, given.values, output)
             # Layer by layer: the float32 copies of all layers' keys at once would take several times the cache.
-            mx.eval(weights, taken, wrong)
-            error = float(np.array(wrong))
+            mx.eval(weights, taken, wrong, rounded)
+            error, rounding = float(np.array(wrong)), float(np.array(rounded))
         tokens, count = given.queries.shape[KEYS], given.keys.shape[KEYS]
         positions = self._positions(keys, tokens, count) if readable else None
         run = AttentionRun(
-            layer, kind, weights, sinks, given.keys.shape[1], positions, error, output, self._part_id
+            layer,
+            kind,
+            weights,
+            sinks,
+            given.keys.shape[1],
+            positions,
+            error,
+            rounding,
+            output,
+            self._part_id,
         )
         self._hand_on(run)
 

@@ -136,10 +136,12 @@ def test_what_can_not_be_is_refused_in_words() -> None:
 
 def test_what_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Two()
+    (facts,) = (record for record in two.found if isinstance(record, records.ModelFacts))
     monkeypatch.setattr("engine.lockstep.second._free", lambda: 2**20)
     failure = two.one(commands.OpenLockstep(POCKET, bits=4), records.Failure)
     assert failure.message.startswith(
-        "A second model of about 4 MiB doesn't fit beside the first, which has 28 MiB"
+        "A second model of about 4 MiB doesn't fit beside the first, "
+        f"which has {facts.weight_bytes / 2**20:.0f} MiB"
     )
     memory = two.one(commands.OpenLockstep(POCKET), records.LockstepMemory)  # shares the weights
     assert (memory.second_bytes, memory.free_bytes) == (0, 2**20)

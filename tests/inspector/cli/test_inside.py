@@ -55,7 +55,7 @@ def test_one_view_at_another_token(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_parts_of_a_difference_sum_to_it(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = events(capsys, "--show", "contributions")
+    lines = events(capsys, "--show", "contributions", "--dtype", "float32")
     prompt, made = next(line for line in lines if line["event"] == "prompt"), lines[-1]
     one, other = made["tokens"]
     ranks = sorted((one["rank"], other["rank"]))

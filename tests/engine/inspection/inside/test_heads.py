@@ -31,7 +31,7 @@ def prefilled(session: Session, text: str) -> Session:
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    return prefilled(Session(load(LoadSettings()), Settings()), TRAP)
+    return prefilled(Session(load(LoadSettings(dtype="float32")), Settings()), TRAP)
 
 
 def triangle(session: Session, layer: int, head: int, node: int | None = None) -> TriangleRead:
@@ -113,7 +113,9 @@ def test_the_cut_into_chunks_changes_nothing_that_is_seen(
 
 
 def test_a_quantized_cache_is_run_as_the_session_ran_it() -> None:
-    session = prefilled(Session(load(LoadSettings(kv_bits=8, kv_group_size=32)), Settings()), TRAP)
+    session = prefilled(
+        Session(load(LoadSettings(kv_bits=8, kv_group_size=32, dtype="float32")), Settings()), TRAP
+    )
     read = triangle(session, 5, 1)
     assert read.facts.failed is None
     assert read.row(read.tokens - 1).index(max(read.row(read.tokens - 1))) == 4
@@ -175,7 +177,7 @@ def planted(rows: list[list[float]], ids: list[int], first: int = 0) -> heads_mo
     """Scores of one head with these rows over all tokens up to the end."""
     sums = heads_module._ScoreSums(ids)
     weights = mx.array(rows)[None]
-    run = AttentionRun(0, "fused", weights, None, 1, list(range(len(ids))), 0.0, None, None)
+    run = AttentionRun(0, "fused", weights, None, 1, list(range(len(ids))), 0.0, 0.0, None, None)
     sums.take(whole_path.ChunkAttention(run, first))
     return sums
 

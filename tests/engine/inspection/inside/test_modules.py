@@ -9,9 +9,10 @@ from mlx.utils import tree_flatten
 
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.wiring import Ran, joined, mlp_facts
+from engine.model.load import load
 from engine.records import HeadFacts, ModelModules, ModulePart
 from engine.session.session import Session
-from engine.settings import Settings
+from engine.settings import LoadSettings, Settings
 from tests.zoo import CONFIGS, Zoo
 
 FORMS = (*CONFIGS, "pocket", "llama:4bit", "llama:bfloat16", "mixtral:4bit", "qwen3-next:4bit")
@@ -103,6 +104,14 @@ def test_the_pocket_model(zoo: Zoo) -> None:
     norm = part(modules, "input_layernorm").norm
     assert norm is not None
     assert (norm.kind, norm.eps) == ("RMSNorm", 1e-5)
+
+
+def test_a_layer_whose_activation_can_not_be_told_in_bfloat16_is_like_the_others() -> None:
+    """One token's numbers don't tell SiLU from GELU in the second layer; it was a block of its own."""
+    loaded = load(LoadSettings(dtype="bfloat16"))
+    (block,) = read_modules(loaded.model, loaded.facts.path).blocks
+    assert block.layers == tuple(range(8))
+    assert {part.mlp.activation for part in block.parts if part.mlp is not None} == {"SwiGLU"}
 
 
 def test_layers_that_differ_in_their_window_alone_are_not_folded(zoo: Zoo) -> None:

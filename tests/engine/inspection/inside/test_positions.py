@@ -27,7 +27,7 @@ def opened(session: Session, ids: list[int]) -> Session:
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    session = Session(load(LoadSettings()), Settings())
+    session = Session(load(LoadSettings(dtype="float32")), Settings())
     return opened(session, session.encode(PROMPT))
 
 
