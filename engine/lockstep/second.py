@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
-import mlx.core as mx
-
 from engine.commands import OpenLockstep
 from engine.errors import Cancelled, LoadError
 from engine.lockstep.alignment import first_difference
-from engine.memory import memory_available
 from engine.model import directory, source
 from engine.model.load import Loaded, Quantization, float32_scales, load
+from engine.model.memory import free_bytes
 from engine.model.tensors import read_header
 from engine.records import Alignment, Loading, LockstepMemory, LockstepOpened, Measuring
 
@@ -135,7 +133,7 @@ def _memory(first: Loaded, command: OpenLockstep, shared: bool, cancel: Event) -
         LoadError: It doesn't.
     """
     needed = 0 if shared else _weights(first, command, cancel)
-    free = _free()
+    free = free_bytes()
     if free is not None and needed * OVERHEAD > free:
         raise LoadError(
             f"A second model of about {_size(needed)} doesn't fit beside the first, which has "
@@ -161,14 +159,6 @@ def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:
         wide = 4
     matrix = command.bits / 8 + 2 * wide / command.group_size
     return int(sum(math.prod(shape) * (matrix if len(shape) > 1 else wide) for shape in shapes))
-
-
-def _free() -> int | None:
-    """Bytes that a second model can take; None where the system doesn't report it."""
-    if mx.default_device() == mx.Device(mx.cpu):
-        return memory_available()
-    limit = mx.device_info().get("max_recommended_working_set_size")
-    return int(limit) - mx.get_active_memory() if limit is not None else memory_available()
 
 
 def _size(count: int) -> str:

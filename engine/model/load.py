@@ -24,6 +24,7 @@ from engine.model.dtype import dtype_of, quantization_of, quantize, set_dtype, w
 from engine.model.fingerprint import fingerprint
 from engine.model.first_uses import FirstUses
 from engine.model.light_import import fill_in
+from engine.model.memory import keep_in_memory, warning_of
 from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.probe import CacheProbe, probe_cache
 from engine.model.special_tokens import TEMPLATE_CHARACTERS, special_tokens
@@ -95,7 +96,10 @@ def load(
     if quantization is not None:
         quantize(model, quantization.bits, quantization.group_size)
     notes = (*served.notes, *_float32_scales(model, settings), *set_dtype(model, settings.dtype, served.fast))
-    _weights(model, emit, cancel)
+    keep_in_memory()
+    warning = warning_of(sum(array.nbytes for _, array in _parameters(model)))
+    notes += (warning,) if warning else ()
+    _weights(model, emit, cancel, warning)
     emit(Loading("tokenizer", 0, 0, path.name))
     tokens = _tokens(path, config, settings, _embedding_rows(model, config))
     probe = _probe(path, model, settings)
@@ -255,9 +259,10 @@ def _first_line(error: Exception) -> str:
     return lines[0][:200].rstrip(" :.") if lines else type(error).__name__
 
 
-def _weights(model: Any, emit: Emit, cancel: Event) -> None:
+def _weights(model: Any, emit: Emit, cancel: Event, warning: str) -> None:
     """Evaluate the lazy weights tensor by tensor: as fast as at once, with progress, and it can be cancelled."""
     parameters = _parameters(model)
+    emit(Loading("weights", 0, len(parameters), "", warning))
     for done, (name, array) in enumerate(parameters):
         if cancel.is_set():
             raise Cancelled
@@ -267,7 +272,7 @@ def _weights(model: Any, emit: Emit, cancel: Event) -> None:
             raise LoadError(
                 f"The weights are damaged at {name} ({error}).", "Download them again."
             ) from error
-        emit(Loading("weights", done + 1, len(parameters), name))
+        emit(Loading("weights", done + 1, len(parameters), name, warning))
 
 
 def float32_scales(settings: LoadSettings) -> bool:

@@ -79,3 +79,5 @@ class Loading:
     total: int
     """In the stage's own unit (bytes of a download, tensors of the weights); 0 while unknown."""
     detail: str
+    warning: str = ""
+    """Why this model will be slow here; to be told before it is there."""

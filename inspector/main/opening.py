@@ -44,6 +44,9 @@ def _loading(timeline: Timeline, setup: Setup) -> list[Content]:
     loading = timeline.loading
     lines = [Content.styled(f"Loading {visible(setup.load.model)}", "bold"), Content()]
     lines += [Content(_stage(loading)), *_bar(loading), Content()]
+    if loading is not None and loading.warning:
+        keys = _keys((("o", "opens another model"), ("q", "quits")))
+        lines += [Content.styled(visible_lines(loading.warning), "$text-warning"), Content(), keys, Content()]
     return [*lines, *_prompt(setup, "The prompt that waits for it:"), Content(), _offers()]
 
 

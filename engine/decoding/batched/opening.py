@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
-import mlx.core as mx
 import numpy as np
 
 from engine.cache.kinds import padded
@@ -13,8 +11,8 @@ from engine.commands import LanePrompt, PreviewPrompt
 from engine.decoding.batched.lane import Batched, Lane
 from engine.decoding.batched.rows import Begin, LaneRows, PaddedRows, SingleRows
 from engine.errors import StepError
-from engine.memory import memory_available
 from engine.model.forward import Runner
+from engine.model.memory import free_bytes
 from engine.model.rounding import rounding_of
 from engine.records import LaneOpened
 from engine.sampling.ranking import Row
@@ -136,16 +134,3 @@ def check_room(runner: Runner, lanes: Sequence[tuple[int, Settings]], size: int)
             f"{free / 2**30:.1f} GiB are free.",
             "Take fewer lanes at once, or lower max tokens.",
         )
-
-
-def free_bytes() -> int | None:
-    """Bytes that new arrays may take, as far as the framework or the system tells; None where neither does."""
-    limit = mx.device_info().get("max_recommended_working_set_size")
-    if isinstance(limit, int) and limit:
-        return max(0, limit - mx.get_active_memory())
-    if (available := memory_available()) is not None:
-        return available
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") - mx.get_active_memory()
-    except (ValueError, OSError):
-        return None

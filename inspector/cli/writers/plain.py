@@ -36,18 +36,20 @@ class PlainText:
         self._progress = ""
         self._notes = list(request.notes)
         self._line_open = False
+        self._warned = ""
 
     def take(self, record: records.Record, text: str) -> None:
         """Write what a record made certain of the text, and how far the work is."""
         match record:
             case records.Loading():
+                self._warn(record.warning)
                 self._show(loading(record))
             case records.DraftLoading():
                 self._show(f"loading the draft: {record.done}/{record.total} {record.name}")
             case records.DraftReady():
                 self._show("")
             case records.ModelFacts():
-                self._notes += record.notes
+                self._notes += (note for note in record.notes if note != self._warned)
             case records.PromptOpened():
                 self._notes += record.notes
                 self._show(f"prefill 0/{len(record.tokens)}")
@@ -76,6 +78,13 @@ class PlainText:
             self._out.write(for_terminal(text) if self._terminal else text)
             self._out.flush()
             self._line_open = not text.endswith("\n")
+
+    def _warn(self, warning: str) -> None:
+        """Write a warning once, when it comes: what it is about may take minutes."""
+        if warning and warning != self._warned:
+            self._show("")
+            self._say(f"{'warning':<12}{visible(warning)}\n")
+            self._warned = warning
 
     def _show(self, progress: str) -> None:
         """Show how far the work is in place of what was shown before; an empty text takes it away."""

@@ -137,7 +137,7 @@ def test_what_can_not_be_is_refused_in_words() -> None:
 def test_what_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Two()
     (facts,) = (record for record in two.found if isinstance(record, records.ModelFacts))
-    monkeypatch.setattr("engine.lockstep.second._free", lambda: 2**20)
+    monkeypatch.setattr("engine.lockstep.second.free_bytes", lambda: 2**20)
     failure = two.one(commands.OpenLockstep(POCKET, bits=4), records.Failure)
     assert failure.message.startswith(
         "A second model of about 4 MiB doesn't fit beside the first, "

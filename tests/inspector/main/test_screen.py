@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from engine import commands
-from engine.records import Ended, Failure, Verified
+from engine.records import Ended, Failure, Loading, Verified
 from engine.settings import Settings
 from inspector.main.arrangement import Arrangement, Layout, layout_for
 from inspector.main.messages import CandidateChosen, SlotSelected
@@ -243,6 +243,17 @@ def test_while_loading_the_prompt_is_there_and_the_keys_that_mean_nothing_are_gr
         for key in ("space", "r"):
             await rig.press(key)
             assert rig.status == f"The model is still loading: {key} works once the prompt went through it"
+
+    run(test)
+
+
+def test_a_model_that_will_swap_is_warned_of_while_it_loads() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.push([Loading("weights", 1, 64, "", "The weights take [40] GiB.")])
+        assert "The weights take [40] GiB." in rig.screen_text()
+        assert "o opens another model" in rig.screen_text()
+        await rig.push(rig.session.load())
+        assert "[40] GiB" not in rig.screen_text()
 
     run(test)
 

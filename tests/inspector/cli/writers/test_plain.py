@@ -30,6 +30,23 @@ def test_plain_text_streams_and_sums_up() -> None:
     assert "\x1b" not in run.err.getvalue()
 
 
+def test_a_warning_is_written_once_and_before_all_else() -> None:
+    answers = script()
+    progress = [records.Loading("weights", done, 2, "w", "it will swap") for done in range(3)]
+    loaded = [
+        replace(record, notes=("a note", "it will swap"))
+        if isinstance(record, records.ModelFacts)
+        else record
+        for record in answers[commands.Load]
+    ]
+    answers[commands.Load] = [*progress, *loaded]
+    run = Run(answers, jsonl=False)
+    run.go()
+    assert run.err.getvalue().startswith("warning     it will swap\n")
+    assert run.err.getvalue().count("it will swap") == 1
+    assert "note        a note\n" in run.err.getvalue()
+
+
 def test_pipelined_steps_are_called_so() -> None:
     answers = script()
     steps = [record for record in answers[commands.Run] if isinstance(record, records.Step)]
