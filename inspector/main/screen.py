@@ -46,6 +46,7 @@ from inspector.main.tool_screen import ToolScreen
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.runs import PACES
+from inspector.widgets.overlay import Overlay
 from inspector.widgets.painting.laid_out import LaidOutOnce
 
 Panel = TypeVar("Panel", bound=Widget)
@@ -188,7 +189,15 @@ class MainScreen(LaidOutOnce[None]):
         """Have everything shown again: once, however often this is called before."""
         if not self._stale:
             self._stale = True
-            self.call_next(self.show)
+            self.call_next(self._show_after_opening)
+
+    def _show_after_opening(self) -> None:
+        """Show everything; where a dialog is being put over this, once that is painted: it is what was asked for."""
+        top = self.app.screen
+        if isinstance(top, Overlay) and not top.painted:
+            top.call_after_refresh(self.show)
+        else:
+            self.show()
 
     def show(self) -> None:
         """Show everything, now."""

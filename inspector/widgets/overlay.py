@@ -65,6 +65,8 @@ class Overlay(LaidOutOnce[Result]):
     _dismissed: bool = False
     _settled: bool = False
     """Whether it was laid out with its widgets at their sizes: what is painted before that is painted twice."""
+    painted: bool = False
+    """Whether it was painted since it was shown."""
     _styled: str = ""
     """The theme that its widgets were styled in."""
     _held: tuple[Result | None] | None = None
@@ -112,7 +114,7 @@ class Overlay(LaidOutOnce[Result]):
         for name in self.KEPT:
             setattr(self, name, getattr(made, name))
         self._dismissed, self._held, self._since = False, None, Message().time
-        self._settled, self._below = False, None
+        self._settled, self.painted, self._below = False, False, None
         if self._compositor.size != self.app.size:
             self.update_classes(self._size_classes(), animate=False)
         if self.is_mounted:
@@ -166,6 +168,7 @@ class Overlay(LaidOutOnce[Result]):
         """Paint, once there is something whole to paint. Where all is to be painted after a layout, that is enough."""
         if self._settled and not self._repaint_required:
             super()._compositor_refresh()
+            self.painted = True
 
     def _screen_resized(self, size: Size) -> None:
         """Lay out for another size: after the first layout the toolkit sends the size that was laid out for."""
