@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 
 from engine.errors import StepError
@@ -13,7 +13,7 @@ from engine.lockstep.second import Second
 from engine.lockstep.spans import Side, SpanReader
 from engine.model.forward import Runner, Stopped
 from engine.model.load import Loaded
-from engine.records import LockstepRead, LockstepSpan, Message
+from engine.records import LockstepRead, LockstepSpan
 from engine.sampling.ranking import Row
 from engine.session.kept_logits import KeptLogits
 from engine.session.session import Session
@@ -229,7 +229,7 @@ class PathReader:
         find: Callable[[Session, list[int], list[int]], tuple[list[int], list[Span]]] = self._by_ids
         if self.second.aligned == "bytes":
             find = self._by_bytes
-        elif self.second.system is not None:
+        elif self.second.prompted:
             find = self._prompted
         other_ids, spans = find(session, nodes, ids)
         self.second.loaded.tokens.check(other_ids)
@@ -265,19 +265,14 @@ class PathReader:
         return other_ids, by_bytes(ends[0], ends[1])
 
     def _prompted(self, session: Session, nodes: list[int], ids: list[int]) -> tuple[list[int], list[Span]]:
-        """The path behind another system prompt: compared where both prompts are the same, and after them."""
+        """The path behind another prompt of the same conversation: compared where both are the same, and after them."""
         messages, options = session.conversation
         if not messages:
             raise StepError(
-                "This prompt didn't go through a chat template, so there is no place for another system prompt.",
+                "This prompt didn't go through a chat template, so the second model can't get it another way.",
                 "Give the prompt as a conversation.",
             )
-        assert self.second.system is not None
-        system, rest = Message("system", self.second.system), messages
-        if messages[0].role == "system":
-            system, rest = replace(messages[0], content=self.second.system), messages[1:]
-        tokens = self.second.loaded.tokens
-        prompt = tokens.encode(tokens.chat((system, *rest), options), bare=True)
+        prompt = self.second.loaded.tokens.encode(self.second.prompt(messages, options), bare=True)
         own = len(list(takewhile(lambda node: session.tree[node].origin == "prompt", nodes)))
         before = common_prefix(ids[:own], prompt)
         after = common_prefix(reversed(ids[before:own]), reversed(prompt[before:]))

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
 from engine.commands import OpenLockstep
-from engine.errors import Cancelled, LoadError
+from engine.errors import Cancelled, LoadError, PromptError
 from engine.lockstep.alignment import first_difference
 from engine.model import directory, source
 from engine.model.load import Loaded, Quantization, float32_scales, load
 from engine.model.memory import free_bytes
 from engine.model.tensors import read_header
-from engine.records import Alignment, Loading, LockstepMemory, LockstepOpened, Measuring
+from engine.records import (
+    NO_OPTIONS,
+    Alignment,
+    ChatOptions,
+    Loading,
+    LockstepMemory,
+    LockstepOpened,
+    Measuring,
+    Message,
+    conversation,
+)
 
 BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
@@ -32,8 +43,31 @@ class Second:
     aligned: Alignment
     system: str | None
     """The system prompt that it gets in the place of the conversation's."""
+    template: str | None
+    """The chat template that it gets in the place of its own."""
     title: str
     """What tells it from the first."""
+
+    @property
+    def prompted(self) -> bool:
+        """Whether it gets another prompt for the same conversation."""
+        return self.system is not None or self.template is not None
+
+    def prompt(self, messages: Sequence[Message], options: ChatOptions) -> str:
+        """A conversation of the first model's, as the second one gets it.
+
+        Raises:
+            PromptError: Its template refuses it.
+        """
+        if self.system is not None:
+            system, rest = Message("system", self.system), messages
+            if messages and messages[0].role == "system":
+                system, rest = replace(messages[0], content=self.system), messages[1:]
+            messages = (system, *rest)
+        if self.template is not None:
+            config = json.loads(options.config or "{}")
+            options = replace(options, config=json.dumps({**config, "chat_template": self.template}))
+        return self.loaded.tokens.chat(messages, options)
 
     def compared(self, first: Loaded) -> int | None:
         """How many values of both models' rows belong to tokens of both; None for all of each."""
@@ -71,7 +105,8 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
         raise Cancelled
     differs = first_difference(first.tokens, loaded.tokens) if not shared else None
     title = _title(first, command, loaded)
-    second = Second(loaded, "ids" if differs is None else "bytes", command.system, title)
+    second = Second(loaded, "ids" if differs is None else "bytes", command.system, command.template, title)
+    _try_template(second)
     facts = replace(loaded.facts, special=(), special_count=0, chat_template="")
     notes = tuple(_notes(first, second, differs))
     emit(LockstepOpened(facts, title, second.aligned, notes))
@@ -95,6 +130,25 @@ def _check(first: Loaded, command: OpenLockstep) -> None:
         )
 
 
+def _try_template(second: Second) -> None:
+    """Fill the template that was given once, so that a wrong one is told of now and not at the first token.
+
+    Raises:
+        LoadError: It is wrong.
+    """
+    if second.template is None:
+        return
+    if second.loaded.tokens.fills_by_code:
+        raise LoadError(
+            f"Code of its own writes the prompts of {second.loaded.facts.name}: another template has no place there.",
+            "Leave the template out.",
+        )
+    try:
+        second.prompt(conversation("Once", None), NO_OPTIONS)
+    except PromptError as error:
+        raise LoadError(error.message, "Mend the second model's chat template, or leave it out.") from error
+
+
 def _title(first: Loaded, command: OpenLockstep, loaded: Loaded) -> str:
     """What tells the second model from the first."""
     parts = [loaded.facts.name]
@@ -104,6 +158,8 @@ def _title(first: Loaded, command: OpenLockstep, loaded: Loaded) -> str:
         parts.append(f"adapter {Path(command.against.adapter_path).name}")
     if command.system is not None:
         parts.append("another system prompt")
+    if command.template is not None:
+        parts.append("another chat template")
     if len(parts) == 1 and loaded.facts.name == first.facts.name:
         parts.append("the same again" if loaded is first else loaded.facts.dtype)
     return ", ".join(parts)
@@ -116,6 +172,8 @@ def _notes(first: Loaded, second: Second, differs: int | None) -> Iterator[str]:
             f"The tokenizers differ (first at id {differs}): the text is compared between common borders, by logprob; "
             "KL, ranks and top tokens need the same tokens."
         )
+        if second.prompted:
+            yield "Its other system prompt or chat template is not used: two prompts need the same tokens."
     elif (compared := second.compared(first)) is not None:
         rows = f"{mine.vocabulary:,} and {theirs.vocabulary:,}"
         yield f"The models have {rows} rows of logits: the {compared:,} that both have are compared."

@@ -169,12 +169,19 @@ class Tokens:
             opened: Leave the last message open, in place of beginning an answer.
 
         Raises:
-            PromptError: The model has no template, or the template refuses the messages or takes too long.
+            PromptError: The model has no template and the options bring none, or the template refuses the messages or
+                takes too long.
         """
         _check_unicode("".join((*(message.content for message in messages), options.response or "")))
-        if not self.takes_chat(options):
+        given = filling(messages, options, opened)
+        if given.template is None and not self.takes_chat(options):
             raise PromptError("This model has no chat template.", "Use the prompt as raw text.")
-        return self._filled(filling(messages, options, opened))
+        return self._filled(given)
+
+    @property
+    def fills_by_code(self) -> bool:
+        """Whether code of mlx_lm or transformers writes its prompts: another template has no place there."""
+        return self.has_chat_template and self._has_own_renderer
 
     def _filled(self, given: Filling) -> str:
         try:

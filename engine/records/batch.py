@@ -25,6 +25,8 @@ class LaneOpened:
     """The re-roll count of all its draws: draw k of one prompt is what k re-rolls of each token give."""
     notes: tuple[str, ...] = ()
     """Requests that could not be met."""
+    settings: tuple[str, ...] = ()
+    """Settings, besides the seed, that are other than the session's: `temperature 0.7`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from engine.errors import EngineError
 from engine.settings import LoadSettings
 from inspector.cli.flags import whole
+from inspector.cli.inputs import decoded, read_file
 
 if TYPE_CHECKING:
     from engine.commands import OpenLockstep
@@ -49,7 +50,7 @@ def against_from(args: argparse.Namespace, load: LoadSettings, named: str | None
         None where neither a model nor a flag was given.
 
     Raises:
-        EngineError: A group size was given without bits.
+        EngineError: A group size was given without bits, or the template's file can't be read.
     """
     from engine.commands import OpenLockstep
 
@@ -58,11 +59,16 @@ def against_from(args: argparse.Namespace, load: LoadSettings, named: str | None
         raise EngineError(
             "A group size was given without the bits to quantize to.", "Add the bits, or leave it out."
         )
-    system = getattr(args, "against_system_prompt", None)
-    if named is None and bits is None and adapter is None and system is None:
+    system, template = (
+        getattr(args, "against_system_prompt", None),
+        getattr(args, "against_chat_template", None),
+    )
+    if all(each is None for each in (named, bits, adapter, system, template)):
         return None
+    if template is not None and "{" not in template:  # a template has braces, or it would say the same to all
+        template = decoded(read_file(template, "chat template"), template)
     if named is None or named == load.model:
         against = replace(load, adapter_path=adapter if adapter or named else load.adapter_path)
     else:
         against = replace(load, model=named, adapter_path=adapter, extra_eos_token=())
-    return OpenLockstep(against, bits, group or GROUP_SIZE, system)
+    return OpenLockstep(against, bits, group or GROUP_SIZE, system, template)

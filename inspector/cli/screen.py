@@ -37,11 +37,13 @@ def parser() -> Parser:
     instead = "where runs stop, in the place of those that are remembered"
     add_breakpoints(made.add_argument_group("breakpoints", instead))
     second = made.add_argument_group("second model")
-    beside = "compare with a second model, token by token: pocket, a directory, or a hub id (J shows both)"
+    beside = "compare with a second model, token by token: pocket, a directory, or a hub id (h shows both)"
     second.add_argument("--against", metavar="MODEL", help=beside)
     add_against(second, "against-")
     other = "system prompt that the second model gets in the place of the conversation's"
     second.add_argument("--against-system-prompt", metavar="TEXT", help=other)
+    other = "chat template that the second model gets in the place of its own: a jinja2 file, or the template itself"
+    second.add_argument("--against-chat-template", metavar="FILE|TEXT", help=other)
     session = made.add_argument_group("session")
     resume = "go on with the last session, or with FILE: a path, or a name that `inspector sessions` lists"
     session.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if against is not None and trace is not None:
         raise EngineError(
             "--resume goes on with the session's own model, so --against has no first model yet.",
-            "Leave it out; J compares with the same model in fewer bits.",
+            "Leave it out; h compares with the same model in fewer bits.",
         )
     from inspector.app import InspectorApp
     from inspector.recordings import sessions

@@ -1,9 +1,14 @@
-"""The demonstration: six questions about the bundled model, as a lesson and its recording."""
+"""What comes recorded: the demonstration, six questions about the bundled model as a lesson; a batch; a lockstep."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 LESSON = Path(__file__).with_name("demonstration.md")
 DEMONSTRATION = Path(__file__).with_name("demonstration.trace.zst")
 """A trace; `inspector replay` without a file shows it, a beat at a time."""
+SCENES: Mapping[str, Path] = {
+    name: Path(__file__).with_name(f"{name}.trace.zst") for name in ("batch", "lockstep")
+}
+"""Traces with captions that open what they speak of; `inspector replay batch` shows one."""

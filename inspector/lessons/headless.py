@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from engine.errors import EngineError, TraceError
 from engine.records import Record
-from engine.settings import LoadSettings
+from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.play import LessonPhase, LessonPlay
@@ -56,8 +56,13 @@ class HeadlessSession:
             each()
 
 
+def live_session(load: LoadSettings, lesson: Lesson) -> AbstractContextManager[HeadlessSession]:
+    """A session with a lesson's loaded model; raises as `engine_session`."""
+    return engine_session(load, lesson.settings)
+
+
 @contextmanager
-def live_session(load: LoadSettings, lesson: Lesson) -> Iterator[HeadlessSession]:
+def engine_session(load: LoadSettings, settings: Settings) -> Iterator[HeadlessSession]:
     """A session with a loaded model.
 
     Raises:
@@ -65,7 +70,7 @@ def live_session(load: LoadSettings, lesson: Lesson) -> Iterator[HeadlessSession
     """
     queue: SimpleQueue[Record] = SimpleQueue()
     engine = EngineThread(queue.put)
-    controller = Controller(engine, load, lesson.settings, Prompt("", False))
+    controller = Controller(engine, load, settings, Prompt("", False))
 
     def turn() -> bool:
         try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.commands import ReadLogits
-from engine.records import ModelFacts
+from engine.records import LockstepOpened, ModelFacts
 from engine.settings import LoadSettings
 from engine.trace import Entry, placed, save_as
 from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle
@@ -35,13 +36,7 @@ def record(
         LessonError: The lesson can't be gone through.
         EngineError: The model can't be loaded, or the file can't be written.
     """
-    program = f"mlx-inspector {version()}"
-    with live_session(load, lesson) as session:
-        setup, queries = session.controller.setup, session.controller.queries
-        recorder = Recorder(None, program, lambda: setup.load, lambda: queries.in_force, tell)
-        if session.controller.timeline.facts is not None:
-            recorder.receive(session.controller.timeline.facts)
-        session.controller.client.listeners.append(recorder.receive)
+    with live_session(load, lesson) as session, recording(session, path, lesson.model, tell) as written:
         play = live_play(session, lesson)
         play.begin()
         rows = RowRecorder(session)
@@ -51,7 +46,40 @@ def record(
             rows.read()
 
         go_through(settled, play, tell)
-    return save_as(path, placed([_harmless(entry, lesson.model) for entry in recorder.entries]), program)
+    return written.bytes
+
+
+@dataclass(slots=True)
+class Written:
+    """A trace that was written."""
+
+    bytes: int = 0
+
+
+@contextmanager
+def recording(
+    session: HeadlessSession, path: Path, model: str, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[Written]:
+    """Record a session from here on; at the end the trace is written.
+
+    Args:
+        session: Its model is loaded.
+        path: Of the trace; replaced, if it is there.
+        model: What the trace calls the model.
+        tell: Called with what the recorder says.
+
+    Raises:
+        EngineError: The file can't be written.
+    """
+    program, written = f"mlx-inspector {version()}", Written()
+    controller = session.controller
+    setup, queries = controller.setup, controller.queries
+    recorder = Recorder(None, program, lambda: setup.load, lambda: queries.in_force, tell)
+    if controller.timeline.facts is not None:
+        recorder.receive(controller.timeline.facts)
+    controller.client.listeners.append(recorder.receive)
+    yield written
+    written.bytes = save_as(path, placed([_harmless(entry, model) for entry in recorder.entries]), program)
 
 
 class RowRecorder:
@@ -103,6 +131,10 @@ def go_through(
 
 def _harmless(entry: Entry, model: str) -> Entry:
     """Without the directory of whoever recorded."""
-    if not isinstance(entry.value, ModelFacts):
-        return entry
-    return replace(entry, value=replace(entry.value, path=model))
+    match entry.value:
+        case ModelFacts() as facts:
+            return replace(entry, value=replace(facts, path=model))
+        case LockstepOpened(facts=facts) as opened:
+            return replace(entry, value=replace(opened, facts=replace(facts, path=model)))
+        case _:
+            return entry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from engine.records import LaneOpened
 from engine.sampling.ranking import Row
 from engine.session.conversation import encoded
 from engine.session.session import Session
-from engine.settings import Settings, check
+from engine.settings import BY_NAME, Settings, check, differences
 
 LARGEST = 256
 """Lanes at once at most."""
@@ -50,10 +50,20 @@ def open_lanes(session: Session, shared: Batched, prompts: Sequence[LanePrompt],
         settings = check(prompt.settings or session.settings, session.facts.vocabulary)
         if settings.grammar is not None:
             shared.node_reader.grammars.compiled(settings.grammar)
-        opened = LaneOpened(number, known.text, tuple(known.ids), settings.seed, 0, known.notes)
+        own = tuple(_own(session.settings, settings))
+        opened = LaneOpened(number, known.text, tuple(known.ids), settings.seed, 0, known.notes, own)
         node = shared.tree.add_prompt(0, known.ids)[-1]
         made.append(Lane(shared, opened, settings, node))
     return made
+
+
+def _own(usual: Settings, own: Settings) -> Iterator[str]:
+    """In words, the settings in which a lane differs."""
+    for name, (_, value) in differences(usual, own).items():
+        if name == "grammar":
+            yield f"grammar {own.grammar.summary}" if own.grammar is not None else "no grammar"
+        elif name != "seed":
+            yield f"{BY_NAME[name].label} {BY_NAME[name].format(value) or 'none'}"
 
 
 def not_together(runner: Runner, dtype: str, ids: Sequence[int]) -> str:

@@ -23,6 +23,9 @@ from inspector.cli.flags import (
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 from inspector.cli.subcommand import Subcommand
 
+FORM = '{"prompt": "...", "seed": 1, "temp": 0.7}'
+"""Of such a line, as `inspector.config.prompt_lines` reads it."""
+
 if TYPE_CHECKING:
     from engine.commands import Command
 
@@ -41,7 +44,8 @@ def parser() -> Parser:
     text = r"a prompt; may be repeated; - reads standard input; \n and \t are escapes"
     add("--prompt", "-p", metavar="TEXT", action="append", help=text)
     add("--prompt-file", metavar="FILE", help="read a prompt from a UTF-8 file, as it is")
-    add("--lines", action="store_true", help="the file, or standard input, has a prompt on each line")
+    lines = f"the file, or standard input, has a prompt on each line; one with settings of its own is {FORM}"
+    add("--lines", action="store_true", help=lines)
     add("--system-prompt", metavar="TEXT", help="system message of the chat template")
     raw = "give the model the prompts as raw text"
     add("--ignore-chat-template", action="store_true", default=None, help=raw)
@@ -134,15 +138,29 @@ def batch_request(args: Namespace, texts: list[str]) -> Request:
 
 
 def commands_for(args: Namespace, request: Request, texts: list[str]) -> Iterable[Command]:
-    """The commands after model, settings and, for draws, their prompt."""
-    from engine.commands import CompareBatch, DrawMany, LanePrompt, StartBatch
+    """The commands after model, settings and, for draws, their prompt.
 
+    Raises:
+        PromptError: A line names what is no setting, or a value that can't be.
+    """
+    from engine.commands import CompareBatch, DrawMany, LanePrompt, StartBatch
+    from inspector.config.prompt_lines import lanes
+
+    like = LanePrompt("", request.chat, request.system, request.options)
+    prompts = (
+        lanes(texts, like, request.settings)
+        if args.lines
+        else tuple(replace(like, text=text) for text in texts)
+    )
     if args.draws is not None:
+        if prompts[0].text != texts[0]:
+            raise PromptError(
+                "--draws continues one prompt, under the settings of the flags.", "Give it with --prompt."
+            )
         yield DrawMany(args.draws, tokens=request.settings.max_tokens, size=args.batch_size)
         alone = request.settings.max_tokens > 1
     else:
-        lanes = tuple(LanePrompt(text, request.chat, request.system, request.options) for text in texts)
-        yield StartBatch(lanes, args.batch_size, args.static)
+        yield StartBatch(prompts, args.batch_size, args.static)
         alone = True
     if args.compare and alone:
         yield CompareBatch()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentTypeError, Namespace
+from pathlib import Path
 
 from engine.settings import LoadSettings, Settings
 from inspector.cli import terminal
@@ -22,7 +24,10 @@ def parser() -> Parser:
         f"Keys: space the next step, r plays, + and - the speed, backspace goes back. {EXIT_STATUS}",
     )
     add = made.add_argument
-    file = "a trace, or a name that `inspector sessions` lists; without one the demonstration is played"
+    file = (
+        "a trace, or a name that `inspector sessions` lists; batch and lockstep come with the program; without one the "
+        "demonstration is played"
+    )
     add("trace", metavar="FILE", nargs="?", help=file)
     add("--play", action="store_true", help="play it from its start at once, rather than stand at its end")
     add("--speed", type=speed, default=1.0, metavar="X", help=f"times the recorded pace: {_NAMES}")
@@ -42,23 +47,43 @@ def speed(text: str) -> float:
     return _SPEEDS[text]
 
 
+def named(name: str | None) -> tuple[Path, bool]:
+    """The trace of a name, and whether it comes with the program.
+
+    Args:
+        name: A path, a session's name, or that of a recording that comes with the program; None for the demonstration.
+
+    Raises:
+        EngineError: There is none.
+    """
+    from inspector.demo import DEMONSTRATION, SCENES
+    from inspector.recordings import sessions
+
+    if name is None:
+        return DEMONSTRATION, True
+    if name in SCENES and not os.path.exists(name):
+        return SCENES[name], True
+    return sessions.find(name), False
+
+
 def run(args: Namespace) -> int:
     """Run `inspector replay`.
 
     Raises:
         EngineError: There is no such file, it is no trace, or there is no terminal.
     """
-    from inspector.demo import DEMONSTRATION, LESSON
+    from inspector.demo import LESSON
     from inspector.recordings import sessions
     from inspector.session.playback import Opening, checked
 
-    path = checked(DEMONSTRATION if args.trace is None else sessions.find(args.trace))
+    path, shipped = named(args.trace)
+    path = checked(path)
     terminal.check(instead="Without one, use inspector export.")
     from inspector.app import InspectorApp
     from inspector.lessons.catalogue import listed
     from inspector.tools.registry import TOOLS, with_lesson
 
-    opening = Opening(path, play=args.play or args.trace is None, speed=args.speed)
+    opening = Opening(path, play=args.play or shipped, speed=args.speed)
     save = None if args.no_save else sessions.folder()
     tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
     theme = args.theme or ""

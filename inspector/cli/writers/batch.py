@@ -111,6 +111,7 @@ def lane_prompt(lane: LaneSoFar, started: records.LaneStarted) -> Json:
         "ids": lane.opened.ids,
         "seed": lane.opened.seed,
         "reroll": lane.opened.reroll,
+        "settings": lane.opened.settings,
         "notes": lane.opened.notes,
         "padding": lane.padding,
         "ttft_ms": started.ms,

@@ -15,6 +15,7 @@ from engine.commands import (
     Take,
 )
 from engine.records import BatchOpened, Prefilled, Record
+from inspector.config.prompt_lines import lanes
 from inspector.session.controller import Controller
 from inspector.session.job import Job
 from inspector.session.prefill import Prompt
@@ -54,27 +55,30 @@ class BatchControl:
         """Whether a command goes on by itself."""
         return any(not isinstance(each, AdvanceBatch) or each.steps is None for each in self.job.commands)
 
-    def lane_prompts(self, texts: Sequence[str]) -> tuple[LanePrompt, ...]:
-        """Prompts as the session's own is given: through the chat template, or as raw text."""
-        own = self.controller.setup.prompt
-        return tuple(LanePrompt(text, own.chat, own.system, own.options) for text in texts)
+    def lane_prompts(self, lines: Sequence[str]) -> tuple[LanePrompt, ...]:
+        """Prompts as the session's own is given: through the chat template, or as raw text.
 
-    def begin(self, texts: Sequence[str]) -> None:
+        Raises:
+            PromptError: A line names what is no setting, or a value that can't be.
+        """
+        own = self.controller.setup.prompt
+        return lanes(lines, LanePrompt("", own.chat, own.system, own.options), self.controller.setup.settings)
+
+    def begin(self, prompts: Sequence[LanePrompt]) -> None:
         """Begin another batch, up to the end of its prefill."""
         self.job.stop()
-        prompts = self.lane_prompts(texts)
+        prompts = tuple(prompts)
         self.prompts = list(prompts)
         self.job.start(StartBatch(prompts, self.size, self.static, steps=0))
 
-    def add(self, texts: Sequence[str]) -> None:
+    def add(self, prompts: Sequence[LanePrompt]) -> None:
         """Add prompts to the batch, while the others go on; begin one where there is none."""
         if self.batch is None or self.batch.opened.node is not None:
-            self.begin(texts)
+            self.begin(prompts)
             return
-        prompts = self.lane_prompts(texts)
         self.prompts += prompts
         self.job.failures.clear()
-        self.controller.client.ask(AddLanes(prompts))
+        self.controller.client.ask(AddLanes(tuple(prompts)))
         if self.batch.over:
             self.job.start(AdvanceBatch(steps=0))
 

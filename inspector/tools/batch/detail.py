@@ -6,7 +6,7 @@ from rich.segment import Segment
 from textual.content import Content
 
 from engine.records import Candidate, Distribution
-from inspector.display import pad, quoted, token_label, truncate
+from inspector.display import pad, quoted, token_label, truncate, visible
 from inspector.scales import milliseconds, percent, size
 from inspector.state.batch import BatchSoFar, LaneSoFar
 from inspector.tools.batch.words import compared_words, difference_words, ending, totals_words
@@ -43,11 +43,12 @@ class LaneDetail(Canvas):
                 [("Each lane has candidates and a draw of its own.", self.ink("muted"))], width, height
             )
         rows = self._choice(lane, width)
-        facts = (
-            [("prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding")]
-            if lane.opened.ids
-            else []
-        )
+        facts = []
+        if lane.opened.ids:
+            facts.append(
+                ("settings", visible(", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))))
+            )
+            facts.append(("prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding"))
         if lane.kv is not None:
             facts.append(("KV", f"{size(lane.kv.used_bytes)}, {size(lane.kv.padding_bytes)} of padding"))
         if lane.started is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,11 +10,15 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
+from engine.errors import EngineError
+from inspector.config.prompt_lines import FORM
+from inspector.display import visible
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.typed_area import TypedTextArea
 
 KEYS = "A prompt on each line: ⏎ applies, ctrl+n begins a line."
+OWN = f"One with settings of its own: {FORM}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class BatchDialog(Dialog[TypedPrompts]):
 
     Args:
         text: The initial value of the field.
+        check: Raises `EngineError` where the lines can't be prompts.
         begins: Whether they begin a batch; else they are added to one.
         how: How they are given to the model, and how many run at once, in a sentence.
     """
@@ -43,13 +48,14 @@ class BatchDialog(Dialog[TypedPrompts]):
     APPLY: ClassVar[str] = "Use"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (("⏎", "use", 6), ("ctrl+n", "new line", 5))
 
-    def __init__(self, text: str, begins: bool, how: str) -> None:
+    def __init__(self, text: str, check: Callable[[Sequence[str]], object], begins: bool, how: str) -> None:
         super().__init__()
-        self.initial, self.begins, self.how = text, begins, how
+        self.initial, self._check, self.begins, self.how = text, check, begins, how
 
     def body(self) -> Iterable[Widget]:
         yield Remark(("They begin another batch. " if self.begins else "They join the others. ") + self.how)
         yield TypedTextArea(self.initial, id="batch-prompts", soft_wrap=True, tab_behavior="focus")
+        yield Remark(OWN)
         yield Remark(KEYS, id="batch-remark")
 
     def begin(self) -> None:
@@ -78,12 +84,16 @@ class BatchDialog(Dialog[TypedPrompts]):
 
     def action_apply(self) -> None:
         """Use what was typed, unless it is nothing."""
-        if self.typed.prompts:
-            self.dismiss(self.typed)
+        remark = self.query_one("#batch-remark", Remark)
+        if not self.typed.prompts:
+            remark.say("Nothing was typed. Type a prompt on each line.", wrong=True)
+            return
+        try:
+            self._check(self.typed.prompts)
+        except EngineError as error:
+            remark.say(visible(str(error)), wrong=True)
         else:
-            self.query_one("#batch-remark", Remark).say(
-                "Nothing was typed. Type a prompt on each line.", wrong=True
-            )
+            self.dismiss(self.typed)
 
     def action_leave(self) -> None:
         """Leave; what was typed is kept for the next time."""

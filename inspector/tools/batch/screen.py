@@ -234,7 +234,8 @@ class BatchScreen(ToolScreen[int]):
         kind = "static" if self.control.static else "continuous"
         at_once = f", {self.control.size} lanes at once, {kind}" if begins else ""
         self.app.push_screen(
-            BatchDialog(text, begins, f"{how}{at_once}."), lambda typed: self._asked(typed, begins)
+            BatchDialog(text, self.control.lane_prompts, begins, f"{how}{at_once}."),
+            lambda typed: self._asked(typed, begins),
         )
 
     def _asked(self, typed: TypedPrompts | None, begins: bool) -> None:
@@ -244,7 +245,8 @@ class BatchScreen(ToolScreen[int]):
             self._typed = typed.text
         if typed.submitted:
             self.place = 0 if begins else self.place
-            self.control.begin(typed.prompts) if begins else self.control.add(typed.prompts)
+            lanes = self.control.lane_prompts(typed.prompts)
+            self.control.begin(lanes) if begins else self.control.add(lanes)
         self.say()
 
     def action_remove(self) -> None:

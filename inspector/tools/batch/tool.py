@@ -52,7 +52,7 @@ BATCH = Tool(
                 ("`a`", "Add prompts while the others go on."),
                 ("`x`", "Take the highlighted lane out while the others go on."),
                 ("`v`", "Once all have ended: run each prompt alone, for equal ids and the time of both."),
-                ("`n`", "Begin another batch: a prompt on each line."),
+                ("`n`", "Begin another batch: a prompt on each line, or an object with settings of its own."),
                 ("`s`", "The next batch is static (rows stay until all lanes have ended), or continuous."),
                 ("`←` `→`", "The next batch: fewer lanes at once, or more; the others wait."),
                 ("`tab`", "Where there is room for one panel: lanes, lane, or all lanes."),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from engine.commands import CloseLockstep, FollowSecond, OpenLockstep, PartWays, ReadLockstep
-from engine.records import Failure, LockstepOpened, ModelFacts, Record, Resampled
+from engine.commands import CloseLockstep, FollowSecond, OpenLockstep, PartWays, ReadLockstep, Take
+from engine.records import Ended, Failure, LockstepOpened, ModelFacts, Record, Resampled, WaysParted
 from inspector.session.controller import Controller
 from inspector.session.job import Job
 from inspector.state.lockstep import LockstepSoFar
@@ -22,6 +23,9 @@ class LockstepControl:
     def __init__(self, controller: Controller, against: OpenLockstep | None) -> None:
         self.controller = controller
         self.job = Job(controller.client, OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays)
+        self._branches = Job(controller.client, Take)
+        self._compares: Callable[[], None] | None = None
+        """To call once both ways are branches."""
         self._against = against
         self._fingerprint: str | None = None
         """Of the first model that the second was asked for with."""
@@ -41,6 +45,11 @@ class LockstepControl:
     def receive(self, record: Record) -> None:
         """Take in one record."""
         self.job.receive(record)
+        self._branches.receive(record)
+        if isinstance(record, Ended) and self._compares is not None and not self._branches.running:
+            compares, self._compares = self._compares, None
+            if not self._branches.cancelled and self._branches.failure is None:
+                compares()
         if isinstance(record, ModelFacts) and self.live and self._against is not None:
             if self._fingerprint in (
                 None,
@@ -77,6 +86,16 @@ class LockstepControl:
     def part(self) -> None:
         """Let each go its own way from the token before the cursor."""
         self.job.start(PartWays(self.controller.timeline.before))
+
+    def branch(self, ways: WaysParted, then: Callable[[], None]) -> None:
+        """Take both ways as branches of the session's tree, the first model's last, so that the session stands there.
+
+        Args:
+            ways: Of models with the same tokens.
+            then: Called once both are taken; not where that was cancelled or failed.
+        """
+        self._compares = then
+        self._branches.start(Take(ways.node, ways.other_ids), Take(ways.node, ways.ids))
 
     @property
     def failure(self) -> Failure | None:

@@ -25,7 +25,7 @@ from inspector.tools.lockstep.panels import FLIP, LockstepSide, LockstepText
 from inspector.widgets.key_hints import KeyHint
 
 
-class LockstepScreen(ToolScreen[None]):
+class LockstepScreen(ToolScreen[WaysParted]):
     """Shows what two models make of the path on show.
 
     Args:
@@ -46,6 +46,13 @@ class LockstepScreen(ToolScreen[None]):
         Binding("b", "follow", "Follow Q", tooltip="Step by the second model's pick."),
         Binding(
             "w", "ways", "Own ways", tooltip="Let each go its own way from here, and show where they part."
+        ),
+        Binding(
+            "enter",
+            "branch",
+            "Branches",
+            tooltip="Take the two ways as branches, and compare them.",
+            priority=True,
         ),
         Binding("m", "measure", "Measure", tooltip="Colour by KL, change of logprob or change of rank."),
         Binding(
@@ -208,7 +215,9 @@ class LockstepScreen(ToolScreen[None]):
         if self.opened is None:
             return (("4", "4 bits", 9), ("8", "8 bits", 8), *end)
         follow: tuple[KeyHint, ...] = (("space", "follow P", 9), ("b", "follow Q", 8))
-        return (*follow, ("w", "candidates" if self.way else "own ways", 6), *look, *end)
+        if self.way is not None:
+            return (("⏎", "branches, compared", 9), ("w", "candidates", 8), *follow, *look, *end)
+        return (*follow, ("w", "own ways", 6), *look, *end)
 
     # ---- keys -------------------------------------------------------------------------------------
 
@@ -283,6 +292,20 @@ class LockstepScreen(ToolScreen[None]):
         if self.control.state.ways.get(self.timeline.before) is None and not self._lacks():
             self.control.part()
         self.say(self.said)
+
+    def action_branch(self) -> None:
+        """Leave, and have the two ways on show compared as branches of the tree."""
+        way = self.way
+        if way is None:
+            self.say("Press w first: each goes its own way from here, and ⏎ makes both branches")
+        elif self._lacks():
+            return
+        elif self.opened is not None and self.opened.aligned == "bytes":
+            self.say("The second model has other tokens: its way is no branch of the first one's tree")
+        elif way.parted is None:
+            self.say("Both go the same way: there is nothing to compare")
+        else:
+            self.dismiss(way)
 
     def action_bits(self, count: int) -> None:
         """Compare with this model in fewer bits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.commands import OpenLockstep
+from engine.records import WaysParted
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.lockstep.control import LockstepControl
 from inspector.tools.lockstep.screen import LockstepScreen
@@ -27,7 +28,23 @@ class LockstepActions(ToolActions):
         """Show both models at the selected token."""
         self.controller.client.pause()
         self.host.answer()
-        self.host.open(LockstepScreen(self.host, self.control))
+        self.host.open(LockstepScreen(self.host, self.control), self._left)
+
+    def _left(self, ways: WaysParted | None) -> None:
+        """Have both ways compared as branches, where that was asked for."""
+        if ways is None:
+            return
+
+        def compare() -> None:
+            path = [item.node for item in self.timeline.items]
+            if ways.node in path and ways.parted is not None:
+                self.timeline.select(
+                    path.index(ways.node) + 1 + ways.parted
+                )  # of the branches, the one that parts there
+            self.host.press("compare")
+
+        self.control.branch(ways, compare)
+        self.host.answer("Both ways become branches of the tree")
 
 
 def lockstep(against: OpenLockstep | None) -> Tool:
@@ -56,6 +73,7 @@ def lockstep(against: OpenLockstep | None) -> Tool:
                     ("`space`", "Follow P: step by the first model's pick; at an older token walk one forward."),
                     ("`b`", "Follow Q: step by the second model's pick."),
                     ("`w`", "Let each go its own way from the cursor: where they part and meet; then the candidates."),
+                    ("`⏎`", "While the two ways are shown: take both as branches of the tree, and compare them."),
                     ("`←` `→` `home` `end`", "Look at another token."),
                     ("`m`", "Colour by KL(P||Q), by the change of logprob or by the change of rank."),
                     ("`n` `N`", "Go to the next token with another top token (`≠`), or to the one before."),
@@ -64,9 +82,9 @@ def lockstep(against: OpenLockstep | None) -> Tool:
                     ("`esc` `h` `q`", "Go back; the second model stays."),
                 ),
                 "P is the session's model, Q the second one: `--against MODEL`, `--against-bits 4`, "
-                "`--against-adapter DIR` or `--against-system-prompt TEXT` open it at the start. KL(P||Q) is in nats, "
-                "over the whole vocabulary. Where the two cut the text into different tokens, only logprobs between "
-                "common borders are compared.",
+                "`--against-adapter DIR`, `--against-system-prompt TEXT` or `--against-chat-template FILE` open it at "
+                "the start. KL(P||Q) is in nats, over the whole vocabulary. Where the two cut the text into different "
+                "tokens, only logprobs between common borders are compared.",
             ),
         ),
     )  # fmt: skip

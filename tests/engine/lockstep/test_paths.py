@@ -183,7 +183,36 @@ def test_another_system_prompt_is_compared_behind_it() -> None:
     assert "cat" not in text
     assert "Once upon a time" in text
     two.do(commands.Prefill("Once upon a time", False))
-    assert "chat template" in two.one(commands.ReadLockstep(node(two)), records.Failure).message
+    assert "a chat template" in two.one(commands.ReadLockstep(node(two)), records.Failure).message
+
+
+def test_another_chat_template_is_compared_behind_it() -> None:
+    two = Two()
+    settings = LoadSettings()
+    own = two.worker._desk.model.tokens
+    template = "{% for m in messages %}Q: {{ m.content }}\nA: {% endfor %}"
+    found = two.one(commands.OpenLockstep(settings, template=template), records.LockstepOpened)
+    assert found.title == "pocket, another chat template"
+    two.do(commands.Prefill("Once upon a time", True))
+    two.do(commands.TakeStep())
+    spans = told(two.do(commands.ReadLockstep(node(two), candidates=0)))
+    assert spans[-1].node == node(two)
+    assert spans[-1].kl_nats is not None
+    assert spans[-1].kl_nats > 0
+    path = two.worker._desk.session
+    (lockstep,) = (each for each in two.worker._desk.capabilities if isinstance(each, LockstepCommands))
+    ids = lockstep._both.paths(path, path.node).other_ids
+    assert own.join(ids).startswith("Q: Once upon a time\nA: ")
+    assert ids[-1] == path.tree[path.node].token  # what was decoded follows each one's own prompt
+    for wrong in (
+        "{% for %}",
+        "{{ raise_exception('no') }}",
+        "{{ 'x' * 10**10 }}",
+        "{% for i in range(10**9) %}{% endfor %}",
+    ):
+        failure = two.one(commands.OpenLockstep(settings, template=wrong), records.Failure)
+        assert failure.message.startswith("The chat template refuses this prompt")
+        assert failure.hint == "Mend the second model's chat template, or leave it out."
 
 
 def test_what_was_read_of_another_tree_is_read_again() -> None:

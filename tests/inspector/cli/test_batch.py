@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,52 @@ def test_a_file_has_a_prompt_on_each_line(tmp_path: Path) -> None:
     assert batch.prompts_from(args) == ["Tom", "Once", "The dog"]
     args = parsed(batch.parser(), ["--prompt-file", str(file)])
     assert batch.prompts_from(args) == ["Once\n\nThe dog\n"]
+
+
+def test_a_line_may_have_settings_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    own = {"prompt": "The dog", "temp": 0.7, "top-p": 0.9, "seed": 5, "max_tokens": 3, "stop": "."}
+    file.write_text(
+        f'{{"name": "no prompt"}}\n{json.dumps(own)}\n{{"prompt": "Tom", "system": "é"}}\n{{ "a\n'
+    )
+    run = Run("--prompt-file", str(file), "--lines", "--seed", "1", "--temp", "1")
+    started = run.then[-1]
+    assert isinstance(started, commands.StartBatch)
+    text, dog, tom, broken = started.prompts
+    assert (text.text, text.settings) == ('{"name": "no prompt"}', None)
+    assert dog.text == "The dog"
+    assert dog.settings == replace(
+        run.request.settings, temp=0.7, top_p=0.9, seed=5, max_tokens=3, stop=(".",)
+    )
+    assert (tom.text, tom.system, tom.settings) == ("Tom", "é", None)
+    assert broken.text == '{ "a'
+    plain = Run("-p", json.dumps(own)).then[-1]
+    assert isinstance(plain, commands.StartBatch)
+    assert plain.prompts[0].text == json.dumps(own)  # --lines was not given
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            '{"prompt": "a", "temperature": 1}',
+            "Prompt 2: there is no setting 'temperature'. They have the names",
+        ),
+        (
+            '{"prompt": "a", "temp": "hot"}',
+            'Prompt 2: temperature must be 0, or a number from 0.001 to 100, not "hot".',
+        ),
+        ('{"prompt": "a", "seed": -1}', "Prompt 2: seed must be"),
+        ('{"prompt": 3}', "Prompt 2: its prompt is no text."),
+        ('{"prompt": ""}', "Prompt 2: its prompt is empty."),
+    ],
+)
+def test_a_line_with_wrong_settings_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, said: str
+) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(f"Once\n{line}\n")
+    assert said in complaint(capsys, "batch", "--prompt-file", str(file), "--lines")
 
 
 def test_draws_begin_after_their_prompt() -> None:

@@ -61,6 +61,31 @@ def test_a_lane_says_what_its_prompt_says_alone(zoo: Zoo, name: str) -> None:
     check_against_sessions(batch, zoo, name)
 
 
+def test_a_lane_has_settings_and_draws_of_its_own(zoo: Zoo) -> None:
+    """One prompt under other seeds and other settings: each lane draws what the prompt draws alone under them."""
+    batch, text = Batch(source(zoo, "llama")), texts(2, 12)[1]
+    own = [
+        CREATIVE,
+        replace(CREATIVE, seed=12),
+        replace(CREATIVE, temp=1.5, top_p=1.0, top_k=50, max_tokens=9),
+        replace(CREATIVE, temp=0.0),
+        replace(CREATIVE, repetition_penalty=1.3, seed=12),
+    ]
+    batch.start([LanePrompt(text, settings=settings) for settings in own])
+    (opened,) = batch.of(records.BatchOpened)
+    assert [lane.seed for lane in opened.lanes] == [11, 12, 11, 11, 12]
+    assert [lane.settings for lane in opened.lanes] == [
+        (), (), ("temperature 1.5", "top-p 1", "top-k 50", "max tokens 9"), ("temperature 0",),
+        ("repetition penalty 1.3",),
+    ]  # fmt: skip
+    loaded = zoo.load("llama")
+    for lane, settings in zip(opened.lanes, own, strict=True):
+        assert batch.ids[lane.lane] == alone(loaded, lane.ids, settings)
+    assert len(set(map(tuple, batch.ids.values()))) == len(own)  # or it would show nothing
+    batch.do(commands.CompareBatch())
+    assert all(each.difference is None for each in batch.of(LaneCompared))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("static", STATIC)
 @pytest.mark.parametrize("name", ["pocket", *FAMILIES])

@@ -11,6 +11,7 @@ from engine.records import Failure, LanesAdded
 from inspector.tools.batch.dialog import BatchDialog, TypedPrompts
 from inspector.tools.batch.lanes import laid_out
 from inspector.tools.batch.screen import BatchScreen
+from inspector.widgets.typed_area import TypedTextArea
 from tests.inspector.rig import Rig, run
 from tests.inspector.told_batch import BEGINNING, COMPARED, OPENED, REST, step
 
@@ -45,6 +46,34 @@ def test_it_says_what_it_is_and_asks_for_prompts():
         command = rig.engine.last(StartBatch)
         assert isinstance(command, StartBatch)
         assert (len(command.prompts), command.size, command.static, command.steps) == (3, 8, False, 0)
+
+    run(test)
+
+
+def test_a_line_gives_its_lane_settings_which_are_shown():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press("n")
+        area = rig.app.screen.query_one("#batch-prompts", TypedTextArea)
+        area.text = '{"prompt": "The", "temp": "x"}'
+        await rig.pilot.pause()  # until the dialog counted what is typed
+        await rig.press("ctrl+s")
+        assert isinstance(rig.app.screen, BatchDialog)
+        assert "Prompt 1: temperature must be" in rig.screen_text()
+        area.text = '{"prompt": "The", "temp": 0.25, "seed": 9}'
+        await rig.press("ctrl+s")
+        command = rig.engine.last(StartBatch)
+        assert isinstance(command, StartBatch)
+        (lane,) = command.prompts
+        assert (lane.text, lane.settings) == (
+            "The",
+            replace(rig.app.controller.setup.settings, temp=0.25, seed=9),
+        )
+        first, *_ = OPENED.lanes
+        mine = replace(first, seed=9, settings=("temperature 0.25", "stop string [b]"))
+        await rig.push([replace(OPENED, lanes=(mine,)), *BEGINNING[1:4]])
+        await rig.end("StartBatch")
+        assert "seed 9, temperature 0.25, stop string [b]" in rig.screen_text()
 
     run(test)
 

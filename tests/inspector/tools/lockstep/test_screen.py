@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.commands import FollowSecond, OpenLockstep, PartWays, ReadLockstep
+from engine.commands import FollowSecond, OpenLockstep, PartWays, ReadLockstep, Take
 from engine.records import (
     Candidate,
     Failure,
@@ -12,10 +12,12 @@ from engine.records import (
     LockstepRead,
     LockstepSpan,
     Measuring,
+    Step,
     WayPart,
     WaysParted,
 )
 from inspector.state.lockstep import LockstepSoFar, plausible
+from inspector.tools.compare.screen import CompareScreen
 from inspector.tools.lockstep.measures import MEASURES
 from inspector.tools.lockstep.screen import LockstepScreen, parted, told
 from tests.inspector import fakes
@@ -156,6 +158,64 @@ def test_following_either_and_each_its_own_way() -> None:
         assert "They part after 2 tokens and don't meet again within 3" in text
         await rig.press("w")
         assert "␣cat" in rig.screen_text()
+
+    run(test)
+
+
+def test_both_ways_become_branches_that_are_compared() -> None:
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.push([read(rig)])
+        await rig.end("ReadLockstep")
+        fork = rig.timeline.tip
+        await rig.press("enter")
+        assert "Press w first" in rig.screen_text()
+        await rig.press("w")
+        other = [rig.session.step() for _ in range(3)]
+        choice = other[1].choice
+        mine = rig.session.choose(other[0].node, next(c.id for c in choice.candidates if c.id != other[1].id))
+        one, same = mine[-1], other[0].id
+        assert isinstance(one, Step)
+        parts = (WayPart(" a", " a", True), WayPart(" b", " c d", False))
+        ways = WaysParted(fork, 40, (same, one.id), tuple(step.id for step in other), parts, 1, 0, 5.0)
+        await rig.push([replace(ways, parted=None)])
+        await rig.press("enter")
+        assert "Both go the same way" in rig.screen_text()
+        await rig.push([ways])
+        await rig.end("PartWays")
+        assert "branches, compared" in rig.screen_text()
+        rig.engine.sent.clear()
+        await rig.press("enter")
+        assert rig.engine.sent == [Take(fork, ways.other_ids), Take(fork, ways.ids)]
+        assert rig.app.screen is rig.app.main
+        await rig.push(other)
+        await rig.end("Take")
+        assert rig.app.screen is rig.app.main
+        await rig.push(mine)
+        await rig.end("Take")
+        await rig.until(lambda: isinstance(rig.app.screen, CompareScreen))
+        screen = rig.app.screen
+        assert isinstance(screen, CompareScreen)
+        assert screen.comparison is not None
+        shared = screen.comparison.shared
+        assert [item.id for item in screen.comparison.left[shared:]] == [one.id]
+        assert [item.id for item in screen.comparison.right[shared:]] == [step.id for step in other[1:]]
+
+    run(test)
+
+
+def test_models_with_other_tokens_have_no_common_branches() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("h", "4")
+        await rig.push([replace(SECOND, aligned="bytes")])
+        await rig.end("OpenLockstep")
+        await rig.press("w")
+        await rig.push([WaysParted(rig.timeline.tip, 40, (1,), (2,), (WayPart("a", "b", False),), 0, 0, 5.0)])
+        rig.engine.sent.clear()
+        await rig.press("enter")
+        assert "its way is no branch of the first one's tree" in rig.screen_text()
+        assert not rig.engine.sent
 
     run(test)
 
