@@ -11,7 +11,7 @@ from engine.decoding.batched.handlers import BatchCommands
 from engine.decoding.handlers import DecodingCommands
 from engine.decoding.speculative.handlers import SpeculationCommands
 from engine.desk import Call, Desk, Handler, Stopped
-from engine.errors import Cancelled, EngineError
+from engine.errors import Cancelled, EngineError, RankError
 from engine.inspection.handlers import InspectionCommands
 from engine.inspection.inside.handlers import InsideCommands
 from engine.lockstep.handlers import LockstepCommands
@@ -70,7 +70,10 @@ class Worker:
         except Cancelled:
             cancelled = True
         except EngineError as error:
-            self._emit(records.Failure(command.kind, error.message, error.hint, id=command.id))
+            lost = error.rank if isinstance(error, RankError) else None
+            self._emit(
+                records.Failure(command.kind, error.message, error.hint, lost_rank=lost, id=command.id)
+            )
         except (Exception, SystemExit) as error:  # neither a bug nor a model's own code may end the thread
             self._emit(unexpected(command, error))
         self._emit(records.Ended(command.kind, cancelled, command.id))

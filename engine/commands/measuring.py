@@ -50,3 +50,14 @@ class CompareKV(Measure):
     bits: tuple[int, ...] = (8, 4)
     group_size: int | None = None
     """None for 64, or 32 where the heads are smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRanks(Measure):
+    """What each rank holds, and its time in compute and communication; answered by one `RanksMeasured`.
+
+    Refused where the model runs in this process alone.
+    """
+
+    rounds: int = 5
+    """Counted rounds, after one that warms up."""
