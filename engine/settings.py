@@ -107,7 +107,7 @@ class LoadSettings:
     ranks: int = 1
     """Processes that compute the model together, on this machine unless `hostfile` names others."""
     hostfile: str = ""
-    """A file in the format of mlx.launch: the hosts of the ranks, the first of which is this process; empty for none."""
+    """A file in the format of mlx.launch: the hosts of the ranks, the first of which is this one; empty for none."""
     shard: str = "auto"
     """How ranks divide the model, one of `SHARDS`; `auto` is `tensor` where its family can, else `pipeline`."""
     rank_patience: int = 60
@@ -221,7 +221,9 @@ def check_load(settings: LoadSettings) -> LoadSettings:
     _need(settings, "kept_kv_mib", (None, 0), "a whole number of MiB from 0 up")
     _need(settings, "rank_patience", (None, 1), "a whole number of seconds from 1 up")
     if not 1 <= settings.ranks <= MOST_RANKS:
-        raise SettingsError("ranks", f"ranks must be a whole number from 1 to {MOST_RANKS}, not {settings.ranks}.")
+        raise SettingsError(
+            "ranks", f"ranks must be a whole number from 1 to {MOST_RANKS}, not {settings.ranks}."
+        )
     if settings.shard not in SHARDS:
         raise SettingsError("shard", f"shard must be one of {', '.join(SHARDS)}, not {settings.shard}.")
     if "" in settings.extra_eos_token:
