@@ -115,6 +115,11 @@ class LoadSettings:
     record_logits: bool = False
     """Whether every step is followed by a record of its whole row of logits, for replays with no model."""
 
+    @property
+    def divided(self) -> bool:
+        """Whether several processes compute the model."""
+        return self.ranks > 1 or bool(self.hostfile)
+
 
 FIELDS: tuple[Field, ...] = (
     Field("temp", "float", "temperature", "0 takes the most probable token; above 1 flattens", 0, 100,

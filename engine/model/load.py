@@ -20,7 +20,7 @@ from mlx_lm import utils
 from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError, RankError
 from engine.model import blas, directory, source
-from engine.model.dtype import quantization_of, quantize, set_dtype, weights_in
+from engine.model.dtype import dtype_of, quantization_of, quantize, set_dtype, weights_in
 from engine.model.facts import Whole, arrays_of, facts_of, first_of, whole_of
 from engine.model.fingerprint import fingerprint
 from engine.model.first_uses import FirstUses
@@ -30,7 +30,7 @@ from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.probe import CacheProbe, probe_cache
 from engine.model.tokens import Tokens
 from engine.paths import typed
-from engine.records import Loading, ModelFacts
+from engine.records import Loading, ModelFacts, RanksLoaded
 from engine.settings import LoadSettings, check_load
 
 Emit = Callable[[Loading], None]
@@ -70,6 +70,8 @@ class Prepared:
     whole: Whole
     stored: str
     """The form of its weights in their files."""
+    dtype: str
+    """That it computes in, of `engine.settings.DTYPES` without `auto`."""
     blas: str
     """Name of the BLAS that serves it."""
     notes: tuple[str, ...]
@@ -79,7 +81,7 @@ class Spread(Protocol):
     """What divides a model among several processes, of which this is one."""
 
     def divide(self, prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> MakeKV:
-        """Leave of a model, before its weights are read, what this process computes.
+        """Leave of a model what this process computes, and read the weights of that.
 
         Returns:
             What makes the caches that all of the processes together have.
@@ -89,6 +91,9 @@ class Spread(Protocol):
             RankError: Another process was lost.
             Cancelled: `cancel` was set.
         """
+
+    def loaded(self) -> RanksLoaded:
+        """What each process has, once the model is loaded."""
 
 
 def load(
@@ -119,8 +124,11 @@ def load(
     started = time.perf_counter()
     prepared = prepare(settings, emit, cancel, quantization)
     path, model, whole = prepared.path, prepared.model, prepared.whole
-    make_kv = KV if spread is None else spread.divide(prepared, settings, emit, cancel)
-    _weights(model, emit, cancel)
+    make_kv: MakeKV = KV
+    if spread is None:
+        read_weights(model, emit, cancel)
+    else:
+        make_kv = spread.divide(prepared, settings, emit, cancel)
     emit(Loading("tokenizer", 0, 0, path.name))
     tokens = _tokens(path, prepared.config, settings, whole.rows)
     probe = _probe(path, model, settings, make_kv)
@@ -157,11 +165,15 @@ def prepare(
     path = source.resolve(settings.model, emit, cancel or Event())
     model, config = _model(path, settings)
     _adapt(model, settings)
-    stored = weights_in(model)
+    stored, own = weights_in(model), dtype_of(model)
     if quantization is not None:
         quantize(model, quantization.bits, quantization.group_size)
     notes = (*served.notes, *_float32_scales(model, settings), *set_dtype(model, settings.dtype, served.fast))
-    return Prepared(path, model, config, whole_of(model, config), stored, served.name, notes)
+    whole = whole_of(model, config)
+    dtype = settings.dtype
+    if dtype == "auto":
+        dtype = "file" if whole.quantization or whole.dtype == own else whole.dtype
+    return Prepared(path, model, config, whole, stored, dtype, served.name, notes)
 
 
 def load_tokenizer(
@@ -312,8 +324,13 @@ def _first_line(error: Exception) -> str:
     return lines[0][:200].rstrip(" :.") if lines else type(error).__name__
 
 
-def _weights(model: Any, emit: Emit, cancel: Event) -> None:
-    """Evaluate the lazy weights tensor by tensor: as fast as at once, with progress, and it can be cancelled."""
+def read_weights(model: Any, emit: Emit, cancel: Event) -> None:
+    """Evaluate the lazy weights tensor by tensor: as fast as at once, with progress, and it can be cancelled.
+
+    Raises:
+        LoadError: They are damaged.
+        Cancelled: `cancel` was set.
+    """
     parameters = arrays_of(model)
     for done, (name, array) in enumerate(parameters):
         if cancel.is_set():
