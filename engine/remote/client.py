@@ -72,7 +72,7 @@ class RemoteEngine:
         emit: Callable[[Record], None],
         link: Link,
         program: str,
-        told: Callable[[Connection], None] = lambda connection: None,
+        told: Callable[[Connection], object] = lambda connection: None,
         adopt: Callable[[Command], None] = lambda command: None,
     ) -> None:
         self.emit, self.told, self.adopt = emit, told, adopt
@@ -95,6 +95,11 @@ class RemoteEngine:
         self._sending: SimpleQueue[Command | None] = SimpleQueue()
         """None for the end of the connection."""
         self._thread: Thread | None = None
+
+    @property
+    def far(self) -> bool:
+        """Whether the engine may be on another machine, with other files."""
+        return self._link.far
 
     # ---- the backend ------------------------------------------------------------------------
 
@@ -127,8 +132,13 @@ class RemoteEngine:
         self._thread.start()
 
     def send(self, command: Command) -> None:
-        """Send a command; while the engine is away it is refused, by a `Failure` and its `Ended`."""
+        """Send a command.
+
+        While the engine is away it is refused, by a `Failure` and its `Ended`; where it is gone, a `Load` begins anew.
+        """
         with self._state:
+            if self.connection.stage == "gone" and isinstance(command, Load):
+                self.start()
             stage, why = self.connection.stage, self.connection.why
             if stage in ("connected", "starting"):
                 self._send(command)
@@ -200,8 +210,7 @@ class RemoteEngine:
             if self._closing:
                 return
             if not self._link.returns:
-                words = self._link.last_words()
-                raise Gone("The engine's process ended" + (f": {words.rstrip('.')}." if words else "."))
+                raise Gone(self._link.ending(why))
             attempts += 1
             self._wait(attempts, why)
 
@@ -300,7 +309,10 @@ class RemoteEngine:
                 self.adopt(message)
         elif isinstance(message, Ended | Failure):
             mine = own <= message.id < own + CLIENT_IDS
-            self._hand_out(replace(message, id=message.id - own if mine else 0))
+            if (
+                mine or isinstance(message, Ended) or message.command == Load.kind
+            ):  # others' failures are told
+                self._hand_out(replace(message, id=message.id - own if mine else 0))
         else:
             self.emit(message)
         self._note_caught_up()

@@ -26,6 +26,8 @@ class Link(Protocol):
     where: str
     """As a person reads it."""
     token: str
+    far: bool
+    """Whether the engine may be on another machine."""
     returns: bool
     """Whether the same engine may be there again after a connection was lost."""
 
@@ -37,8 +39,12 @@ class Link(Protocol):
             EngineError: Nothing can be.
         """
 
-    def last_words(self) -> str:
-        """What the engine wrote before it was lost, one line; empty where it is not known."""
+    def ending(self, why: str) -> str:
+        """A sentence on a connection that ended for good.
+
+        Args:
+            why: As the connection tells it, without a full stop.
+        """
 
     def close(self, timeout: float) -> bool:
         """Let go of it, once its connection is closed; returns whether nothing is left of it."""
@@ -50,12 +56,13 @@ class AddressLink:
     Args:
         address: The address.
         token: Shown first.
+        returns: Whether to come back after a connection was lost.
     """
 
-    returns = True
+    far = True
 
-    def __init__(self, address: Address, token: str) -> None:
-        self._address, self.token = address, token
+    def __init__(self, address: Address, token: str, returns: bool = True) -> None:
+        self._address, self.token, self.returns = address, token, returns
         self.where = str(address)
 
     def open(self) -> socket.socket:
@@ -66,9 +73,9 @@ class AddressLink:
         """
         return self._address.connect()
 
-    def last_words(self) -> str:
-        """None: what a far engine writes stays there."""
-        return ""
+    def ending(self, why: str) -> str:
+        """A sentence on a connection that ended for good."""
+        return f"The engine at {self.where} is lost: {why}."
 
     def close(self, timeout: float) -> bool:
         """Nothing: the engine stays for whoever comes next."""
@@ -84,7 +91,7 @@ class ProcessLink:
 
     where = "a process of its own"
     token = ""
-    returns = False
+    far = returns = False
 
     def __init__(self, program: str) -> None:
         self._program = program
@@ -129,8 +136,12 @@ class ProcessLink:
             while line := errors.readline(4096):
                 self._words.append(line)
 
-    def last_words(self) -> str:
-        """The last line that the process wrote, or by which signal it ended."""
+    def ending(self, why: str) -> str:
+        """A sentence with the last line that the process wrote, or by which signal it ended."""
+        words = self._last_words().rstrip(".")
+        return f"The engine's process has ended{words and ': '}{words}."
+
+    def _last_words(self) -> str:
         process = self._process
         if process is None:
             return ""

@@ -6,6 +6,7 @@ import hmac
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
@@ -48,10 +49,11 @@ class EngineServer:
     Args:
         token: What a client must show; empty for a socket that nobody else can reach.
         program: Version of the program; a client of another one is refused.
+        told: Told in one line who comes and goes; called in the connection's thread.
     """
 
-    def __init__(self, token: str, program: str) -> None:
-        self._token, self._program = token, program
+    def __init__(self, token: str, program: str, told: Callable[[str], None] = lambda line: None) -> None:
+        self._token, self._program, self._told = token, program, told
         self.id = secrets.token_hex(8)
         """Of this process's engine: a client that comes back knows by it whether its session is still there."""
         self._journal = RecordJournal()
@@ -141,12 +143,16 @@ class EngineServer:
         if visitor is None:
             lines.close()
             return
+        self._told(f"Client {visitor.client} is connected.")
+        why = "it closed the connection"
         try:
             while (command := visitor.command()) is not None:
                 self._take(visitor, command)
         except (TimeoutError, WireError) as error:
-            visitor.dismiss(str(error))
+            why = str(error)
+            visitor.dismiss(why)
         finally:
+            self._told(f"Client {visitor.client} has gone: {why.rstrip('.')}.")
             self._leave(visitor)
             visitor.end()
 
@@ -161,6 +167,7 @@ class EngineServer:
                 before.dismiss("Its program has another connection now.")
             visitor.begin(welcome)
         except Refused as refused:
+            self._told(f"A client was refused: {refused.why}")
             self._refuse(lines, refused)
         except (OSError, WireError):
             self._forget_half(lines)
