@@ -27,6 +27,9 @@ MOST_WAITING = 8
 """Connections that have not shown the token yet."""
 WRONG_SECONDS = 0.5
 """After a wrong token: so long until it is refused."""
+LEAVING_SECONDS = 0.5
+"""For which one waits for the client before it, who may be about to leave."""
+_BUSY = "Another client is connected, and an engine takes one at a time: leave that one first."
 _STRANGER = "This is an engine of mlx-inspector, and the token is wrong or missing."
 
 
@@ -183,7 +186,7 @@ class EngineServer:
         """A client that went while it was welcomed is none."""
         with self._changed:
             if self._visitor is not None and self._visitor.speaks_on(lines):
-                self._visitor, self._since = None, time.monotonic()
+                self._free()
 
     def _hello(self, lines: Lines) -> dict[str, Any]:
         """The first line of a client that knows the token; to all others the answer is the same, and it is late."""
@@ -210,10 +213,10 @@ class EngineServer:
         """The visitor, and the line that welcomes it; called with the lock held."""
         journal, client = self._journal, hello.get("client", 0)
         returns = hello.get("engine") == self.id and type(client) is int and 0 < client <= self._clients
-        if self._visitor is not None and not (returns and self._visitor.client == client):
-            raise Refused(
-                "Another client is connected to this engine, and it takes one at a time.", final=False
-            )
+        if not (returns and self._visitor is not None and self._visitor.client == client):
+            self._changed.wait_for(lambda: self._visitor is None, LEAVING_SECONDS)
+            if self._visitor is not None:
+                raise Refused(_BUSY, final=False)
         number = self._place(hello.get("from"), returns)
         if not returns:
             self._clients += 1
@@ -244,10 +247,15 @@ class EngineServer:
         with self._changed:
             if self._visitor is not visitor:
                 return
-            self._visitor, self._since = None, time.monotonic()
+            self._free()
             left = [command.id for command in self._running.values() if command.stoppable]
         for id in left:
             self._engine.send(Cancel(id))
+
+    def _free(self) -> None:
+        """Have a place for another client; called with the lock held."""
+        self._visitor, self._since = None, time.monotonic()
+        self._changed.notify_all()
 
     # ---- commands ---------------------------------------------------------------------------
 

@@ -60,6 +60,7 @@ class ModelDialog(PickDialog[LoadSettings]):
     ) -> None:
         super().__init__()
         self._elsewhere = elsewhere
+        self.set_class(bool(elsewhere), "-elsewhere")
         self.load, self._present, self._recent = load, present, recent
         self._models: list[DiskModel] = []
         self._available = memory_for_models()
