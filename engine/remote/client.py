@@ -9,51 +9,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
-from typing import Any, Literal
+from typing import Any
 
 from engine import wire
 from engine.commands import Cancel, Command, Load
 from engine.errors import EngineError, WireError
 from engine.records import Ended, Failure, Record
-from engine.remote import CLIENT_IDS, HELLO_LIMIT, PING_SECONDS, PROTOCOL, SILENCE_SECONDS
+from engine.remote import CLIENT_IDS, HELLO_LIMIT, PING_SECONDS, SILENCE_SECONDS
+from engine.remote.connection import Connection, Stage
+from engine.remote.handshake import Busy, Gone, shake_hands
 from engine.remote.lines import Lines, object_of
 from engine.remote.link import Link
 
 WAITS = (0.5, 1.0, 2.0, 4.0, 5.0)
 """Seconds before the next attempt to connect; the last one from then on."""
 _RECORD = b'{"wire":'
-
-Stage = Literal["starting", "connected", "away", "gone"]
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """How it stands with an engine that is elsewhere."""
-
-    where: str
-    stage: Stage = "starting"
-    """`away`: the connection was lost and is tried again; `gone`: it is not, and its session is lost."""
-    why: str = ""
-    """What went wrong, one line; not made printable."""
-    attempts: int = 0
-    """Since it was lost."""
-    next_at: float = 0.0
-    """When the next attempt is due, on the clock of `time.monotonic`."""
-    since: float = 0.0
-    """When this stage began, on the same clock."""
-    round_trip: float | None = None
-    """Seconds from the last ping to its answer."""
-
-
-class Gone(Exception):
-    """The engine, or the session that it had for us, is not there any more."""
-
-
-class Busy(OSError):
-    """The engine takes no further client now."""
 
 
 class RemoteEngine:
@@ -239,7 +212,8 @@ class RemoteEngine:
         """
         lines = Lines(self._link.open())
         try:
-            welcome = self._welcome(lines)
+            begin = self._number if self._engine else "session" if self.joins else "end"
+            welcome = shake_hands(lines, self._link.token, self._program, self._engine, self._client, begin)
         except BaseException:
             lines.close()
             raise
@@ -248,24 +222,13 @@ class RemoteEngine:
                 lines.close()
                 raise Gone("The program is being left.")
             self._lines, first = lines, self.connection.stage == "starting"
-            self._engine, self._client = welcome["engine"], welcome["client"]
-            self._number, self._caught_up = welcome["number"], welcome["next"]
-            self.has_session = welcome["model"]
-            there = {id - self._client * CLIENT_IDS for id in welcome["outstanding"]}
+            self._engine, self._client = welcome.engine, welcome.client
+            self._number, self._caught_up = welcome.number, welcome.next
+            self.has_session = welcome.model
+            there = {id - self._client * CLIENT_IDS for id in welcome.outstanding}
             self._unsent = set() if first else self._outstanding.keys() - there
             self._set("connected")
         return lines
-
-    def _welcome(self, lines: Lines) -> dict[str, Any]:
-        begin = self._number if self._engine else "session" if self.joins else "end"
-        lines.say(
-            SILENCE_SECONDS, hello=PROTOCOL, token=self._link.token, wire=wire.VERSION, program=self._program,
-            engine=self._engine, client=self._client, **{"from": begin},
-        )  # fmt: skip
-        line = lines.read(wire.LIMIT, SILENCE_SECONDS)
-        if line is None:
-            raise ConnectionResetError("it closed the connection")
-        return _checked(object_of(line))
 
     # ---- a connection -----------------------------------------------------------------------
 
@@ -390,22 +353,3 @@ class RemoteEngine:
             if isinstance(command, Load):  # there is no model, and no screen to tell it but in its place
                 self.emit(Failure(command.kind, why, "Press o to try again.", id=command.id))
             self.emit(Ended(command.kind, cancelled=True, id=command.id))
-
-
-def _checked(said: dict[str, Any]) -> dict[str, Any]:
-    """A welcome.
-
-    Raises:
-        Busy: The engine refuses for now.
-        Gone: It refuses for good, or the line is no welcome.
-    """
-    if "refused" in said:
-        why = str(said["refused"])[:HELLO_LIMIT]
-        raise (Gone if said.get("final") is True else Busy)(why)
-    numbers = [said.get(name) for name in ("client", "number", "next")]
-    ids = said.get("outstanding")
-    whole = all(type(number) is int and 0 <= number < 2**53 for number in numbers)
-    listed = type(ids) is list and all(type(id) is int for id in ids)
-    if not (whole and listed and type(said.get("engine")) is str and type(said.get("model")) is bool):
-        raise Gone("What answers there is no engine of this program.")
-    return said

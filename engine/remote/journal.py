@@ -17,7 +17,7 @@ PORTION = 2**18
 """Bytes that are read at once, one line at least."""
 
 
-class _Part:
+class _ModelLines:
     """The lines of one model."""
 
     def __init__(self, first: int) -> None:
@@ -56,7 +56,7 @@ class RecordJournal:
     def __init__(self) -> None:
         self.changed = Condition()
         """Notified when there is something to send."""
-        self._parts = [_Part(0)]
+        self._parts = [_ModelLines(0)]
 
     @property
     def first(self) -> int:
@@ -84,7 +84,7 @@ class RecordJournal:
 
     def begin(self) -> None:
         """Begin a new part; of those before it the last one is kept."""
-        self._parts.append(_Part(self.next))
+        self._parts.append(_ModelLines(self.next))
         while len(self._parts) > 2:
             self._parts.pop(0).close()
 

@@ -13,7 +13,8 @@ from engine.paths import typed
 if TYPE_CHECKING:
     from engine.records import Record
     from engine.remote.address import Address
-    from engine.remote.client import Connection, RemoteEngine
+    from engine.remote.client import RemoteEngine
+    from engine.remote.connection import Connection
     from engine.remote.link import AddressLink
     from inspector.cli.driver import MakeBackend
     from inspector.session.backend import Backend

@@ -9,7 +9,8 @@ from typing import Protocol
 from engine.commands import Command, Configure, Load, Prefill
 from engine.errors import TraceError
 from engine.records import Failure
-from engine.remote.client import Connection, RemoteEngine
+from engine.remote.client import RemoteEngine
+from engine.remote.connection import Connection
 from inspector.display import visible
 from inspector.session.controller import Controller
 from inspector.session.inbox import RecordInbox

@@ -13,7 +13,8 @@ from queue import SimpleQueue
 from engine import commands
 from engine.records import Record
 from engine.remote.address import Address
-from engine.remote.client import Connection, RemoteEngine
+from engine.remote.client import RemoteEngine
+from engine.remote.connection import Connection
 from engine.remote.link import AddressLink, Link
 from engine.remote.server import EngineServer
 from tests.engine.test_thread import Engine

@@ -16,7 +16,8 @@ import pytest
 from engine import commands, records, wire
 from engine.records import Record
 from engine.remote import CLIENT_IDS, server, visitor
-from engine.remote.client import Connection, RemoteEngine
+from engine.remote.client import RemoteEngine
+from engine.remote.connection import Connection
 from engine.remote.journal import MEMORY
 from engine.remote.lines import line_of
 from engine.settings import LoadSettings
