@@ -272,10 +272,10 @@ class RemoteEngine:
                 self.adopt(message)
         elif isinstance(message, Ended | Failure):
             mine = own <= message.id < own + CLIENT_IDS
-            if (
-                mine or isinstance(message, Ended) or message.command == Load.kind
-            ):  # others' failures are told
-                self._hand_out(replace(message, id=message.id - own if mine else 0))
+            if mine or isinstance(message, Ended) or message.command == Load.kind:
+                self._hand_out(
+                    replace(message, id=message.id - own if mine else 0)
+                )  # others' failures are told
         else:
             self.emit(message)
         self._note_caught_up()

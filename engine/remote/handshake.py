@@ -76,7 +76,7 @@ def _checked(said: dict[str, Any]) -> Welcome:
         why = str(said["refused"])[:HELLO_LIMIT]
         raise (Gone if said.get("final") is True else Busy)(why)
     engine, model, ids = said.get("engine"), said.get("model"), said.get("outstanding")
-    numbers = [said.get(name) for name in ("client", "number", "next")]
+    numbers: list[Any] = [said.get(name) for name in ("client", "number", "next")]
     if type(ids) is list and type(engine) is str and type(model) is bool and _whole(numbers) and _whole(ids):
         client, number, after = numbers
         return Welcome(engine, client, number, after, tuple(ids), model)
