@@ -22,6 +22,7 @@ from textual.theme import ThemeProvider
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
 from engine.records import NO_OPTIONS, ChatOptions, Message, Record
+from engine.remote.client import RemoteEngine
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
@@ -37,6 +38,7 @@ from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.recorder import Recorder
 from inspector.session.backend import Backend
+from inspector.session.connection import EngineConnection
 from inspector.session.controller import Controller
 from inspector.session.inbox import RecordInbox
 from inspector.session.playback import Opening, Playback, Severity
@@ -155,6 +157,10 @@ class InspectorApp(App[int]):
         self.recorder = self._recorder(save)
         self.controller.client.listeners.append(self.recorder.receive)
         self.playback = Playback(self.controller, self.recorder, self._live_engine, self.inbox.emit, self)
+        if isinstance(engine, RemoteEngine):
+            self.controller.connection = EngineConnection(
+                engine, self.inbox, self.controller, self.playback, self, self.call_later
+            )
         self._tools, self._notes = tools, notes
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
@@ -265,7 +271,8 @@ class InspectorApp(App[int]):
             self.playback.open(self._trace)
         else:
             self._live_engine()
-            self.controller.setup.open(self.controller.setup.load)
+            if self.controller.connection is None or not self.controller.connection.joins:
+                self.controller.setup.open(self.controller.setup.load)
         self.main.changed()
 
     def _tick(self) -> None:
@@ -273,6 +280,8 @@ class InspectorApp(App[int]):
         if self.main.is_attached:
             self.inbox.tick()
             self.playback.tick()
+            if self.controller.connection is not None:
+                self.controller.connection.tick()
 
     def _receive(self, record: Record) -> None:
         self.controller.client.receive(record)
@@ -296,6 +305,10 @@ class InspectorApp(App[int]):
     def redraw(self) -> None:
         """Show what changed, now."""
         self.main.replayed()
+
+    def connection_changed(self) -> None:
+        """Have everything shown again."""
+        self.main.changed()
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
         """Tell the person something that is no answer to a key; printable."""

@@ -15,6 +15,7 @@ from typing import NoReturn
 from engine.errors import EngineError, SettingsError
 from engine.setting_field import Field
 from engine.settings import FIELDS, Settings
+from inspector.cli.connect import add_connect
 from inspector.cli.grammar import add_grammar
 from inspector.cli.inputs import unescaped
 from inspector.cli.prompts.chat import add_cache_file, add_chat
@@ -195,6 +196,7 @@ def add_load(group: argparse._ArgumentGroup) -> None:
         "(default: 60)")  # fmt: skip
     add("--kept-logits-mib", type=whole, metavar="N", help="memory for kept rows of logits (default: 64)")
     add("--kept-kv-mib", type=whole, metavar="N", help="memory for the KV of branches left (default: 256)")
+    add_connect(group)
 
 
 # ---- parsing -----------------------------------------------------------------------------------

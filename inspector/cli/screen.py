@@ -13,6 +13,7 @@ from engine.settings import Settings
 from inspector.cli import terminal
 from inspector.cli.against import add_against, against_from
 from inspector.cli.arguments import given, known, load_values, request_from
+from inspector.cli.connect import screens_engine
 from inspector.cli.flags import Parser, add_generation, add_theme, command_parser
 from inspector.cli.inputs import unescaped
 from inspector.cli.speculation import add_speculation, speculation_from
@@ -76,10 +77,12 @@ def run(args: argparse.Namespace) -> int:
         EngineError: There is no terminal, a value is out of range, or there is no such prompt or session.
     """
     terminal.check(args.prompt == "-")
+    joins = not _begins(args)
     trace = _resumed(args)
     if trace is None:
         begin_with_draws(args)
     request = request_from(args, default_prompt=True)
+    engine = screens_engine(args, joins)
     against = against_from(args, request.load, args.against)
     if against is not None and trace is not None:
         raise EngineError(
@@ -101,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         options=request.options,
         cache_file=request.cache_file,
         cached_text=request.cached_text,
-        engine=None,
+        engine=engine,
         breakpoints=breakpoints(args),
         save=None if args.no_save else sessions.folder(),
         trace=trace,
@@ -111,6 +114,15 @@ def run(args: argparse.Namespace) -> int:
         speculation=speculation_from(args),
     )
     return terminal.run(app)
+
+
+def _begins(args: argparse.Namespace) -> bool:
+    """Whether a flag says how a session is to begin, so that none that is there already is shown."""
+    beside = {"connect", "token_file", "unencrypted", "theme", "no_save"}
+    return any(
+        value not in (None, False) and name not in beside and not name.startswith("break_")
+        for name, value in vars(args).items()
+    )
 
 
 def begin_with_draws(args: argparse.Namespace) -> None:

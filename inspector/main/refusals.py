@@ -29,6 +29,8 @@ def refusal(key: Key, controller: Controller, actions: ToolActions) -> str:
     """
     if key.needs and controller.opening:
         return OPENING
+    if controller.away and (Needs.ENGINE in key.needs or key.moves) and not controller.transport.recorded:
+        return controller.away
     if Needs.ENGINE in key.needs and controller.transport.recorded and not key.recorded(actions):
         return REFUSED
     if Needs.MODEL in key.needs and controller.timeline.facts is None:

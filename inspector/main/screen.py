@@ -206,7 +206,8 @@ class MainScreen(LaidOutOnce[None]):
             return  # the program is being left, and the panels are going
         timeline, setup = self.controller.timeline, self.controller.setup
         self._narrate()
-        self.query_one(HeaderLine).show(timeline, setup.settings)
+        connection = self.controller.connection
+        self.query_one(HeaderLine).show(timeline, setup.settings, connection.away if connection else "")
         self._panel_layout.waiting = no_text(timeline)
         if self._panel_layout.waiting:
             self.query_one(OpeningPanel).show(timeline, setup)

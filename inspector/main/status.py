@@ -28,6 +28,8 @@ def situation(controller: Controller, panel: str = "", candidate: Candidate | No
         candidate: The highlighted one.
     """
     timeline = controller.timeline
+    if controller.away:
+        return controller.away
     if timeline.returning:
         return f"Going live: {visible(timeline.returning)}. Esc stops it, what was recorded can be looked at"
     if timeline.recorded and not controller.transport.recorded:

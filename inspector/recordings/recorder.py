@@ -6,6 +6,7 @@ disk. Whatever goes wrong with it is reported once and the session goes on: it c
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from engine.errors import TraceError
 from engine.records import BeamStep, Deleted, Ended, Marked, ModelFacts, PromptOpened, Record, Step
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, Journal, worth_keeping
+from engine.trace import Entry, Journal, save_as, worth_keeping
 from inspector.recordings import sessions
 
 _WORTH_A_FILE = (Step, BeamStep, Marked, Deleted)
@@ -63,6 +64,8 @@ class Recorder:
         """How many entries that file holds."""
         self._taking: Path | None = None
         """That file, until it is this session's."""
+        self._aside: tempfile.TemporaryDirectory[str] | None = None
+        """Where a session without a file is, so that it can be replayed."""
 
     @property
     def path(self) -> Path | None:
@@ -179,6 +182,21 @@ class Recorder:
         """Keep nothing until `go_on`: a recording is shown."""
         self.close()
         self.entries, self.holding, self._made, self._worth = [], True, False, False
+
+    def settled(self) -> Path:
+        """Have all of the session in a file, whether it is worth one or not; in a temporary one where none is kept.
+
+        Raises:
+            TraceError: It can't be written.
+        """
+        self._worth = True
+        self._guarded(lambda journal: journal.flush())
+        if self.journal is not None:
+            return self.journal.path
+        self._aside = tempfile.TemporaryDirectory(prefix="inspector-")  # removed with this object
+        path = Path(self._aside.name) / f"session{sessions.ENDING}"
+        save_as(path, self.entries, self.program)
+        return path
 
     def _guarded(self, write: Callable[[Journal], None]) -> None:
         if self.journal is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from inspector.session.backend import Backend
@@ -14,6 +16,9 @@ from inspector.session.sampler_queries import SamplerQueries
 from inspector.session.setup import Setup
 from inspector.session.transport import LiveTransport, Transport
 from inspector.state.timeline import Phase, Timeline
+
+if TYPE_CHECKING:
+    from inspector.session.connection import EngineConnection
 
 
 class Controller:
@@ -39,6 +44,8 @@ class Controller:
         """The live one, or that of the recording on show."""
         self.speculation = SpeculationSettings()
         """What speculative decoding begins with."""
+        self.connection: EngineConnection | None = None
+        """To an engine elsewhere; None where it is in this process."""
         self.opening = False
         """Whether a recording is about to take the place of what is on show."""
         client.runs = lambda: self.transport.running
@@ -47,6 +54,11 @@ class Controller:
     def timeline(self) -> Timeline:
         """What is on show."""
         return self.client.timeline
+
+    @property
+    def away(self) -> str:
+        """What is going on while an engine elsewhere is away; printable, empty where none is."""
+        return self.connection.words if self.connection is not None else ""
 
     @property
     def stepping(self) -> bool:

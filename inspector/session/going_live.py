@@ -98,6 +98,10 @@ class GoingLive:
             self._there = None
             self._client.do(Load(self._load))
 
+    def forget_model(self) -> None:
+        """The engine has no model any more: it is loaded again."""
+        self._there = None
+
     def stop(self) -> bool:
         """Give it up; returns whether there was anything to give up."""
         if self.under_way:

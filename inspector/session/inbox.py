@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
+from engine.commands import Command
 from engine.records import Ended, LookedAhead, Record
 from engine.stalls import drawing
 
@@ -31,13 +32,15 @@ class RecordInbox:
         soon: Callable[[Callable[[], None]], object],
     ) -> None:
         self._receive, self._show, self._open, self._soon = receive, show, open, soon
-        self.waiting: deque[Record] = deque()
-        """Records that were not taken in yet."""
+        self.adopt: Callable[[Command], None] = lambda command: None
+        """Takes in a command of another client of the engine, which was carried out."""
+        self.waiting: deque[Record | Command] = deque()
+        """What was not taken in yet."""
         self._due = 0.0
         """When the next frame may be shown, on the clock of `perf_counter`."""
 
-    def emit(self, record: Record) -> None:
-        """Take one record; called in the engine's thread."""
+    def emit(self, record: Record | Command) -> None:
+        """Take one record, or a command that another client gave; called in the engine's thread."""
         self.waiting.append(record)
         if isinstance(record, Ended) or (isinstance(record, LookedAhead) and record.last):
             self._soon(self._hurry)
@@ -60,6 +63,9 @@ class RecordInbox:
             taken: list[Record] = []
             while self.waiting:
                 record = self.waiting.popleft()
+                if isinstance(record, Command):
+                    self.adopt(record)
+                    continue
                 taken.append(record)
                 self._receive(record)
             self._show(taken)

@@ -33,6 +33,8 @@ class Opening:
     speed: float = 1.0
     live: bool = False
     """Go on live as soon as it is read, and append to its file."""
+    lost: bool = False
+    """It was live until now, and the engine that had it is gone."""
     load: dict[str, Any] = field(default_factory=dict)
     """Fields of the recorded `LoadSettings` that are replaced when it goes on live."""
 
@@ -87,6 +89,22 @@ class Playback:
         self._controller.opening, self._waiting = True, opening
         self.tick()
 
+    def fall_back(self) -> bool:
+        """The engine is gone: show what was recorded of the session in its place.
+
+        Returns:
+            Whether there was one to show.
+
+        Raises:
+            TraceError: It could not be written to a file.
+        """
+        if self.going is not None:
+            self.going.forget_model()
+        if self.player is not None or self._controller.timeline.prompts.opened is None:
+            return False
+        self.open(Opening(self.recorder.settled(), lost=True))
+        return True
+
     def tick(self) -> None:
         """Do what a frame has time for."""
         self.recorder.tick()
@@ -106,7 +124,7 @@ class Playback:
 
     def _begin(self, opening: Opening) -> None:
         controller, client = self._controller, self._controller.client
-        there = self._loaded_model()
+        there = None if opening.lost else self._loaded_model()
         backend = ReplayBackend(controller, self._emit, self._stage.say)
         try:
             player = Player(opening.path, backend.show, backend.begin, opening.play)

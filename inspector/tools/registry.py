@@ -11,6 +11,7 @@ from inspector.tools.batch.tool import BATCH
 from inspector.tools.beams.tool import BEAMS
 from inspector.tools.breakpoints.tool import BREAKPOINTS
 from inspector.tools.compare.tool import COMPARE
+from inspector.tools.connection.tool import CONNECTION
 from inspector.tools.copy.tool import COPY
 from inspector.tools.costs.tool import COSTS
 from inspector.tools.draws.tool import DRAWS
@@ -63,6 +64,7 @@ TOOLS: tuple[Tool, ...] = (
     COPY,
     EXPORT,
     RECORDINGS,
+    CONNECTION,
     TOUR,
     LESSONS,
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import PromptError
 from inspector.cli.arguments import Request, request_from
+from inspector.cli.connect import backend_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import (
     Parser,
@@ -93,9 +94,9 @@ def run(args: Namespace) -> int:
     plain = writer(request, output(), sys.stderr)
     commands = list(commands_for(args, request, texts))
     if path is None:
-        return exit_status(drive(request, plain, commands))
+        return exit_status(drive(request, plain, commands, make_backend=backend_from(args)))
     trace = TraceWriter(plain, request)
-    outcome = drive(request, trace, commands)
+    outcome = drive(request, trace, commands, make_backend=backend_from(args))
     if outcome.failure is None:
         trace.save(path, args.force)
     return exit_status(outcome)

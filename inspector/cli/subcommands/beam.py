@@ -8,6 +8,7 @@ from argparse import Namespace
 from engine.beam_settings import WIDEST, BeamSettings, check_beams
 from engine.settings import BY_NAME
 from inspector.cli.arguments import given, known, request_from
+from inspector.cli.connect import backend_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import (
     Parser,
@@ -59,7 +60,9 @@ def run(args: Namespace) -> int:
     from inspector.cli.writers.beam import writer
 
     request, search = request_from(args), SearchBeams(beam_settings(args))
-    return exit_status(drive(request, writer(request, output(), sys.stderr), [search]))
+    return exit_status(
+        drive(request, writer(request, output(), sys.stderr), [search], make_backend=backend_from(args))
+    )
 
 
 def beam_settings(args: Namespace) -> BeamSettings:

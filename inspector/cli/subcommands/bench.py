@@ -7,6 +7,7 @@ from argparse import Namespace
 
 from engine.settings import Settings
 from inspector.cli.arguments import Request, given, known, load_settings
+from inspector.cli.connect import backend_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import Parser, add_load, command_parser, flag_errors, whole
 from inspector.cli.subcommand import Subcommand
@@ -56,7 +57,7 @@ def run(args: Namespace) -> int:
         sweep = Sweep(check_sweeps(SweepSettings(**known(SweepSettings, values))))
     request = Request(load_settings(args), Settings(), prompt="", chat=False)
     writer = BenchText(output(), sys.stderr, request, as_json=args.json)
-    return exit_status(drive(request, writer, [sweep]))
+    return exit_status(drive(request, writer, [sweep], make_backend=backend_from(args)))
 
 
 SUBCOMMAND = Subcommand(parser, run, "measure a model: tables of speed and memory")

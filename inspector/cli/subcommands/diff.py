@@ -11,6 +11,7 @@ from engine.errors import EngineError
 from engine.settings import Settings
 from inspector.cli.against import add_against, against_from
 from inspector.cli.arguments import Request, load_settings
+from inspector.cli.connect import backend_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import EXIT_STATUS, Parser, add_load, command_parser, whole
 from inspector.cli.inputs import given_text
@@ -70,7 +71,9 @@ def run(args: Namespace) -> int:
     text = given_text(args.text, args.prompt, "inspector diff A B", "compare", "--text")
     request = Request(load, Settings(), "", chat=False, jsonl=args.jsonl)
     read = DiffText(text, args.window, CANDIDATES if args.jsonl else 0)
-    outcome = drive(request, writer(request, output(), sys.stderr), [against, read])
+    outcome = drive(
+        request, writer(request, output(), sys.stderr), [against, read], make_backend=backend_from(args)
+    )
     return exit_status(replace(outcome, failure=_of_text(outcome.failure)))
 
 

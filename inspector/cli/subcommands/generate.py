@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from inspector.cli.arguments import Request, request_from
+from inspector.cli.connect import backend_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import Parser, add_generation, add_jsonl, add_trace, command_parser
 from inspector.cli.speculation import PLAIN_STEPS, add_speculation, speculation_from
@@ -48,9 +49,9 @@ def run(args: Namespace) -> int:
         request = replace(request, notes=(*request.notes, UNKEPT))
     plain, commands = writer(request, output(), sys.stderr), _run(speculation_from(args))
     if path is None:
-        return exit_status(drive(request, plain, commands))
+        return exit_status(drive(request, plain, commands, make_backend=backend_from(args)))
     trace = TraceWriter(plain, request)
-    outcome = drive(request, trace, commands)
+    outcome = drive(request, trace, commands, make_backend=backend_from(args))
     if outcome.failure is None:
         trace.save(path, args.force)
     return exit_status(outcome)

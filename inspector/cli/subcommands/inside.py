@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from engine.errors import PromptError
 from engine.settings import FIELDS
 from inspector.cli.arguments import request_from
+from inspector.cli.connect import backend_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import (
     Parser,
@@ -150,7 +151,7 @@ def run(args: Namespace) -> int:
         if args.off:
             yield Intervene(node, args.off, args.scope)
 
-    return exit_status(drive(request, out, steps, after=after))
+    return exit_status(drive(request, out, steps, after=after, make_backend=backend_from(args)))
 
 
 def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int], Iterable[Command]]]:

@@ -7,6 +7,7 @@ from argparse import Namespace
 
 from engine.settings import BY_NAME
 from inspector.cli.arguments import request_from
+from inspector.cli.connect import backend_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import Parser, add_jsonl, add_load, add_prompt, add_setting, command_parser, whole
 from inspector.cli.subcommand import Subcommand
@@ -48,7 +49,9 @@ def run(args: Namespace) -> int:
 
     request = request_from(args, default_prompt=True)
     then = [Run(), Profile(args.repeats), MeasureRoofline(), CompareKV()]
-    return exit_status(drive(request, writer(request, output(), sys.stderr), then))
+    return exit_status(
+        drive(request, writer(request, output(), sys.stderr), then, make_backend=backend_from(args))
+    )
 
 
 SUBCOMMAND = Subcommand(parser, run, "one step taken apart, the roofline, quantized KV")

@@ -7,6 +7,7 @@ from argparse import Namespace
 
 from engine.settings import FIELDS
 from inspector.cli.arguments import request_from
+from inspector.cli.connect import backend_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import (
     Parser,
@@ -55,7 +56,8 @@ def run(args: Namespace) -> int:
     from inspector.cli.writers.race import writer
 
     request = request_from(args, default_prompt=True)
-    return exit_status(drive(request, writer(request, output(), sys.stderr), [Race(args.first, args.last)]))
+    out, race = writer(request, output(), sys.stderr), Race(args.first, args.last)
+    return exit_status(drive(request, out, [race], make_backend=backend_from(args)))
 
 
 SUBCOMMAND = Subcommand(parser, run, "what a KV cache saves: raced with and without one")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.settings import BY_NAME, Settings, check
 from inspector.cli.arguments import Request, given, load_settings
+from inspector.cli.connect import backend_from
 from inspector.cli.exit import exit_status, output
 from inspector.cli.flags import (
     EXIT_STATUS,
@@ -72,7 +73,7 @@ def run(args: Namespace) -> int:
 
     path, request = place(args.output, args.force, "the scores do"), score_request_from(args)
     trace = TraceWriter(writer(request, args.summary, output(), sys.stderr), request)
-    outcome = drive(request, trace, [])
+    outcome = drive(request, trace, [], make_backend=backend_from(args))
     if path is not None and outcome.failure is None:
         trace.save(path, args.force)
     return exit_status(replace(outcome, failure=_of_text(outcome.failure)))

@@ -56,7 +56,10 @@ class SetupActions(ToolActions):
         """Ask for a model; in a replay for the one to go on live with."""
         facts = self.timeline.facts
         present = Path(facts.path) if facts is not None and not self.timeline.recorded else None
-        self.host.open(ModelDialog(self.controller.setup.load, present, recent_models), self._open)
+        connection = self.controller.connection
+        elsewhere = connection.now.where if connection is not None and connection.far else ""
+        dialog = ModelDialog(self.controller.setup.load, present, recent_models, elsewhere)
+        self.host.open(dialog, self._open)
 
     def _open(self, load: LoadSettings | None) -> None:
         if load is not None:

@@ -29,6 +29,8 @@ from inspector.widgets.safety import SafeInput
 
 WAYS = "Type to filter by name, family or bits, or a directory or a hub id."
 NOTHING = "No model was named. A directory with config.json and weights, a hub id, or pocket."
+ELSEWHERE = "The engine at {} opens it: type pocket, a hub id, or a path on its machine."
+"""For an engine that has another disk than this one: its models can't be listed here."""
 _PLACE = re.compile(r"[~/.].*|[^/\s]+/[^/\s]+")
 """What is typed as a path or as a hub id: it is opened as it is, unless the list has a model of just that name."""
 _BATCH = 0.1
@@ -42,14 +44,23 @@ class ModelDialog(PickDialog[LoadSettings]):
         load: How the present model was loaded.
         present: Directory of the model that is open, None without one.
         recent: Tells the directories of the models used last; called in a thread.
+        elsewhere: Where the engine is that opens it, which has its own disk; empty where it is here.
     """
 
     HEADING: ClassVar[str] = "Open a model"
     APPLY: ClassVar[str] = "Open"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "model", 6), ("⏎", "open", 6))
 
-    def __init__(self, load: LoadSettings, present: Path | None, recent: Callable[[], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        load: LoadSettings,
+        present: Path | None,
+        recent: Callable[[], Sequence[str]],
+        elsewhere: str = "",
+    ) -> None:
         super().__init__()
+        self._elsewhere = elsewhere
+        self.set_class(bool(elsewhere), "-elsewhere")
         self.load, self._present, self._recent = load, present, recent
         self._models: list[DiskModel] = []
         self._available = memory_for_models()
@@ -68,7 +79,8 @@ class ModelDialog(PickDialog[LoadSettings]):
         super().begin()
         self.set_focus(self.query_one("#model-name", SafeInput))
         self._show()
-        self._list_models()
+        if not self._elsewhere:
+            self._list_models()
 
     def let_go(self) -> None:
         """Have the thread that reads the list end."""
@@ -124,6 +136,9 @@ class ModelDialog(PickDialog[LoadSettings]):
         self._say_how_many(sum(not isinstance(row, str) for row in rows))
 
     def _say_how_many(self, left: int) -> None:
+        if self._elsewhere:
+            self._say(ELSEWHERE.format(visible(self._elsewhere)))
+            return
         count = len(self._models)
         many = f"{left:,} of {count:,}" if self.typed else f"{count:,}"
         models = f"{many} {'model' if count == 1 else 'models'}"
@@ -156,7 +171,8 @@ class ModelDialog(PickDialog[LoadSettings]):
     def _open(self, name: str) -> None:
         """Open what was typed."""
         try:
-            typed(name)
+            if not self._elsewhere:  # the other machine knows its own names
+                typed(name)
         except PathError as error:
             self._say(visible(str(error)), wrong=True)
             return

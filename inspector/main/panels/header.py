@@ -38,6 +38,7 @@ Which model, what it is doing, how much of its context window is used, and how i
 
 - `● LOADING` the weights · `● PREFILL` the prompt goes through the model · `● DECODE` one token at a time · `● RUN`
   without being asked for each · `● RECORDED` a replay: no model is there · `● RETURNING` on its way to be live
+- `● AWAY` the connection to an engine elsewhere was lost: it is tried again, `@` says more
 - **under L6 h1 off** this path is not the model's own: parts were switched off; `X` then `r` releases
 - **regex**, **json-schema**, ... the text must match a grammar: `;` shows what it expects, `J` changes it
 - **context** tokens in the KV cache / the most that the model was made for
@@ -45,10 +46,17 @@ Which model, what it is doing, how much of its context window is used, and how i
 """
 
     settings = Settings()
+    away = ""
 
-    def show(self, timeline: Timeline, settings: Settings | None = None) -> None:
-        """Show the timeline and the settings as they are now."""
-        self.settings = settings or self.settings
+    def show(self, timeline: Timeline, settings: Settings | None = None, away: str = "") -> None:
+        """Show the timeline and the settings as they are now.
+
+        Args:
+            timeline: What is on show.
+            settings: In force; None for those before.
+            away: What is said of an engine elsewhere that is away; printable, empty where it isn't.
+        """
+        self.settings, self.away = settings or self.settings, away
         super().show(timeline)
 
     def draw(self, width: int, height: int) -> list[Row]:
@@ -90,6 +98,8 @@ Which model, what it is doing, how much of its context window is used, and how i
         return [[whole, kind_of], [name, kind_of], [name, Segment(f" {short}", muted)], [name], []]
 
     def _phase(self, timeline: Timeline) -> list[Row]:
+        if self.away:
+            return [self._state("AWAY", "warn", self.away), self._state("AWAY", "warn", "")]
         match timeline.phase:
             case Phase.LOADING | Phase.EMPTY if timeline.recorded:
                 return [self._state("RECORDED", "accent", "")]

@@ -1,0 +1,117 @@
+"""`inspector engine`: an engine that waits for a screen, on this machine or another one."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from argparse import ArgumentTypeError, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inspector.cli.connect import add_token, address_of, token_file
+from inspector.cli.exit import OK, leave_at_once, note, output
+from inspector.cli.flags import Parser, command_parser
+from inspector.cli.subcommand import Subcommand
+
+if TYPE_CHECKING:
+    from engine.remote.address import Address
+
+FORWARDED = 7531
+"""The port that the printed command forwards a socket of files to."""
+
+
+def parser() -> Parser:
+    """The parser of `inspector engine`."""
+    made = command_parser(
+        "engine",
+        "Run an engine that inspector --connect uses: here, or through ssh's forwarding from another machine. One "
+        "client at a time; its session stays when it leaves, and whoever comes next sees it.",
+        "It prints how to connect. A lost connection pauses what runs. Whoever has the token can have the engine load "
+        "any model that it can read, and with --trust-remote-code run a model's code.",
+    )
+    made.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="unix:PATH or 127.0.0.1:PORT (default: engine.sock in a folder of the user's state)",
+    )
+    made.add_argument(
+        "--idle", type=_minutes, metavar="MINUTES", help="end after so long without a client (default: never)"
+    )
+    add_token(made)
+    return made
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < 1e6:
+        raise ArgumentTypeError(f"must be a number of minutes above 0, not {text!r}")
+    return minutes
+
+
+def run(args: Namespace) -> int:
+    """Run `inspector engine` until a signal ends it.
+
+    Raises:
+        EngineError: The address or the token can't be used, or an engine listens there already.
+    """
+    from engine.remote import token
+    from engine.remote.server import EngineServer
+    from inspector import places
+    from inspector.version import version
+
+    address = address_of(args, args.listen or f"unix:{places.state() / 'engine' / 'engine.sock'}")
+    file = token_file(args)
+    server = EngineServer(token.made_or_read(file), version(), note)
+    listener, received = address.listen(), 0
+
+    def end(number: int, frame: object) -> None:
+        nonlocal received
+        received = number
+        server.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
+    try:
+        server.start()
+        out = output()
+        out.write(f"{how_to_connect(address, file, args.token_file is not None)}\n")
+        out.flush()
+        if server.serve(listener, args.idle and args.idle * 60):
+            note(f"Nobody was connected for {args.idle:g} minutes: the engine ends.")
+    finally:
+        listener.close()
+        address.remove()
+        ended = server.close()
+    status = 128 + received if received else OK
+    if not ended:
+        leave_at_once(status)
+    return status
+
+
+def how_to_connect(address: Address, file: Path, named: bool) -> str:
+    """One line: what to run here, and on another machine.
+
+    Args:
+        address: Where the engine listens.
+        file: Of the token.
+        named: Whether the file was named, so that the client's must be, too.
+    """
+    token, where = shlex.quote(str(file)), shlex.quote(str(address))
+    copied = f"--token-file TOKEN (a copy of {token})"
+    if not address.local:
+        there = f"inspector --connect {where} --unencrypted {copied}"
+        return f"Engine at {address}, where nothing is encrypted. Connect: {there}"
+    here = f"inspector --connect {where}" + (f" --token-file {token}" if named else "")
+    port = FORWARDED if address.path else address.port
+    target = shlex.quote(address.path) if address.path else address
+    return (
+        f"Engine at {address}. Here: {here}. On another machine: ssh -N -L {port}:{target} HOST, then "
+        f"inspector --connect 127.0.0.1:{port} {copied}"
+    )
+
+
+SUBCOMMAND = Subcommand(parser, run, "an engine for inspector --connect")

@@ -1,0 +1,157 @@
+"""An engine elsewhere as the screen knows it: whether it is there, and what becomes of a session that lost it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from engine.commands import Command, Configure, Load, Prefill
+from engine.errors import TraceError
+from engine.records import Failure
+from engine.remote.client import RemoteEngine
+from engine.remote.connection import Connection
+from inspector.display import visible
+from inspector.session.controller import Controller
+from inspector.session.inbox import RecordInbox
+from inspector.session.playback import Playback, Severity
+from inspector.session.prefill import Prompt
+
+KEY = "@"
+
+
+class ConnectionHost(Protocol):
+    """Where it is shown how it stands."""
+
+    def announce(self, text: str, title: str, severity: Severity) -> None:
+        """Tell the person something that is no answer to a key; printable."""
+
+    def connection_changed(self) -> None:
+        """Have everything shown again."""
+
+
+class EngineConnection:
+    """The connection to an engine elsewhere.
+
+    Args:
+        engine: Its client; from now on its records go to `inbox`.
+        inbox: Takes in the records.
+        controller: Shows the session.
+        playback: Shows what was recorded of it, once the engine is gone.
+        host: Where it is told.
+        soon: Has the screen's thread call something as soon as it can.
+    """
+
+    def __init__(
+        self,
+        engine: RemoteEngine,
+        inbox: RecordInbox,
+        controller: Controller,
+        playback: Playback,
+        host: ConnectionHost,
+        soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._engine, self._inbox, self._controller = engine, inbox, controller
+        self._playback, self._host, self._soon = playback, host, soon
+        self._lost_at: float | None = None
+        """When the connection was lost that is being tried again."""
+        self._shown = 0
+        """Seconds to the next attempt, as they are on show."""
+        engine.emit, engine.adopt, inbox.adopt = inbox.emit, inbox.emit, self._adopt
+        engine.told = lambda connection: self._soon(lambda: self._changed(connection))
+
+    @property
+    def now(self) -> Connection:
+        """How it stands."""
+        return self._engine.connection
+
+    @property
+    def far(self) -> bool:
+        """Whether the engine has other files than this process."""
+        return self._engine.far
+
+    @property
+    def joins(self) -> bool:
+        """Whether the session that the engine has is to be shown, rather than a new one."""
+        return self._engine.joins and self._engine.has_session
+
+    @property
+    def away(self) -> str:
+        """What is said of an engine that is away; printable, empty where it isn't."""
+        now = self.now
+        if now.stage != "away":
+            return ""
+        left = max(0, round(now.next_at - time.monotonic()))
+        return f"trying again in {left} s" if left else "trying again"
+
+    @property
+    def words(self) -> str:
+        """What is going on while the engine is away, and the keys for it; printable, empty where it isn't."""
+        if not (away := self.away):
+            return ""
+        return f"The engine is away: {away}. {KEY} tries now or gives up; what is here can be looked at"
+
+    # ---- a person ---------------------------------------------------------------------------
+
+    def retry(self) -> None:
+        """Try to connect now."""
+        self._engine.retry()
+
+    def give_up(self) -> None:
+        """Try no more; the session goes on as a replay."""
+        self._engine.give_up()
+
+    # ---- what happens -----------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Once a frame: show the seconds to the next attempt."""
+        now = self.now
+        seconds = round(now.next_at - time.monotonic()) if now.stage == "away" else 0
+        if seconds != self._shown:
+            self._shown = seconds
+            self._host.connection_changed()
+
+    def _changed(self, connection: Connection) -> None:
+        where, why = visible(connection.where), visible(connection.why)
+        match connection.stage:
+            case "away" if self._lost_at is None:
+                self._lost_at = connection.since
+                lost = f"{where}: {why.rstrip('.')}."
+                text = f"{lost} It is tried again by itself. What ran there is paused. {KEY} gives up."
+                self._host.announce(text, "The engine is away", "warning")
+            case "connected" if self._lost_at is not None:
+                seconds, self._lost_at = connection.since - self._lost_at, None
+                text = f"After {seconds:,.0f} s; the session is as it was, and what ran is paused."
+                self._host.announce(text, "The engine is back", "information")
+            case "gone":
+                self._lost_at = None
+                self._lose(connection.why)
+        self._host.connection_changed()
+
+    def _lose(self, why: str) -> None:
+        """Go on without the engine: with a replay of the session, or with nothing where there was none."""
+        self._inbox.drain()  # what it told last belongs to the session
+        said = visible(why)
+        try:
+            if self._playback.fall_back():
+                said += " The session is shown as a replay: G goes on live with a fresh engine."
+            elif self._controller.timeline.facts is not None and self._playback.player is None:
+                self._inbox.emit(Failure(Load.kind, why, "Press o to load a model again."))
+                return
+        except TraceError as error:
+            said += f" {visible(str(error))}"
+        self._host.announce(said, "The engine is lost", "error")
+
+    def _adopt(self, command: Command) -> None:
+        """Know what another client asked for: no record holds it."""
+        setup = self._controller.setup
+        match command:
+            case Load():
+                setup.load = command.settings
+            case Configure():
+                setup.use(command.settings)
+            case Prefill():
+                setup.prompt = Prompt(
+                    command.text, command.chat, command.system, command.echo, command.messages, command.options,
+                    command.cache_file, command.cached_text,
+                )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The connection to an engine elsewhere: how it stands, tried again, given up."""
