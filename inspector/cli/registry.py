@@ -22,6 +22,7 @@ from inspector.cli.subcommands import (
     race,
     replay,
     score,
+    serve,
     sessions,
     tokens,
 )
@@ -38,6 +39,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "diff": diff.SUBCOMMAND,
     "tokens": tokens.SUBCOMMAND,
     "replay": replay.SUBCOMMAND,
+    "serve": serve.SUBCOMMAND,
     "learn": learn.SUBCOMMAND,
     "lesson": lesson.SUBCOMMAND,
     "notes": notes.SUBCOMMAND,
