@@ -74,7 +74,7 @@ def add_own(to: Parser) -> None:
         nargs="?",
         const="",
         metavar="FILE",
-        help="follow a session as it goes: a path, or a name that `inspector sessions` lists (default: the last one)",
+        help="follow a session as it goes: a path, or a name that `inspector sessions` lists (default: the one that runs)",
     )
     add("--sessions", type=whole, default=8, metavar="N", help=f"seats, at most {MOST_SESSIONS} (default: 8)")
     add(
@@ -149,7 +149,7 @@ def _watch(args: Namespace) -> list[str]:
             f"--watch shows a session as it goes, with its own model and prompt, not with {args.program_flags[0]}.",
             "Leave it out.",
         )
-    path = checked(sessions.find(args.watch)).resolve()
+    path = checked(sessions.find_growing(args.watch)).resolve()
     theme = [f"--theme={args.theme}"] if args.theme is not None else []
     return ["replay", "--follow", *theme, "--", str(path)]
 
