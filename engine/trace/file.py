@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from engine.errors import TraceError
 from engine.files import open_regular
@@ -39,12 +39,14 @@ class TraceReader(Iterator[Entry]):
     Args:
         path: The file; its first bytes show its compression.
         torn_ok: Whether the last line may be incomplete, as a killed program leaves it: it is left out.
+        follow: Whether to wait for more at the end of a file that a program appends to: iterating ends there, and goes
+            on from there when it is asked again.
 
     Raises:
         TraceError: There is no such file, or it isn't a trace that this version reads.
     """
 
-    def __init__(self, path: Path | str, torn_ok: bool = False) -> None:
+    def __init__(self, path: Path | str, torn_ok: bool = False, follow: bool = False) -> None:
         self.path = Path(path)
         self.torn = 0
         """Bytes of an incomplete last line, known at the end."""
@@ -57,7 +59,7 @@ class TraceReader(Iterator[Entry]):
         """Errors in parts that were decoded later, when they were needed."""
         self.built = 0
         """Bytes of memory that what was read takes, estimated from above."""
-        self._torn_ok = torn_ok
+        self._torn_ok, self._follow = torn_ok, follow
         self._nodes = KnownNodes()
         self._decoder: Decoder | None = None
         self._raw = self._opened()
@@ -90,11 +92,22 @@ class TraceReader(Iterator[Entry]):
             return 1.0
         return min(1.0, self._raw.tell() / max(1, self._size))
 
+    @property
+    def follows(self) -> bool:
+        """Whether more may come at the end: not in a file that is compressed, or has its last line."""
+        return self._follow and not (self.compressed or self._ends or self._raw.closed)
+
     def __next__(self) -> Entry:
         while not self._raw.closed and (line := self._next_line(LINE_LIMIT)):
+            if self.follows and not line.endswith(b"\n"):
+                self._put_back(line)
+                break
             entry = self._entry(line)
             if entry is not None:
                 return entry
+        if self.follows:
+            self._check_same()
+            raise StopIteration
         if self._lacks_end and not self._raw.closed:
             raise self._wrong("lacks: the file is cut short before it", next_line=True)
         self.close()
@@ -161,6 +174,33 @@ class TraceReader(Iterator[Entry]):
         self._bound(self.complete + len(line))
         self.complete += len(line)
         return line
+
+    def _put_back(self, line: bytes) -> None:
+        """Read a line again once it is whole."""
+        self._raw.seek(-len(line), os.SEEK_CUR)
+        self.line -= 1
+        self.complete -= len(line)
+
+    def _check_same(self) -> None:
+        """See that what comes at the end of the file would be what follows.
+
+        Raises:
+            TraceError: It was cut, removed or replaced; what was read stands.
+        """
+        ours = os.fstat(self._raw.fileno())
+        self._size = ours.st_size
+        try:
+            theirs = os.stat(self.path)
+        except OSError:
+            self._lost("was removed or renamed")
+        if ours.st_size < self.complete:
+            self._lost("was cut shorter than what was read of it")
+        if (theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino):
+            self._lost("was replaced by another file")
+
+    def _lost(self, what: str) -> NoReturn:
+        self.close()
+        raise TraceError(f"{self.path} {what}: nothing more of it comes.", "Open it again.", self.line)
 
     def _unreadable(self, error: Exception) -> TraceError:
         """Put an error of the libraries, raised on a damaged file, into words."""

@@ -23,6 +23,7 @@ from inspector.cli.subcommands import (
     race,
     replay,
     score,
+    serve,
     sessions,
     tokens,
 )
@@ -40,6 +41,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "tokens": tokens.SUBCOMMAND,
     "engine": engine.SUBCOMMAND,
     "replay": replay.SUBCOMMAND,
+    "serve": serve.SUBCOMMAND,
     "learn": learn.SUBCOMMAND,
     "lesson": lesson.SUBCOMMAND,
     "notes": notes.SUBCOMMAND,

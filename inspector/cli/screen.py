@@ -33,6 +33,13 @@ def parser() -> Parser:
     """The parser of `inspector`."""
     made = command_parser("", f"{PURPOSE}\n{_BEGINS}", None)
     made.formatter_class = argparse.RawDescriptionHelpFormatter
+    add_flags(made)
+    made.add_argument("--version", action=Version, nargs=0, help="print the version and leave")
+    return made
+
+
+def add_flags(made: Parser) -> None:
+    """The flags of the screen, its version aside."""
     add_generation(made)
     add_speculation(made)
     instead = "where runs stop, in the place of those that are remembered"
@@ -51,8 +58,6 @@ def parser() -> Parser:
     no_save = "don't save the session as it goes (by default the last 50 are kept; `inspector sessions`)"
     session.add_argument("--no-save", action="store_true", help=no_save)
     add_theme(session)
-    made.add_argument("--version", action=Version, nargs=0, help="print the version and leave")
-    return made
 
 
 class Version(argparse.Action):

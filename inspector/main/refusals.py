@@ -32,7 +32,7 @@ def refusal(key: Key, controller: Controller, actions: ToolActions) -> str:
     if controller.away and (Needs.ENGINE in key.needs or key.moves) and not controller.transport.recorded:
         return controller.away
     if Needs.ENGINE in key.needs and controller.transport.recorded and not key.recorded(actions):
-        return REFUSED
+        return controller.transport.bound or REFUSED
     if Needs.MODEL in key.needs and controller.timeline.facts is None:
         return key.refusal or _not_yet(key, controller.timeline)
     return "" if _has_distribution(key, controller) else _not_yet(key, controller.timeline)

@@ -209,6 +209,27 @@ def _last(directory: Path) -> Path:
     raise EngineError(f"No session is saved in {directory}.", "Begin one: inspector.")
 
 
+def find_growing(name: str, directory: Path | None = None) -> Path:
+    """The file of a session that is to be followed.
+
+    Args:
+        name: As for `find`; empty for the last session that a program has open.
+        directory: Where sessions are kept; None for their usual place.
+
+    Raises:
+        EngineError: There is none.
+    """
+    if name:
+        return find(name, directory)
+    directory = directory or folder()
+    path = next((path for _, path in _newest(directory) if in_use(path)), None)
+    if path is None:
+        raise EngineError(
+            f"No session in {directory} is running.", "Begin one with a prompt in another terminal: inspector."
+        )
+    return path
+
+
 # ---- which may go -----------------------------------------------------------------------------
 
 

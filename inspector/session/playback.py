@@ -21,6 +21,7 @@ from inspector.session.replay.replay_backend import ReplayBackend
 from inspector.session.replay.replay_transport import ReplayTransport
 
 Severity = Literal["information", "warning", "error"]
+BOUND = "Only to look at here: who leads the session does that"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Opening:
     play: bool = False
     """From its start, rather than shown whole."""
     speed: float = 1.0
+    follow: bool = False
+    """Show what a program appends to it, and nothing else but this recording."""
     live: bool = False
     """Go on live as soon as it is read, and append to its file."""
     lost: bool = False
@@ -127,7 +130,7 @@ class Playback:
         there = None if opening.lost else self._loaded_model()
         backend = ReplayBackend(controller, self._emit, self._stage.say)
         try:
-            player = Player(opening.path, backend.show, backend.begin, opening.play)
+            player = Player(opening.path, backend.show, backend.begin, opening.play, follow=opening.follow)
         except TraceError as error:
             self._stage.announce(visible(str(error)), "Not opened", "error")
             return
@@ -136,7 +139,8 @@ class Playback:
         self._shown, self.player, client.backend = opening, player, backend
         backend.begin()
         self.going = GoingLive(controller, player, self._live, self._stage.say, self._arrived, there)
-        controller.transport = ReplayTransport(client, player, self.going)
+        bound = BOUND if opening.follow else ""
+        controller.transport = ReplayTransport(client, player, self.going, bound)
         player.speed = opening.speed
         if opening.play:
             player.play()

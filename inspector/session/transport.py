@@ -67,6 +67,13 @@ class Transport(Protocol):
     def stop(self) -> bool:
         """Stop whatever goes on; returns whether there was anything."""
 
+    @property
+    def bound(self) -> str:
+        """Why nothing but what is on show can be had here, as an answer; empty where all can."""
+
+    def to_end(self) -> str:
+        """Show what comes, where what is on show was left behind."""
+
     def open_model(self, load: LoadSettings) -> str:
         """Load a model."""
 
@@ -163,6 +170,15 @@ class LiveTransport:
     def stop(self) -> bool:
         """Cancel what escape stops."""
         return self._client.stop()
+
+    @property
+    def bound(self) -> str:
+        """Nothing is: there is an engine."""
+        return ""
+
+    def to_end(self) -> str:
+        """What comes is shown: the tip is the end."""
+        return ""
 
     def open_model(self, load: LoadSettings) -> str:
         """Load a model; the prompt at hand is prefilled when it is there."""

@@ -69,6 +69,9 @@ TOOLS: tuple[Tool, ...] = (
     LESSONS,
 )
 
+FOLLOWING = tuple(tool for tool in TOOLS if tool not in (BREAKPOINTS, EXPORT, RECORDINGS, LESSONS))
+"""The tools of a program that follows a session of somebody else: none that writes, or opens anything else."""
+
 
 def with_lesson(listed: Listed, present: bool = False) -> tuple[Tool, ...]:
     """The tools of a program that begins with a lesson.

@@ -6,6 +6,7 @@ import os
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
+from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
 from inspector.cli import terminal
 from inspector.cli.flags import EXIT_STATUS, Parser, add_theme, command_parser
@@ -31,6 +32,8 @@ def parser() -> Parser:
     add("trace", metavar="FILE", nargs="?", help=file)
     add("--play", action="store_true", help="play it from its start at once, rather than stand at its end")
     add("--speed", type=speed, default=1.0, metavar="X", help=f"times the recorded pace: {_NAMES}")
+    follow = "show what a program appends to it, as a session that runs does; nothing but looking around is possible"
+    add("--follow", action="store_true", help=follow)
     add("--no-save", action="store_true", help="save nothing when it is gone on with live")
     add_theme(made)
     return made
@@ -76,6 +79,8 @@ def run(args: Namespace) -> int:
     from inspector.recordings import sessions
     from inspector.session.playback import Opening, checked
 
+    if args.follow:
+        return _follow(args)
     path, shipped = named(args.trace)
     path = checked(path)
     terminal.check(instead="Without one, use inspector export.")
@@ -89,6 +94,26 @@ def run(args: Namespace) -> int:
     theme = args.theme or ""
     return terminal.run(
         InspectorApp(LoadSettings(), Settings(), save=save, trace=opening, theme=theme, tools=tools)
+    )
+
+
+def _follow(args: Namespace) -> int:
+    """Show a session as it goes; without a name the last one."""
+    from inspector.recordings import sessions
+    from inspector.session.playback import Opening, checked
+
+    if args.play:
+        raise EngineError("--follow shows what comes, so it can't --play from the start.", "r does so later.")
+    path = checked(sessions.find_growing(args.trace or ""))
+    terminal.check(instead="Without one, use inspector export.")
+    from inspector.app import InspectorApp
+    from inspector.config.preferences import SavedPreferences
+    from inspector.tools.registry import FOLLOWING
+
+    look = SavedPreferences().read().values
+    opening, theme = Opening(path, follow=True, speed=args.speed), args.theme or look.theme
+    return terminal.run(
+        InspectorApp(LoadSettings(), Settings(), trace=opening, theme=theme, begins=look, tools=FOLLOWING)
     )
 
 

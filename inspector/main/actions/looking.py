@@ -41,7 +41,7 @@ class LookActions(ToolActions):
     def tip(self) -> None:
         """Follow the tip."""
         self.controller.navigation.tip()
-        self.host.answer()
+        self.host.answer(self.controller.transport.to_end())
 
     def jump(self) -> None:
         """Ask for a step and look at it."""
@@ -91,7 +91,8 @@ LOOKING = Tool(
         Key("first", "home", "home", "First", LOOK,
             "Look at the first token of the completion; again for the first of the prompt.",
             LookActions.first, Needs.DISTRIBUTION),
-        Key("tip", "end", "end", "Tip", LOOK, "Follow the tip: the token to come.",
+        Key("tip", "end", "end", "Tip", LOOK,
+            "Follow the tip: the token to come; where a session is followed, what comes next.",
             LookActions.tip, Needs.DISTRIBUTION),
         Key("jump", "g", "g", "Jump", LOOK, "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION),
         Key("recall", "ctrl+r", "ctrl+r", "Recompute logits", LOOK,

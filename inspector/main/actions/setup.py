@@ -54,6 +54,9 @@ class SetupActions(ToolActions):
 
     def open(self) -> None:
         """Ask for a model; in a replay for the one to go on live with."""
+        if why := self.controller.transport.bound:
+            self.host.answer(why)
+            return
         facts = self.timeline.facts
         present = Path(facts.path) if facts is not None and not self.timeline.recorded else None
         connection = self.controller.connection

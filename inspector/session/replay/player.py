@@ -41,6 +41,7 @@ class Player:
         begin: Clears the screen, before the first entry is shown again.
         from_start: Whether it stands at its beginning once it is read, rather than at its end.
         clock: Seconds.
+        follow: Whether to go on at its end while a program appends to it.
 
     Raises:
         TraceError: There is no such file, or it is no trace that this version reads.
@@ -53,8 +54,9 @@ class Player:
         begin: Callable[[], None],
         from_start: bool = False,
         clock: Callable[[], float] = time.perf_counter,
+        follow: bool = False,
     ) -> None:
-        self.file = RecordedEntries(path)
+        self.file = RecordedEntries(path, follow)
         """What was read of it."""
         self.position = 0
         """How many of its entries are on show."""
@@ -80,6 +82,11 @@ class Player:
     def at_end(self) -> bool:
         """Whether all is on show."""
         return not self.file.reading and self.position == len(self.file.entries)
+
+    @property
+    def behind(self) -> int:
+        """How many changes of the picture came since the place to show; 0 where what comes is shown."""
+        return 0 if self._target is None else len(self.file.stops) - self.file.stops.number(self._wanted)
 
     @property
     def settled(self) -> bool:
@@ -149,7 +156,8 @@ class Player:
             self._nth, self._tells = self._nth + self._tells, True
             return
         self._nth, self._tells = 0, True
-        self._target = self.file.stops.after(self._wanted, telling)
+        after = self.file.stops.after(self._wanted, telling)
+        self._target = None if self.file.following and self.at_end and after == self._wanted else after
 
     def back(self, telling: Telling = ()) -> None:
         """Show what was there a change of the picture, or a caption, before.
@@ -189,7 +197,9 @@ class Player:
         self._catch_up()
         if self.playing and self.position >= self._wanted:
             self._play()
-        before, self._seen = self._seen, (self.position, self.playing, self.file.reading, self.telling)
+        before, self._seen = self._seen, (
+            self.position, self.playing, self.file.reading, self.telling, self.behind, self.file.left,
+        )  # fmt: skip
         return before != self._seen
 
     def _catch_up(self) -> None:

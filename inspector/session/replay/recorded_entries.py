@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from engine.errors import TraceError
 from engine.records import PromptOpened
-from engine.trace import Entry, TraceReader
+from engine.trace import Entry, TraceReader, in_use
 from engine.trace.file import uncollected
 from inspector.session.replay.captions import Captions
 from inspector.session.replay.questions import RecordedQuestions
 from inspector.session.replay.stops import Stops
+
+LOOK_SECONDS = 2.0
+"""Between two looks whether a program still appends to the file."""
 
 
 class RecordedEntries:
@@ -19,17 +25,18 @@ class RecordedEntries:
 
     Args:
         path: The trace.
+        follow: Whether to go on at its end while a program appends to it.
 
     Raises:
         TraceError: There is no such file, or it is no trace that this version reads.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, follow: bool = False) -> None:
         self.path = path
         self.entries: list[Entry] = []
         """Those that were read."""
         self.reading = True
-        """Whether there is more of the file to come."""
+        """Whether there is more of the file to come; what a program appends later aside."""
         self.failure: TraceError | None = None
         """Why the rest can't be read, if so; what was read before it stands."""
         self.stopped = False
@@ -41,7 +48,8 @@ class RecordedEntries:
         self.questions = RecordedQuestions()
         """Of a lesson, with their answers."""
         self.captions = Captions()
-        self._reader = TraceReader(path, torn_ok=True)
+        self._reader = TraceReader(path, torn_ok=True, follow=follow)
+        self._looked, self._left = -math.inf, False
 
     @property
     def progress(self) -> float:
@@ -53,12 +61,25 @@ class RecordedEntries:
         """Bytes of an incomplete last line that were left out."""
         return self._reader.torn
 
+    @property
+    def following(self) -> bool:
+        """Whether more may come at the end."""
+        return self._reader.follows
+
+    @property
+    def left(self) -> bool:
+        """Whether no program appends to a file that is followed, as far as was seen a moment ago."""
+        if (now := time.monotonic()) - self._looked >= LOOK_SECONDS:
+            self._looked, self._left = now, self.following and not in_use(self.path)
+        return self._left
+
     def read(self, enough: Callable[[], bool]) -> None:
         """Read on, entry by entry, until `enough` or the end."""
-        if not self.reading:
+        if not (self.reading or self.following):
             return
         try:
-            with uncollected():
+            # a few entries now and then are no reason to freeze everything
+            with uncollected() if self.reading else nullcontext():
                 while not enough():
                     entry = next(self._reader)
                     self.entries.append(entry)
@@ -84,6 +105,7 @@ class RecordedEntries:
             failure: Why.
         """
         self.reading, self.failure = False, failure
+        self.close()
         del self.entries[position - 1 :]
         self.stops.cut()
 

@@ -124,13 +124,13 @@ class ReplayBackend:
             case commands.Measure() | commands.Sweep() | commands.StartBatch() | commands.DrawMany():
                 self._emit(_failure(command, "No model is loaded."))
             case _:
-                self._answer(REFUSED)
+                self._answer(self._controller.transport.bound or REFUSED)
                 return False
         return True
 
     def _visit(self, node: int) -> bool:
         if node not in self._controller.timeline.tree.nodes:
-            self._answer("Recorded: nobody stepped here. G goes on live")
+            self._answer(f"Recorded: nobody stepped here.{self._way}")
             return False
         self._controller.timeline.visit(node)
         return True
@@ -142,8 +142,12 @@ class ReplayBackend:
                 timeline.select(len(timeline.tree.path(child)) - 1)
                 timeline.visit(timeline.tree.leaf(child))
                 return True
-        self._answer("Recorded: this way was not taken. G goes on live, then every way is open")
+        self._answer(f"Recorded: this way was not taken.{self._way}")
         return False
+
+    @property
+    def _way(self) -> str:
+        return "" if self._controller.transport.bound else " G goes on live, then every way is open"
 
     def _explain(self, command: commands.Explain) -> Explained | Failure:
         found = self._explained.get(command.node)

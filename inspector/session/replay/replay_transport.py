@@ -51,12 +51,13 @@ class ReplayTransport:
         client: Shows it.
         player: Reads and plays it.
         going: The way to a live session.
+        bound: Why there is none, if so.
     """
 
     recorded: ClassVar[bool] = True
 
-    def __init__(self, client: EngineClient, player: Player, going: GoingLive) -> None:
-        self._client, self._player, self.going = client, player, going
+    def __init__(self, client: EngineClient, player: Player, going: GoingLive, bound: str = "") -> None:
+        self._client, self._player, self.going, self.bound = client, player, going, bound
         self._selected: Caption | None = None
         """The caption whose token was selected."""
 
@@ -153,9 +154,15 @@ class ReplayTransport:
             self._do(self._player.pause)
         return playing or self._client.stop()
 
+    def to_end(self) -> str:
+        """Show what comes again, where the recording is one that grows."""
+        if self._player.file.following:
+            self._do(self._player.end)
+        return ""
+
     def open_model(self, load: LoadSettings) -> str:
         """Go on live with a model."""
-        return self.going.begin(load)
+        return self.bound or self.going.begin(load)
 
     def describe(self) -> str:
         """How far the recording is, and the keys that matter now; printable, empty at an older token."""
@@ -169,17 +176,34 @@ class ReplayTransport:
         if player.file.reading:
             return f"Reading the recording: {player.file.progress:.0%}. Esc stops it; what is there can be looked at"
         if player.file.stopped and player.at_end:
-            return f"The rest was left unread. What is there can be looked at, ← → walk, {LIVE}"
+            return f"The rest was left unread. What is there can be looked at, ← → walk{self._live}"
         if not player.settled and not player.playing:
             return f"Going through the recording: {shown:,} of {there:,}"
         if player.playing:
             speed = speed_text(player.speed)
             return f"Playing {speed}, {shown:,} of {there:,}. Space pauses, + and - change the speed"
-        if player.at_end:
-            return f"Recorded, at its end. r plays it, ← → walk, ⌫ goes back, {LIVE}"
+        if player.file.following and not player.behind:
+            return self._following
+        if player.at_end and not player.file.following:
+            return f"Recorded, at its end. r plays it, ← → walk, ⌫ goes back{self._live}"
         if (elsewhere := _ELSEWHERE.get(type(player.last))) is not None:
             return f"Recorded, {shown:,} of {there:,}. {elsewhere}, space goes on"
-        return f"Recorded, {shown:,} of {there:,}. Space shows the next step, r plays, ⌫ goes back, {LIVE}"
+        if player.file.following:
+            return f"{player.behind:,} behind. Space shows the next step, r plays, ⌫ goes back, end follows again"
+        return (
+            f"Recorded, {shown:,} of {there:,}. Space shows the next step, r plays, ⌫ goes back{self._live}"
+        )
+
+    @property
+    def _live(self) -> str:
+        return "" if self.bound else f", {LIVE}"
+
+    @property
+    def _following(self) -> str:
+        """What is seen of a session that goes on elsewhere."""
+        if self._player.file.left:
+            return "The session ended: its program has left. ← → walk, ⌫ goes back, q quits"
+        return "Following a session as it goes. ← → walk, ⌫ goes back, end follows again"
 
     def caption(self, node: int) -> str:
         """What the author wrote on a token of the tree on show."""

@@ -15,8 +15,8 @@ from typing import Any, Self
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-extensions", "--host-resolver-rules=MAP * ~NOTFOUND",
-    "--hide-scrollbars", "--remote-debugging-pipe",
+    "--disable-component-update", "--disable-sync", "--disable-extensions", "--hide-scrollbars",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--remote-debugging-pipe",
 )  # fmt: skip
 _TYPED = {"Enter": "\r", "Space": " "}
 """Keys that press the focused button, which a browser does for their characters."""

@@ -1,0 +1,233 @@
+"""`inspector serve`: the program in a browser, a process for each visitor."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+import webbrowser
+from argparse import Namespace
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import EngineError
+from engine.memory import memory_installed
+from inspector.cli import screen
+from inspector.cli.arguments import request_from
+from inspector.cli.exit import OK, note, output
+from inspector.cli.flags import Parser, whole
+from inspector.cli.subcommand import Subcommand
+
+if TYPE_CHECKING:
+    from inspector.serve.server import Server
+
+MOST_SESSIONS = 64
+SESSION_MIB = 130
+"""MiB that a visitor takes with the bundled model at its first prompt: measured in Linux."""
+IDLE_MINUTES, WATCHED_IDLE_MINUTES = 60, 240
+"""Whoever watches presses no key for a whole lesson."""
+_ANYWHERE = ("0.0.0.0", "::")
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class ServeParser(Parser):
+    """Reads the server's own flags and those of the screen; the latter are handed on as they were written."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As `argparse` does, with the screen's flags as `program_flags`."""
+        found, left = super().parse_known_args(args, namespace)
+        own = Parser(add_help=False, allow_abbrev=False)
+        add_own(own)
+        found.program_flags = Parser.parse_known_args(own, args)[1]
+        return found, left
+
+
+def parser() -> Parser:
+    """The parser of `inspector serve`."""
+    made = ServeParser(
+        prog="inspector serve",
+        description="Serve the program to browsers, a process of its own for each visitor: "
+        f"{SESSION_MIB} MiB with the bundled model. It takes the flags of `inspector`, too, for each of them. "
+        "Whoever opens the address can do what you can do in the program: read and write files as you. "
+        "With --watch visitors look at a session of yours as it goes, and can change nothing.",
+        epilog="An address admits one browser, with --watch as many as there are seats. "
+        "Enter prints another one, ctrl+c ends all sessions. "
+        "From another machine: ssh -L 8000:127.0.0.1:8000 HOST, and open the address here.",
+        allow_abbrev=False,
+    )
+    add_own(made)
+    screen.add_flags(made)
+    return made
+
+
+def add_own(to: Parser) -> None:
+    """The flags of the server."""
+    add = to.add_argument_group("server").add_argument
+    add(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: this machine alone)"
+    )
+    add("--port", type=whole, default=0, metavar="N", help="(default: any that is free)")
+    add("--open", action="store_true", help="open the address in this machine's browser")
+    add(
+        "--watch",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="follow a session as it goes: a path, or a name that `inspector sessions` lists (default: the one that runs)",
+    )
+    add("--sessions", type=whole, default=8, metavar="N", help=f"seats, at most {MOST_SESSIONS} (default: 8)")
+    add(
+        "--memory",
+        type=whole,
+        metavar="MIB",
+        help="for all sessions together (default: half of the machine's)",
+    )
+    add(
+        "--idle",
+        type=whole,
+        metavar="MINUTES",
+        help="without a key or a move of the mouse, after which a session "
+        f"ends (default: {IDLE_MINUTES}; {WATCHED_IDLE_MINUTES} with --watch)",
+    )
+    add("--addresses", type=whole, default=1, metavar="N", help="how many to print at once (default: 1)")
+    add("--name", action="append", default=[], metavar="NAME",
+        help="by which browsers reach this machine, beside its address; may be repeated")  # fmt: skip
+
+
+def run(args: Namespace) -> int:
+    """Run `inspector serve`.
+
+    Raises:
+        EngineError: A value is out of range, the package is not installed, or the port can't be had.
+    """
+    for name, value, most in (("sessions", args.sessions, MOST_SESSIONS), ("addresses", args.addresses, 10_000),
+                              ("memory", args.memory, None), ("idle", args.idle, None)):  # fmt: skip
+        if value is not None and not 1 <= value <= (most or value):
+            raise EngineError(
+                f"--{name} must be 1 or more{f', and {most} at most' if most else ''}, not {value}."
+            )
+    try:
+        import aiohttp  # noqa: F401
+    except ImportError as error:
+        raise EngineError(
+            "inspector serve needs the package textual-serve.", "pip install 'mlx-inspector[serve]'"
+        ) from error
+    from inspector.serve.server import Limits, Server, program
+
+    arguments = _screen(args) if args.watch is None else _watch(args)
+    default = IDLE_MINUTES if args.watch is None else WATCHED_IDLE_MINUTES
+    limits = Limits(args.sessions, _memory(args.memory), 60.0 * (args.idle or default))
+    asyncio.run(_serve(Server(program(*arguments), limits, args.name, note), args, limits.memory))
+    return OK
+
+
+def _memory(mebibytes: int | None) -> int:
+    installed = memory_installed() or 2**33
+    return mebibytes * 2**20 if mebibytes is not None else installed // 2
+
+
+def _screen(args: Namespace) -> list[str]:
+    """The arguments of each visitor's program, looked at before anybody comes."""
+    if args.prompt == "-":
+        raise EngineError("No visitor's program can read this standard input.", "Use --prompt-file.")
+    request_from(args, default_prompt=True)
+    return list(args.program_flags)
+
+
+def _watch(args: Namespace) -> list[str]:
+    """The arguments of each watcher's program.
+
+    Raises:
+        EngineError: There is no such recording, or a flag was given that means nothing to it.
+    """
+    from inspector.recordings import sessions
+    from inspector.session.playback import checked
+
+    if [flag for flag in args.program_flags if not flag.startswith("--theme")] and args.theme is None:
+        raise EngineError(
+            f"--watch shows a session as it goes, with its own model and prompt, not with {args.program_flags[0]}.",
+            "Leave it out.",
+        )
+    path = checked(sessions.find_growing(args.watch)).resolve()
+    theme = [f"--theme={args.theme}"] if args.theme is not None else []
+    return ["replay", "--follow", *theme, "--", str(path)]
+
+
+# ---- while it runs ----------------------------------------------------------------------------
+
+
+async def _serve(server: Server, args: Namespace, memory: int) -> None:
+    """Serve until a signal comes."""
+    loop, over, out = asyncio.get_running_loop(), asyncio.Event(), output()
+    port = await server.start(args.host, args.port)
+    browsers = args.sessions if args.watch is not None else 1
+
+    def address() -> str:
+        return f"http://{_name(args.host, args.name)}:{port}/?token={server.admissions.issue(browsers)}"
+
+    def show() -> str:
+        printed = address()
+        print(printed, file=out, flush=True)
+        return printed
+
+    def typed() -> None:
+        if sys.stdin.readline():
+            show()
+        else:
+            loop.remove_reader(sys.stdin)
+
+    for number in _ENDING:
+        loop.add_signal_handler(number, over.set)
+    _introduce(args, browsers, memory)
+    first, *_ = [show() for _ in range(args.addresses)]
+    if sys.stdin is not None and sys.stdin.isatty():
+        loop.add_reader(sys.stdin, typed)
+        note("Enter prints another address, ctrl+c ends all sessions.")
+    if args.open:
+        await asyncio.to_thread(webbrowser.open, first)
+    await over.wait()
+    for number in _ENDING:
+        loop.remove_signal_handler(number)  # a second ctrl+c waits for nobody
+    await server.close()
+
+
+def _introduce(args: Namespace, browsers: int, memory: int) -> None:
+    """Say what visitors take, who can come, and what they can do."""
+    note(f"Each visitor is a process: {SESSION_MIB} MiB with the bundled model. At most {args.sessions} at once, "
+         f"{memory / 2**30:.1f} GiB together.")  # fmt: skip
+    if args.watch is None:
+        note("Whoever opens the address can do what you can do in the program: read and write files as you.")
+    if not _is_loopback(args.host):
+        note(
+            "It is not encrypted: others in the network can read what is typed. ssh -L keeps it to this machine."
+        )
+    many = f"admits {browsers} browsers" if browsers > 1 else "admits one browser, once"
+    note(f"Open this address; it {many}:")
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(OSError):
+        found = socket.getaddrinfo(host, None)
+        return all(each[4][0] == "::1" or str(each[4][0]).startswith("127.") for each in found)
+    return False
+
+
+def _name(host: str, names: list[str]) -> str:
+    """What browsers are to call this machine."""
+    if names:
+        return names[0]
+    if host in _ANYWHERE:
+        return _own_address()
+    return f"[{host}]" if ":" in host else host
+
+
+def _own_address() -> str:
+    """This machine's address in its network. Nothing is sent: the system only chooses the way there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
+
+
+SUBCOMMAND = Subcommand(parser, run, "the program in a browser, a process for each visitor")
