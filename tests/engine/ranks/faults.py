@@ -41,7 +41,10 @@ def main(ranks: int) -> None:
         return failure is None
 
     load = LoadSettings(
-        ranks=ranks, kept_logits_mib=0, kept_kv_mib=0, rank_patience=int(os.environ.get("TESTED_PATIENCE", "60"))
+        ranks=ranks,
+        kept_logits_mib=0,
+        kept_kv_mib=0,
+        rank_patience=int(os.environ.get("TESTED_PATIENCE", "60")),
     )
     path: list[Command] = [
         commands.Load(load),

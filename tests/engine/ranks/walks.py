@@ -1,4 +1,4 @@
-"""Walks over a model on ranks and in one process, compared step by step; run as a program, since a process has one ring.
+"""Walks over a model on ranks and in one process, compared step by step; a program, since a process has one ring.
 
     python -m tests.engine.ranks.walks FOLDER RANKS SHARD NAME...
 
