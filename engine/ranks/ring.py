@@ -26,8 +26,8 @@ from engine.ranks.process import RankProcess
 
 T = TypeVar("T")
 Answer = Mapping[str, Any]
-START_SECONDS = 60.0
-"""For a rank to import MLX and say so: 1 s here, but a cold disk or a busy machine may take many."""
+START_SECONDS = 20.0
+"""At least, for a rank to import MLX and say so: 1 s here, but a cold disk or a busy machine may take many."""
 WATCH_SECONDS = 0.25
 """Between two looks at the time."""
 PING_SECONDS = 1.0
@@ -180,7 +180,7 @@ class Ranks:
         cause = loss.cause
         if process is not None and not cause:
             cause = process.ended(2.0) or "closed its answers"
-        said = f" Its last words: {words}" if words else ""
+        said = f" Its last words: {words}" if words and words not in cause else ""
         raise RankError(f"{name} was lost: it {cause}.{said}".rstrip(".") + ".", AGAIN, loss.rank)
 
     def lose(self, rank: int, cause: str) -> None:

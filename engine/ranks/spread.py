@@ -18,6 +18,7 @@ from engine.ranks.hosts import hosts_of
 from engine.ranks.join import join, kept_from_waiting
 from engine.ranks.kv import RankedKV
 from engine.ranks.mirror import facts
+from engine.ranks.quiet import keep_off_terminal
 from engine.ranks.ring import RING, START_SECONDS, Ranks
 from engine.ranks.shards import Shard, divide, sharding_of
 from engine.records import Loading, RankFacts, RanksLoaded, Sharding
@@ -115,6 +116,7 @@ def _for_others(prepared: Prepared, settings: LoadSettings) -> LoadSettings:
 def _join(ranks: Ranks) -> None:
     """Make MLX's group of them."""
     meeting, backend = ranks.hosts.meeting(), ranks.hosts.backend
+    keep_off_terminal()
     with kept_from_waiting([meeting.address]):
         try:
             ranks.group, _ = ranks.together(
