@@ -272,6 +272,8 @@ class RemoteEngine:
                 self.adopt(message)
         elif isinstance(message, Ended | Failure):
             mine = own <= message.id < own + CLIENT_IDS
+            if isinstance(message, Failure) and message.lost_rank is not None and not self._link.far:
+                raise Gone(message.message)  # not its hint: a fresh process has all ranks again
             if mine or isinstance(message, Ended) or message.command == Load.kind:
                 self._hand_out(
                     replace(message, id=message.id - own if mine else 0)

@@ -33,8 +33,8 @@ class Opening:
     speed: float = 1.0
     live: bool = False
     """Go on live as soon as it is read, and append to its file."""
-    lost: bool = False
-    """It was live until now, and the engine that had it is gone."""
+    own: LoadSettings | None = None
+    """How it was loaded while it was live, until a moment ago: the engine that had it is gone."""
     load: dict[str, Any] = field(default_factory=dict)
     """Fields of the recorded `LoadSettings` that are replaced when it goes on live."""
 
@@ -102,7 +102,7 @@ class Playback:
             self.going.forget_model()
         if self.player is not None or self._controller.timeline.prompts.opened is None:
             return False
-        self.open(Opening(self.recorder.settled(), lost=True))
+        self.open(Opening(self.recorder.settled(), own=self._controller.setup.load))
         return True
 
     def tick(self) -> None:
@@ -124,7 +124,7 @@ class Playback:
 
     def _begin(self, opening: Opening) -> None:
         controller, client = self._controller, self._controller.client
-        there = None if opening.lost else self._loaded_model()
+        there = self._loaded_model() if opening.own is None else None
         backend = ReplayBackend(controller, self._emit, self._stage.say)
         try:
             player = Player(opening.path, backend.show, backend.begin, opening.play)
@@ -135,7 +135,9 @@ class Playback:
         self.recorder.rest()
         self._shown, self.player, client.backend = opening, player, backend
         backend.begin()
-        self.going = GoingLive(controller, player, self._live, self._stage.say, self._arrived, there)
+        self.going = GoingLive(
+            controller, player, self._live, self._stage.say, self._arrived, there, opening.own
+        )
         controller.transport = ReplayTransport(client, player, self.going)
         player.speed = opening.speed
         if opening.play:
