@@ -178,8 +178,10 @@ class RemoteEngine:
                 lines = self._lines or self._meet()
                 attempts = 0
                 why = self._converse(lines)
+            except Busy as error:
+                why = str(error)
             except OSError as error:
-                why = error.strerror or str(error)
+                why = f"no engine answers: {error.strerror or error}"
             if self._closing:
                 return
             if not self._link.returns:
@@ -272,6 +274,8 @@ class RemoteEngine:
                 self.adopt(message)
         elif isinstance(message, Ended | Failure):
             mine = own <= message.id < own + CLIENT_IDS
+            if isinstance(message, Failure) and message.lost_rank is not None and not self._link.far:
+                raise Gone(message.message)  # not its hint: a fresh process has all ranks again
             if mine or isinstance(message, Ended) or message.command == Load.kind:
                 self._hand_out(
                     replace(message, id=message.id - own if mine else 0)
@@ -335,7 +339,8 @@ class RemoteEngine:
 
     def _set(self, stage: Stage, **more: Any) -> None:
         """Be in another stage; called with the lock held, and so is `told`."""
-        self.connection = Connection(self._link.where, stage, since=time.monotonic(), **more)
+        since = self.connection.since if stage == self.connection.stage else time.monotonic()
+        self.connection = Connection(self._link.where, stage, since=since, **more)
         self._state.notify_all()
         self.told(self.connection)
 

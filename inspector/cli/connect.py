@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from engine.remote.client import RemoteEngine
     from engine.remote.connection import Connection
     from engine.remote.link import AddressLink
+    from engine.settings import LoadSettings
     from inspector.cli.driver import MakeBackend
     from inspector.session.backend import Backend
 
@@ -106,6 +107,20 @@ def screens_engine(args: argparse.Namespace, joins: bool) -> RemoteEngine | None
     engine.joins = joins
     engine.connect()
     return engine
+
+
+def needs_process(load: LoadSettings) -> bool:
+    """Whether the screen has an engine in a process of its own: the loss of a rank ends what has lost it."""
+    return load.ranks > 1 or bool(load.hostfile)
+
+
+def own_process() -> RemoteEngine:
+    """An engine in a process of its own, which is started with the screen and ends with it."""
+    from engine.remote.client import RemoteEngine
+    from engine.remote.link import ProcessLink
+    from inspector.version import version
+
+    return RemoteEngine(lambda record: None, ProcessLink(version()), version())
 
 
 def backend_from(args: argparse.Namespace) -> MakeBackend:

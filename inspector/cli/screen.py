@@ -13,7 +13,7 @@ from engine.settings import Settings
 from inspector.cli import terminal
 from inspector.cli.against import add_against, against_from
 from inspector.cli.arguments import given, known, load_values, request_from
-from inspector.cli.connect import screens_engine
+from inspector.cli.connect import needs_process, own_process, screens_engine
 from inspector.cli.flags import Parser, add_generation, add_theme, command_parser
 from inspector.cli.inputs import unescaped
 from inspector.cli.speculation import add_speculation, speculation_from
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if trace is None:
         begin_with_draws(args)
     request = request_from(args, default_prompt=True)
-    engine = screens_engine(args, joins)
+    engine = screens_engine(args, joins) or (own_process() if needs_process(request.load) else None)
     against = against_from(args, request.load, args.against)
     if against is not None and trace is not None:
         raise EngineError(

@@ -89,7 +89,7 @@ class EngineConnection:
         """What is going on while the engine is away, and the keys for it; printable, empty where it isn't."""
         if not (away := self.away):
             return ""
-        return f"The engine is away: {away}. {KEY} tries now or gives up; what is here can be looked at"
+        return f"The engine is away: {away}. {KEY} tries now, or gives up"
 
     # ---- a person ---------------------------------------------------------------------------
 

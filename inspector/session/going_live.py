@@ -34,6 +34,7 @@ class GoingLive:
         answer: Tells the person something.
         arrived: Called before the first live record is shown.
         there: The model that the engine has already.
+        own: How the same person loaded it, with what no recording may ask for; None for as it was recorded.
     """
 
     def __init__(
@@ -44,11 +45,12 @@ class GoingLive:
         answer: Callable[[str], None],
         arrived: Callable[[], None],
         there: LoadedModel | None = None,
+        own: LoadSettings | None = None,
     ) -> None:
         self._controller, self._client, self._player = controller, controller.client, player
         self._live, self._answer, self._arrived = live, answer, arrived
         self._recorded = controller.client.backend
-        self._there = there
+        self._there, self._own = there, own
         self._refused: LoadSettings | None = None
         """Those of the model that is not the recorded one, until something else is asked for."""
         self._load, self._force = LoadSettings(), False
@@ -82,7 +84,7 @@ class GoingLive:
 
     def _as_recorded(self) -> LoadSettings:
         """The recorded settings; the dtype is what they came to then, which may be another one on this machine."""
-        load, facts = self._controller.setup.load, self._client.timeline.facts
+        load, facts = self._own or self._controller.setup.load, self._client.timeline.facts
         if load.dtype != "auto" or facts is None or facts.quantization or facts.dtype not in DTYPES:
             return load
         if self._there is not None and self._there[0] == load and self._there[1].dtype == facts.dtype:

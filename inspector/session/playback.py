@@ -36,8 +36,8 @@ class Opening:
     """Show what a program appends to it, and nothing else but this recording."""
     live: bool = False
     """Go on live as soon as it is read, and append to its file."""
-    lost: bool = False
-    """It was live until now, and the engine that had it is gone."""
+    own: LoadSettings | None = None
+    """How it was loaded while it was live, until a moment ago: the engine that had it is gone."""
     load: dict[str, Any] = field(default_factory=dict)
     """Fields of the recorded `LoadSettings` that are replaced when it goes on live."""
 
@@ -105,7 +105,7 @@ class Playback:
             self.going.forget_model()
         if self.player is not None or self._controller.timeline.prompts.opened is None:
             return False
-        self.open(Opening(self.recorder.settled(), lost=True))
+        self.open(Opening(self.recorder.settled(), own=self._controller.setup.load))
         return True
 
     def tick(self) -> None:
@@ -127,7 +127,7 @@ class Playback:
 
     def _begin(self, opening: Opening) -> None:
         controller, client = self._controller, self._controller.client
-        there = None if opening.lost else self._loaded_model()
+        there = self._loaded_model() if opening.own is None else None
         backend = ReplayBackend(controller, self._emit, self._stage.say)
         try:
             player = Player(opening.path, backend.show, backend.begin, opening.play, follow=opening.follow)
@@ -138,7 +138,9 @@ class Playback:
         self.recorder.rest()
         self._shown, self.player, client.backend = opening, player, backend
         backend.begin()
-        self.going = GoingLive(controller, player, self._live, self._stage.say, self._arrived, there)
+        self.going = GoingLive(
+            controller, player, self._live, self._stage.say, self._arrived, there, opening.own
+        )
         bound = BOUND if opening.follow else ""
         controller.transport = ReplayTransport(client, player, self.going, bound)
         player.speed = opening.speed

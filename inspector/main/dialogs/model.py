@@ -69,7 +69,8 @@ class ModelDialog(PickDialog[LoadSettings]):
         """Whether the whole list was read."""
 
     def body(self) -> Iterable[Widget]:
-        yield SafeInput("", "filter, directory or hub id", id="model-name")
+        asked = "pocket, a hub id, or a path there" if self._elsewhere else "filter, directory or hub id"
+        yield SafeInput("", asked, id="model-name")
         yield Remark(WAYS, id="model-remark")
         yield ModelList(id="model-list")
         yield ChosenModel(id="model-chosen")

@@ -20,10 +20,10 @@ from inspector.widgets.fact_table import fact_rows
 from inspector.widgets.key_hints import KeyHint
 
 _STAGES = {
-    "starting": "being made",
-    "connected": "there",
-    "away": "lost: it is tried again by itself. What ran is paused, the session stays with the engine",
-    "gone": "lost for good. The session is shown as a replay; G goes on live with a fresh engine",
+    "starting": "is being made",
+    "connected": "holds{}",
+    "away": "is lost{}, and tried again by itself. What ran is paused; the session stays with the engine",
+    "gone": "is lost for good. The session is shown as a replay; G goes on live with a fresh engine",
 }
 
 
@@ -36,10 +36,7 @@ def facts(now: Connection, far: bool, at: float) -> Iterator[tuple[str, str]]:
         at: The time, on the clock of `time.monotonic`.
     """
     yield "engine", now.where
-    yield (
-        "connection",
-        f"{_STAGES[now.stage]}, {_duration(at - now.since)}" if now.since else _STAGES[now.stage],
-    )
+    yield "connection", _STAGES[now.stage].format(f" for {_duration(at - now.since)}")
     if now.why:
         yield "why", now.why
     if now.stage == "away":
@@ -53,7 +50,7 @@ def facts(now: Connection, far: bool, at: float) -> Iterator[tuple[str, str]]:
 
 def _duration(seconds: float) -> str:
     minutes, left = divmod(round(seconds), 60)
-    return f"for {minutes:,} min {left} s" if minutes else f"for {left} s"
+    return f"{minutes:,} min {left} s" if minutes else f"{left} s"
 
 
 class ConnectionFacts(Canvas):

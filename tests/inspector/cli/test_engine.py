@@ -1,0 +1,106 @@
+"""`inspector engine` and `--connect`: started, connected to, refused in one line, ended without leaving anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inspector.cli import main as cli
+
+GENERATE = ["generate", "-p", "Once upon a time", "--ignore-chat-template", "-m", "8", "--temp", "0"]
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory with a short path, as the state of the user: paths of sockets are bounded."""
+    directory = Path(tempfile.mkdtemp(prefix="inspector-"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(directory))
+    yield directory
+    shutil.rmtree(directory)
+
+
+def started(*flags: str) -> tuple[subprocess.Popen[str], str]:
+    """An engine in a process, and the line that it printed."""
+    command = [sys.executable, "-m", "inspector", "engine", *flags]
+    engine = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert engine.stdout is not None
+    return engine, engine.stdout.readline()
+
+
+def ended(engine: subprocess.Popen[str], number: int) -> str:
+    """What an engine wrote to standard error until a signal had ended it."""
+    engine.send_signal(number)
+    errors = engine.communicate(timeout=60)[1]
+    assert engine.returncode == 128 + number
+    return errors
+
+
+def test_an_engine_serves_commands_and_leaves_nothing_behind(
+    short: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine, line = started("--idle", "5")
+    state = short / "mlx-inspector"
+    try:
+        place = state / "engine" / "engine.sock"
+        here, there = line.split(" On another machine: ")
+        assert here == f"Engine at unix:{place}. Here: inspector --connect unix:{place}."
+        assert there.startswith(f"ssh -N -L 7531:{place} HOST, then inspector --connect 127.0.0.1:7531 ")
+        assert line.count("\n") == 1
+        assert cli.main(GENERATE) == 0
+        local = capsys.readouterr().out
+        for _ in range(2):  # one client after another
+            assert cli.main([*GENERATE, "--connect", f"unix:{place}"]) == 0
+            assert capsys.readouterr().out == local
+        assert cli.main([*GENERATE, "--connect", f"unix:{place}", "--model", "/nowhere"]) == 2
+        assert (
+            capsys.readouterr().err
+            == "inspector: error: No such directory: /nowhere. Check the path's spelling.\n"
+        )
+        assert cli.main(["engine"]) == 2
+        assert "already. End it, or choose another." in capsys.readouterr().err
+    finally:
+        errors = ended(engine, signal.SIGTERM)
+    assert errors.splitlines()[:2] == [
+        "Client 1 is connected.",
+        "Client 1 has gone: it closed the connection.",
+    ]
+    assert os.listdir(state / "engine") == []
+    assert cli.main([*GENERATE, "--connect", f"unix:{place}"]) == 2
+    wanted = (
+        f"No engine answers at unix:{place}: No such file or directory. Start one there: inspector engine."
+    )
+    assert wanted in capsys.readouterr().err
+
+
+def test_an_engine_that_nobody_uses_ends_by_itself(short: Path) -> None:
+    engine, _ = started("--idle", "0.001")
+    assert engine.communicate(timeout=60)[1] == "Nobody was connected for 0.001 minutes: the engine ends.\n"
+    assert engine.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["engine", "--listen", "0.0.0.0:7531"], "0.0.0.0:7531 is not an address of this machine, and nothing on"),
+        (["engine", "--listen", "7531"], "'7531' is no address. Write unix:PATH, 127.0.0.1:PORT or [::1]:PORT."),
+        (["engine", "--idle", "0"], "must be a number of minutes above 0, not '0'"),
+        ([*GENERATE, "--connect", "example.com:80"], "example.com:80 is not an address of this machine"),
+        ([*GENERATE, "--connect", "127.0.0.1:1"], "There is no token in "),
+        ([*GENERATE, "--token-file", "x"], "--token-file has no effect without --connect."),
+        ([*GENERATE, "--unencrypted"], "--unencrypted has no effect without --connect."),
+    ],
+)  # fmt: skip
+def test_what_is_refused_in_one_line(
+    short: Path, capsys: pytest.CaptureFixture[str], argv: list[str], words: str
+) -> None:
+    assert cli.main(argv) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert words in line
