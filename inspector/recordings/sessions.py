@@ -225,7 +225,8 @@ def find_growing(name: str, directory: Path | None = None) -> Path:
     path = next((path for _, path in _newest(directory) if in_use(path)), None)
     if path is None:
         raise EngineError(
-            f"No session in {directory} is running.", "Begin one with a prompt in another terminal: inspector."
+            f"No session in {directory} is running.",
+            "Begin one with a prompt in another terminal: inspector.",
         )
     return path
 

@@ -102,7 +102,11 @@ class Server:
         Raises:
             EngineError: That address can't be had.
         """
-        app = web.Application(middlewares=[web.middleware(self._guard)], client_max_size=0)
+
+        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._guard(request, handler)
+
+        app = web.Application(middlewares=[web.middleware(guarded)])
         app.on_response_prepare.append(_head)
         app.router.add_get("/", self._page, allow_head=False)
         app.router.add_get("/ws", self._socket, allow_head=False)

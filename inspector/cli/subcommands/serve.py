@@ -74,7 +74,7 @@ def add_own(to: Parser) -> None:
         nargs="?",
         const="",
         metavar="FILE",
-        help="follow a session as it goes: a path, or a name that `inspector sessions` lists (default: the one that runs)",
+        help="follow a session as it goes: a path, or a name that `inspector sessions` lists (default: one that runs)",
     )
     add("--sessions", type=whole, default=8, metavar="N", help=f"seats, at most {MOST_SESSIONS} (default: 8)")
     add(
