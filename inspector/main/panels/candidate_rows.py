@@ -30,8 +30,13 @@ def fitting_rows(top: int, pinned: Sequence[int], cells: Sequence[int], room: in
 
 
 def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
-    """The candidates of the selected slot, and its own token where that is not among them."""
+    """The candidates of the selected slot, and its own token where that is not among them.
+
+    Under a grammar those that it allows come first: as a rule it cuts what the model finds most probable.
+    """
     candidates, item = timeline.candidates, timeline.selected
+    if timeline.distribution is not None and timeline.distribution.grammar is not None:
+        candidates = tuple(sorted(candidates, key=lambda each: each.cut_by == "grammar"))
     if not candidates or item is None or any(candidate.id == item.id for candidate in candidates):
         return candidates
     if item.prob is None or item.logprob is None or item.rank is None:

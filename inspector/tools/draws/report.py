@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.cells import cell_len
 
@@ -22,17 +23,21 @@ ENOUGH = 5
 """Expected draws from which on a frequency says something, as in the chi-square test."""
 
 
-def frequency_lines(drawn: DrawsCounted, width: int = 100) -> list[str]:
+def frequency_lines(drawn: DrawsCounted, width: int = 100, rows: int | None = None) -> list[str]:
     """The table of the first tokens, and the test of all of them.
 
     Args:
         drawn: The count.
         width: Cells that bars may reach.
+        rows: Lines of the table at most, its head and that of the others among them; None for all. Tokens that have no
+            line are counted with the others.
     """
+    if rows is not None:
+        drawn = with_others(drawn, max(1, rows - 2))
     names = [token_label(each.text) for each in drawn.outcomes]
     wide = min(LABEL, max([len("others"), *map(cell_len, names)]))
     room = min(BAR, width - wide - FIGURES)
-    top = max([drawn.others_prob, *(max(each.count / drawn.draws, each.prob) for each in drawn.outcomes)])
+    top = max((max(each.count / drawn.draws, each.prob) for each in drawn.outcomes), default=0.0)
     head = f"{pad('token', wide)}  {'stated':>7}  {'came':>7}  {'95 % of it':<18}  {'draws':>6}"
     lines = [head]
     for name, each in zip(names, drawn.outcomes, strict=True):
@@ -47,6 +52,17 @@ def frequency_lines(drawn: DrawsCounted, width: int = 100) -> list[str]:
         figures = f"{percent(drawn.others_prob):>7}  {percent(share):>7}  {'':<18}  {drawn.others:>6}"
         lines.append(f"{pad('others', wide)}  {figures}")
     return [*lines, verdict(drawn)]
+
+
+def with_others(drawn: DrawsCounted, most: int) -> DrawsCounted:
+    """A count of which so many tokens are listed at most, the rest among the others."""
+    rest = drawn.outcomes[most:]
+    return replace(
+        drawn,
+        outcomes=drawn.outcomes[:most],
+        others=drawn.others + sum(each.count for each in rest),
+        others_prob=drawn.others_prob + sum(each.prob for each in rest),
+    )
 
 
 def outlying(outcome: DrawnToken, draws: int) -> bool:

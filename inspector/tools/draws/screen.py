@@ -152,9 +152,11 @@ class DrawsScreen(ToolScreen[None]):
         tree = continued is not None
         self.table.display = not (one and tree and self._view % 2)
         self.grown.display = tree and (not one or not self.table.display)
-        lines = frequency_lines(drawn, self.table.size.width)[:-1] if drawn is not None else []
+        lines: list[str] = []
         if drawn is not None:
-            lines += ["", *wrapped(verdict(drawn), max(20, self.table.size.width))]
+            width, height = self.table.size
+            test = [*([""] if height >= LOW // 2 else []), *wrapped(verdict(drawn), max(20, width))]
+            lines = [*frequency_lines(drawn, width, height - len(test))[:-1], *test]
         advice = self.needs_model if self.recorded else f"Press space for {self.control.draws:,} draws."
         self.table.put("First tokens", lines, (*ABOUT, advice))
         self.grown.put(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine import commands, records
@@ -43,6 +44,28 @@ def test_a_trace_has_the_grammar_its_readings_and_its_end(recording: Recording, 
         records.Finished(steps[-1].node, "grammar", GRAMMAR.summary)
     ]
     assert not any(isinstance(value, records.GrammarExpected) for value in values)
+
+
+def test_the_samplers_best_are_among_the_candidates() -> None:
+    made = Recording(LoadSettings())
+    made.do(commands.Configure(replace(SETTINGS, candidates=8, grammar=Grammar("regex", " [xyz][a-z]{5,}"))))
+    made.do(commands.Prefill("Once upon a time", chat=False))
+    session, cut_before = made._worker._desk.session, 0
+    for _ in range(4):
+        position = session.position
+        candidates, probs = position.next.candidates, position.node_logits.sampled.probs
+        best = [int(id) for id in np.argsort(-probs, kind="stable")[:5] if probs[id] > 0]
+        assert {*best, position.next.picked} <= {each.id for each in candidates}
+        assert [each.rank for each in candidates[:8]] == [*range(1, 9)]
+        assert len(candidates) == len({each.id for each in candidates}) <= 8 + 5 + 1
+        assert sum(
+            each.sampler_prob for each in candidates
+        ) + position.next.others_sampler_prob == pytest.approx(1)
+        cut_before += all(each.cut_by for each in candidates[:8])
+        made.do(commands.TakeStep())
+    assert cut_before  # else the model's own best would have done
+    made.do(commands.Configure(replace(SETTINGS, candidates=8, grammar=None)))
+    assert len(session.position.next.candidates) <= 9
 
 
 def test_a_trace_from_before_there_were_grammars_is_read() -> None:

@@ -1,0 +1,140 @@
+"""A hub of one's own on this machine, which can cut connections, lie and be slow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+COMMIT = "c" * 40
+
+
+@dataclass
+class FakeHub:
+    """What the hub has, how it behaves, and what it was asked for."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    large: frozenset[str] = frozenset({"model.safetensors"})
+    """Files that are named by their SHA-256."""
+    stated: dict[str, int] = field(default_factory=dict)
+    """Sizes that its list states in the place of the true ones."""
+    hashes: dict[str, str] = field(default_factory=dict)
+    """Hashes that it states in the place of the true ones."""
+    cuts: list[int] = field(default_factory=list)
+    """After how many bytes the next connections for the large file are cut."""
+    ranges: bool = True
+    status: int = 200
+    error: str = ""
+    elsewhere: str = ""
+    """Where large files are redirected to, an address; empty for nowhere."""
+    hold: threading.Event | None = None
+    """Where there is one, large files stop after half of what is sent until it is set."""
+    asked: list[tuple[str, str, str]] = field(default_factory=list)
+    """Path, range and authorization of each request."""
+    address: str = ""
+
+    def environ(self, cache: object, **more: str) -> dict[str, str]:
+        """The environment of a program that uses it."""
+        return {
+            "HF_ENDPOINT": self.address,
+            "HF_HUB_CACHE": str(cache),
+            "HF_TOKEN_PATH": "/nowhere",
+            "HF_HUB_OFFLINE": "",
+            **more,
+        }
+
+    def listed(self) -> dict[str, object]:
+        """The answer that lists its files."""
+        return {
+            "sha": COMMIT,
+            "siblings": [self._sibling(name, content) for name, content in self.files.items()],
+        }
+
+    def _sibling(self, name: str, content: bytes) -> dict[str, object]:
+        size = self.stated.get(name, len(content))
+        git = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        if name in self.large:
+            sha = self.hashes.get(name, hashlib.sha256(content).hexdigest())
+            return {"rfilename": name, "size": size, "blobId": git, "lfs": {"sha256": sha, "size": size}}
+        return {"rfilename": name, "size": size, "blobId": self.hashes.get(name, git)}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub: FakeHub
+
+    def log_message(self, *args: object) -> None:
+        """Nothing is written."""
+
+    def do_GET(self) -> None:
+        hub, path = self.hub, unquote(urlsplit(self.path).path)
+        wanted = self.headers.get("Range", "")
+        hub.asked.append((path, wanted, self.headers.get("Authorization", "")))
+        if hub.status != 200:
+            self._answer(hub.status, b"", {"X-Error-Code": hub.error})
+        elif path.startswith("/api/models/"):
+            self._answer(200, json.dumps(hub.listed()).encode(), {})
+        else:
+            self._file(path.split(f"/resolve/{COMMIT}/")[-1], wanted)
+
+    def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _file(self, name: str, wanted: str) -> None:
+        hub = self.hub
+        if hub.elsewhere and name in hub.large:
+            self._answer(302, b"", {"Location": f"{hub.elsewhere}{self.path}"})
+            return
+        content, begin = hub.files[name], 0
+        if wanted and hub.ranges:
+            begin = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(content) - begin))
+        self.end_headers()
+        self._send(name, content[begin:])
+
+    def _send(self, name: str, content: bytes) -> None:
+        hub = self.hub
+        if name in hub.large and hub.cuts:
+            self.wfile.write(content[: hub.cuts.pop(0)])
+            self.close_connection = True
+            return
+        if name in hub.large and hub.hold is not None:
+            self.wfile.write(content[: len(content) // 2])
+            self.wfile.flush()
+            hub.hold.wait(60)
+            content = content[len(content) // 2 :]
+        try:
+            self.wfile.write(content)
+        except ConnectionError:  # whoever asked was ended
+            self.close_connection = True
+
+
+@contextmanager
+def serving(hub: FakeHub, host: str = "127.0.0.1") -> Iterator[FakeHub]:
+    """The hub at an address of this machine."""
+    handler = type("Handler", (_Handler,), {"hub": hub})
+    server = ThreadingHTTPServer((host, 0), handler)
+    server.daemon_threads = True
+    hub.address = f"http://{host}:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        if hub.hold is not None:
+            hub.hold.set()
+        server.shutdown()
+        server.server_close()
