@@ -15,8 +15,8 @@ from typing import Any
 
 from engine.errors import LoadError, PromptError
 from engine.logits.token_texts import decode
-from engine.model import chat_template
-from engine.model.chat_values import Filling, filling, left_open
+from engine.model.chat import template as chat_template
+from engine.model.chat.values import Filling, filling, left_open
 from engine.model.plain_tokenizer import PlainTokenizer
 from engine.records import ChatOptions, Message
 

@@ -12,7 +12,8 @@ from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from engine import pocket
 from engine.errors import PromptError
-from engine.model import chat_template, template_process
+from engine.model.chat import template as chat_template
+from engine.model.chat import template_process
 from engine.model.tokens import Tokens
 from engine.records import NO_OPTIONS, Message
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import PromptError
-from engine.model import chat_template
+from engine.model.chat import template as chat_template
 from engine.records import ChatOptions, Message
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
