@@ -18,6 +18,7 @@ from engine.ranks.hosts import hosts_of
 from engine.ranks.join import join, kept_from_waiting
 from engine.ranks.kv import RankedKV
 from engine.ranks.mirror import facts
+from engine.ranks.quiet import keep_off_terminal
 from engine.ranks.ring import RING, START_SECONDS, Ranks
 from engine.ranks.shards import Shard, divide, sharding_of
 from engine.records import Loading, RankFacts, RanksLoaded, Sharding
@@ -28,7 +29,7 @@ READ_BYTES = 2_000_000
 
 
 class RanksSpread:
-    """Divides a model over ranks; see `engine.model.load.Spread`."""
+    """Divides a model over ranks; see `engine.model.load.Divider`."""
 
     def __init__(self) -> None:
         self.sharding: Sharding = "tensor"
@@ -36,7 +37,7 @@ class RanksSpread:
         self._model: Any = None
 
     def divide(self, prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> MakeKV:
-        """See `Spread`."""
+        """See `Divider`."""
         self._model, family = prepared.model, str(prepared.config.get("model_type"))
         hosts = hosts_of(settings)
         self.sharding = sharding_of(prepared.model, settings.shard, family)
@@ -58,7 +59,7 @@ class RanksSpread:
         return partial(RankedKV, ranks, self.sharding, prepared.whole.rows)
 
     def loaded(self) -> RanksLoaded:
-        """See `Spread`."""
+        """See `Divider`."""
         return RanksLoaded(self.sharding, self.facts(None))
 
     def facts(self, kv: RankedKV | None) -> tuple[RankFacts, ...]:
@@ -115,6 +116,7 @@ def _for_others(prepared: Prepared, settings: LoadSettings) -> LoadSettings:
 def _join(ranks: Ranks) -> None:
     """Make MLX's group of them."""
     meeting, backend = ranks.hosts.meeting(), ranks.hosts.backend
+    keep_off_terminal()
     with kept_from_waiting([meeting.address]):
         try:
             ranks.group, _ = ranks.together(
