@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache as cached
+from itertools import count
 from typing import Any
 
 import mlx.core as mx
@@ -30,13 +32,16 @@ class KV:
         offset: Tokens the caches hold; the one count that is true for every kind.
     """
 
+    lazy: bool = True
+    """Whether `run` leaves a graph that can be built before its token is known, and dropped."""
     most_at_once: int | None = None
     """Tokens of an adapting chunk at most, where all their logits are computed."""
 
     def __init__(self, model: Any, settings: LoadSettings) -> None:
         self._model = model
         self._settings = settings
-        self._layouts = 0
+        self._new_layout = count(1).__next__
+        """A number for the order of tokens in the rings: a chunk or a new beginning changes that order."""
         self.clear()
 
     def clear(self) -> None:
@@ -49,7 +54,6 @@ class KV:
         self.layout = self._new_layout()
         self.last_pass = (0, 0)
         """Tokens and bytes of the last pass that `drop` discarded."""
-        self._layers: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def adopt(self, caches: list[Any], offset: int, chunks: Chunks) -> None:
         """Hold caches that were filled elsewhere.
@@ -63,19 +67,17 @@ class KV:
         self.caches = caches
         self.set_offset(offset, chunks=chunks)
 
-    def adopt_copy(self, other: KV) -> None:
-        """Hold what another cache of the same model holds; MLX copies a shared array when one of them writes it."""
-        self.caches = copy.deepcopy(other.caches)
-        self._hold(other.offset, other.chunks, other.layout)
-
-    def adopt_rows(self, other: KV, count: int) -> None:
-        """Hold copies of the only row of another cache of the same model, which is not written.
+    def adopt_copy(self, other: KV, rows: int | None = None) -> None:
+        """Hold what another cache of the same model holds; MLX copies a shared array when one of them writes it.
 
         Args:
-            other: All its caches can have several rows.
-            count: Rows to hold.
+            other: Not written.
+            rows: How often to hold its only row, where all its caches can have several; None for it as it is.
         """
-        self.caches = [kind_of(cache).repeat(cache, count) for cache in other.caches]
+        if rows is None:
+            self.caches = copy.deepcopy(other.caches)
+        else:
+            self.caches = [kind_of(cache).repeat(cache, rows) for cache in other.caches]
         self._hold(other.offset, other.chunks, other.layout)
 
     def reorder(self, rows: Sequence[int], since: int | None) -> None:
@@ -121,11 +123,6 @@ class KV:
         if self._settings.kv_bits is not None:
             for index, cache in enumerate(self.caches):
                 self.caches[index] = kind_of(cache).quantize(cache, self._settings)
-
-    def _new_layout(self) -> int:
-        """A number for the order of tokens in the rings: a chunk or a new beginning changes that order."""
-        self._layouts += 1
-        return self._layouts
 
     def set_offset(self, offset: int, *, chunks: Chunks | None = None, layout: int | None = None) -> None:
         """Account for tokens that were restored or removed cache by cache."""
@@ -181,13 +178,12 @@ class KV:
             return "the cache was not quantized there"
         return ""
 
-    def recover(self, offset: int) -> None:
-        """Hold `offset` tokens again after a forward that failed half-way and left layers unequal, or start over."""
-        if not self.recovered(offset):
-            self.clear()
-
     def recovered(self, offset: int) -> bool:
-        """Hold `offset` tokens again, where every cache can; else they are unusable."""
+        """Hold `offset` tokens again after a forward that failed half-way and left layers unequal.
+
+        Returns:
+            Whether every cache could; otherwise they are unusable until they are cleared.
+        """
         self._hold(offset, self.chunks, self.layout)
         return all(kind_of(cache).recover(cache, offset) for cache in self.caches)
 
@@ -197,21 +193,13 @@ class KV:
             return False
         return all(kind_of(cache).trims_at(cache, offset) for cache in self.caches)
 
-    def can_pipeline(self) -> bool:
-        """Whether the graph of one more forward may be built before its token is known, and dropped."""
-        return self.can_step_back()
-
     def can_step_back(self) -> bool:
         """Whether trimming could remove one more token after it is added."""
         following = self.offset + 1
         return all(kind_of(cache).trims_at(cache, following) for cache in self.caches)
 
-    def record_undo(self) -> tuple[Snapshot, ...] | None:
-        """One record a cache to undo the next single token; None where trimming does it or nothing can."""
-        return None if self.can_step_back() else self.undo_records()
-
     def undo_records(self) -> tuple[Snapshot, ...] | None:
-        """One record a cache to undo the next single token; None where not all of them have one."""
+        """One record a cache to undo the next single token, for where trimming can't; None where not all have one."""
         undo_records = [kind_of(cache).record_undo(cache) for cache in self.caches]
         records = tuple(record for record in undo_records if record is not None)
         mx.eval([array for record in records for array in record.copies])
@@ -221,7 +209,7 @@ class KV:
         """Remove single tokens from the end.
 
         Args:
-            steps: Their records from `record_undo`, the last token's first.
+            steps: Their records from `undo_records`, the last token's first.
         """
         for records in steps:
             for cache, record in zip(self.caches, records, strict=True):
@@ -267,7 +255,7 @@ class KV:
             budget: Bytes that those may take.
         """
         groups = grouped(self.readings())
-        read = tuple(KVGroup(key[0], self._shared(layers), *key[1:]) for key, layers in groups.items())
+        read = tuple(KVGroup(key[0], _shared(tuple(layers)), *key[1:]) for key, layers in groups.items())
         used = sum(group.used_bytes * len(group.layers) for group in read)
         allocated = sum(group.allocated_bytes * len(group.layers) for group in read)
         return KVReading(self.offset, used, allocated, read, kept, budget, *self.last_pass)
@@ -275,11 +263,6 @@ class KV:
     def readings(self) -> Sequence[Reading]:
         """The figures of each cache."""
         return [kind_of(cache).read(cache) for cache in self.caches]
-
-    def _shared(self, layers: list[int]) -> tuple[int, ...]:
-        """One tuple for equal lists: a long session has a reading for every step."""
-        indices = tuple(layers)
-        return self._layers.setdefault(indices, indices)
 
     def kinds(self) -> tuple[CacheKind, ...]:
         """The kind of each cache."""
@@ -314,3 +297,9 @@ def grouped(readings: Iterable[Reading]) -> dict[Reading, list[int]]:
     for index, reading in enumerate(readings):
         groups.setdefault(reading, []).append(index)
     return groups
+
+
+@cached
+def _shared(layers: tuple[int, ...]) -> tuple[int, ...]:
+    """One tuple for equal ones: a long session has a reading for every step."""
+    return layers

@@ -57,7 +57,7 @@ class BatchedRows:
     def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
         """See `Rows`."""
         if self._from is not None:
-            self._runner.kv.adopt_rows(self._from, len(parents))
+            self._runner.kv.adopt_copy(self._from, len(parents))
             self._from = None
         elif list(parents) != list(range(self._count)):
             self._runner.kv.reorder(parents, self._since if len(parents) == self._count else None)

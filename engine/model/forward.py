@@ -120,7 +120,7 @@ class Runner:
             logits = self.kv.run(self.compute, mx.array([list(ids)]), chunk=True)
             mx.eval(self.kv.state())
         except BaseException:
-            self.kv.recover(offset)
+            self._recover(offset)
             raise
         return logits
 
@@ -131,12 +131,12 @@ class Runner:
             float32, shape (vocabulary,).
         """
         offset = self.kv.offset
-        self.undo = self.kv.record_undo()
+        self.undo = None if self.kv.can_step_back() else self.kv.undo_records()
         outputs = self.build_graph(mx.array([[token]]))
         try:
             mx.eval(outputs)
         except BaseException:
-            self.kv.recover(offset)
+            self._recover(offset)
             raise
         if self.kv.offset % CLEAR_EVERY == 0:
             mx.clear_cache()
@@ -185,7 +185,7 @@ class Runner:
             rows = logits[0].astype(mx.float32)
             mx.eval(rows, self.kv.state())
         except BaseException:
-            self.kv.recover(offset)
+            self._recover(offset)
             raise
         return rows
 
@@ -215,7 +215,7 @@ class Runner:
         try:
             logits = self.kv.run(self.compute, tokens)
         except BaseException:
-            self.kv.recover(offset)
+            self._recover(offset)
             raise
         return [logits[0, -1].astype(mx.float32), *self.kv.pending()]
 
@@ -276,6 +276,11 @@ class Runner:
             mx.clear_cache()
             sizer.learn(len(chunk), (time.perf_counter() - begun) * 1000)
         return self.forward(ids[-1])
+
+    def _recover(self, offset: int) -> None:
+        """Hold `offset` tokens again after a forward that failed half-way, or start over."""
+        if not self.kv.recovered(offset):
+            self.kv.clear()
 
     def _check(self, stopped: Stopped) -> None:
         if stopped():

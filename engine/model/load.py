@@ -78,7 +78,7 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-class Spread(Protocol):
+class Divider(Protocol):
     """What divides a model among several processes, of which this is one."""
 
     def divide(self, prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> MakeKV:
@@ -102,7 +102,7 @@ def load(
     emit: Emit = lambda _: None,
     cancel: Event | None = None,
     quantization: Quantization | None = None,
-    spread: Spread | None = None,
+    spread: Divider | None = None,
 ) -> Loaded:
     """Load a model through mlx_lm.
 

@@ -48,7 +48,7 @@ class Print:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RankHeld:
     """What one rank's caches hold, and what can be done with them, after an operation."""
 
     offset: int
@@ -78,11 +78,11 @@ def told(kv: KV) -> dict[str, Any]:
     }
 
 
-def held(answer: Mapping[str, Any]) -> Held:
+def held(answer: Mapping[str, Any]) -> RankHeld:
     """The inverse of `told`."""
     placed = {place: tuple(reading) for reading, places in answer["groups"] for place in places}
     without = answer["without"]
-    return Held(
+    return RankHeld(
         offset=answer["offset"],
         readings=tuple(placed[place] for place in range(len(placed))),
         steps_back=answer["back"],

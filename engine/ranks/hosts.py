@@ -31,7 +31,7 @@ BACKENDS = ("ring", "jaccl", "jaccl-ring")
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class RankHost:
     """Where one rank runs."""
 
     ssh: str
@@ -48,7 +48,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class RankMeeting:
     """How MLX is told where the ranks meet."""
 
     files: dict[str, str]
@@ -59,15 +59,15 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Hosts:
+class RankHosts:
     """The ranks' places, in their order, and how they are joined."""
 
-    ranks: tuple[Host, ...]
+    ranks: tuple[RankHost, ...]
     backend: str = "ring"
     envs: tuple[str, ...] = ()
     """Environment variables of each rank, as NAME=VALUE."""
 
-    def meeting(self) -> Meeting:
+    def meeting(self) -> RankMeeting:
         """Choose where the ranks meet.
 
         Raises:
@@ -79,14 +79,14 @@ class Hosts:
                 [f"{_bracketed(ip)}:{port}" for ip in host.ips]
                 for host, port in zip(self.ranks, ports, strict=True)
             ]
-            return Meeting(
+            return RankMeeting(
                 {"MLX_HOSTFILE": json.dumps(nodes)}, self._variables(), (self.ranks[0].ips[0], ports[0])
             )
         ring = {"MLX_JACCL_RING": "1"} if self.backend == "jaccl-ring" else {}
         coordinator = {"MLX_JACCL_COORDINATOR": f"{self.ranks[0].ips[0]}:{ports[0]}"}
         devices = {"MLX_IBV_DEVICES": json.dumps([host.rdma for host in self.ranks])}
         variables = {**self._variables(), **coordinator, **ring}
-        return Meeting(devices, variables, (self.ranks[0].ips[0], ports[0]))
+        return RankMeeting(devices, variables, (self.ranks[0].ips[0], ports[0]))
 
     def _variables(self) -> dict[str, str]:
         return dict(variable.split("=", 1) for variable in self.envs)
@@ -107,14 +107,14 @@ class Hosts:
         return ports
 
 
-def hosts_of(settings: LoadSettings) -> Hosts:
+def hosts_of(settings: LoadSettings) -> RankHosts:
     """The places of the ranks that load settings ask for.
 
     Raises:
         LoadError: The hostfile can't be read, or names other ranks than the settings.
     """
     if not settings.hostfile:
-        return Hosts((Host(LOOPBACK, (LOOPBACK,)),) * settings.ranks)
+        return RankHosts((RankHost(LOOPBACK, (LOOPBACK,)),) * settings.ranks)
     path = typed(settings.hostfile)
     try:
         hosts = _parsed(json.loads(read_regular(path, CONFIG_LIMIT)))
@@ -131,7 +131,7 @@ def hosts_of(settings: LoadSettings) -> Hosts:
 _HINT = "It lists hosts as mlx.launch does, each with ssh and ips."
 
 
-def _parsed(content: Any) -> Hosts:
+def _parsed(content: Any) -> RankHosts:
     table = content if isinstance(content, dict) else {"hosts": content}
     entries, backend, envs = table.get("hosts"), table.get("backend") or "ring", table.get("envs") or []
     if not isinstance(entries, list) or not 2 <= len(entries) <= MOST_RANKS:
@@ -140,7 +140,7 @@ def _parsed(content: Any) -> Hosts:
         raise ValueError(f"its backend must be one of {', '.join(BACKENDS)}")
     if not isinstance(envs, list) or not all(isinstance(env, str) and "=" in env for env in envs):
         raise ValueError("its envs must be a list of NAME=VALUE")
-    hosts = Hosts(tuple(_host(place, entry) for place, entry in enumerate(entries)), backend, tuple(envs))
+    hosts = RankHosts(tuple(_host(place, entry) for place, entry in enumerate(entries)), backend, tuple(envs))
     if not hosts.ranks[0].local:
         raise ValueError(f"its first host is this process: its ssh must be {LOOPBACK}")
     if backend != "ring" and any(len(host.rdma) != len(entries) for host in hosts.ranks):
@@ -148,14 +148,14 @@ def _parsed(content: Any) -> Hosts:
     return hosts
 
 
-def _host(place: int, entry: Any) -> Host:
+def _host(place: int, entry: Any) -> RankHost:
     ssh = entry.get("ssh") if isinstance(entry, dict) else None
     if not isinstance(ssh, str) or not ssh or ssh.startswith("-") or not ssh.isprintable():
         raise ValueError(
             f"host {place} has no ssh that is a name"
         )  # with a hyphen ssh would take it for an option
     ips, rdma = entry.get("ips"), entry.get("rdma") or []
-    if ips is None and Host(ssh, ()).local:
+    if ips is None and RankHost(ssh, ()).local:
         ips = [LOOPBACK]
     if not isinstance(ips, list) or not ips or not all(isinstance(ip, str) for ip in ips):
         raise ValueError(f"host {place} has no ips")
@@ -163,7 +163,7 @@ def _host(place: int, entry: Any) -> Host:
         ipaddress.ip_address(ip)
     if not isinstance(rdma, list):
         raise ValueError(f"the rdma of host {place} is no list")
-    return Host(ssh, tuple(ips), tuple(rdma))
+    return RankHost(ssh, tuple(ips), tuple(rdma))
 
 
 def _words(error: Exception) -> str:

@@ -21,7 +21,7 @@ from engine.cache.kinds.kind import Reading
 from engine.cache.live import KV
 from engine.chunks import Chunks
 from engine.errors import StepError
-from engine.ranks.agreement import Held, Print, held
+from engine.ranks.agreement import Print, RankHeld, held
 from engine.ranks.mirror import fenced_forward
 from engine.ranks.ring import Answer, Ranks
 from engine.records import CacheKind, Sharding
@@ -77,6 +77,8 @@ class RankedKV(KV):
         RankError: From every operation: a rank was lost.
     """
 
+    lazy = False
+
     def __init__(
         self, ranks: Ranks, sharding: Sharding, vocabulary: int, model: Any, settings: LoadSettings
     ) -> None:
@@ -101,7 +103,7 @@ class RankedKV(KV):
         return result, answers
 
     def _take(self, answers: list[Answer]) -> None:
-        self.others: list[Held] = [held(answer) for answer in answers]
+        self.others: list[RankHeld] = [held(answer) for answer in answers]
         """What the other ranks hold."""
 
     def clear(self) -> None:
@@ -117,11 +119,8 @@ class RankedKV(KV):
             "A KV cache from a file can't be divided over several processes.", "Give the text itself."
         )
 
-    def adopt_copy(self, other: KV) -> None:
-        self._each("adopt_copy", lambda: KV.adopt_copy(self, other), other=_number(other))
-
-    def adopt_rows(self, other: KV, count: int) -> None:
-        self._each("adopt_rows", lambda: KV.adopt_rows(self, other, count), other=_number(other), count=count)
+    def adopt_copy(self, other: KV, rows: int | None = None) -> None:
+        self._each("adopt_copy", lambda: KV.adopt_copy(self, other, rows), other=_number(other), rows=rows)
 
     def reorder(self, rows: Sequence[int], since: int | None) -> None:
         self._each("reorder", lambda: KV.reorder(self, rows, since), rows=list(rows), since=since)
@@ -219,10 +218,6 @@ class RankedKV(KV):
         # an offset of the answer is that of the caches now
         _, answers = self._each("could_trim", lambda: None, offset=offset, to=to)
         return all(answer["result"] for answer in answers)
-
-    def can_pipeline(self) -> bool:
-        """False: the graph of a forward is evaluated on all ranks at once, which need its token."""
-        return False
 
     def can_step_back(self) -> bool:
         return super().can_step_back() and all(other.steps_back for other in self.others)

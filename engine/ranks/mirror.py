@@ -67,8 +67,7 @@ class Mirror:
             "restore": lambda kv, given: kv.restore(
                 self._snapshots[given["saved"]], given["at"], given["end"]
             ),
-            "adopt_copy": lambda kv, given: kv.adopt_copy(self._caches[given["other"]]),
-            "adopt_rows": lambda kv, given: kv.adopt_rows(self._caches[given["other"]], given["count"]),
+            "adopt_copy": lambda kv, given: kv.adopt_copy(self._caches[given["other"]], given["rows"]),
             "reorder": lambda kv, given: kv.reorder(given["rows"], given["since"]),
             "fenced": self._fenced,
         }

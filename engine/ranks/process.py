@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from engine.ranks.hosts import Host
+from engine.ranks.hosts import RankHost
 
 MODULE = "engine.ranks.rank"
 LAST_BYTES = 8192
@@ -45,7 +45,7 @@ class RankProcess:
         OSError: It can't be started.
     """
 
-    def __init__(self, rank: int, host: Host, arrived: Arrived) -> None:
+    def __init__(self, rank: int, host: RankHost, arrived: Arrived) -> None:
         self.rank, self.host = rank, host
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
@@ -122,7 +122,7 @@ class RankProcess:
         self._arrived(self.rank, None)
 
 
-def _command(rank: int, host: Host) -> list[str]:
+def _command(rank: int, host: RankHost) -> list[str]:
     """What starts a rank: here with the modules of this process, elsewhere with the same Python and directory."""
     if host.local:
         path = json.dumps([os.path.abspath(folder) for folder in sys.path])

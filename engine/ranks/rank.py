@@ -20,7 +20,7 @@ JOIN_SECONDS = 45
 rank without a limit, with Python's interpreter locked."""
 
 
-class Answers:
+class AnswerPipe:
     """What is written to stdout, by two threads.
 
     Args:
@@ -44,7 +44,7 @@ def main(rank: int) -> None:
     Args:
         rank: The number of this one.
     """
-    answers = Answers(os.fdopen(os.dup(1), "wb"))
+    answers = AnswerPipe(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
     operations: SimpleQueue[dict[str, Any]] = SimpleQueue()
     threading.Thread(target=_read, args=(operations, answers), daemon=True).start()
@@ -58,7 +58,7 @@ def main(rank: int) -> None:
         os._exit(1)
 
 
-def _read(operations: SimpleQueue[dict[str, Any]], answers: Answers) -> None:
+def _read(operations: SimpleQueue[dict[str, Any]], answers: AnswerPipe) -> None:
     for line in sys.stdin.buffer:
         operation = json.loads(line)
         if "ping" in operation:
@@ -68,7 +68,7 @@ def _read(operations: SimpleQueue[dict[str, Any]], answers: Answers) -> None:
     os._exit(0)
 
 
-def _serve(rank: int, operations: SimpleQueue[dict[str, Any]], answers: Answers) -> None:
+def _serve(rank: int, operations: SimpleQueue[dict[str, Any]], answers: AnswerPipe) -> None:
     from engine.model.light_import import import_mlx_lm
 
     import_mlx_lm()

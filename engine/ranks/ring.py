@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from engine.errors import EngineError, LoadError, RankError
-from engine.ranks.hosts import Hosts
+from engine.ranks.hosts import RankHosts
 from engine.ranks.process import RankProcess
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Ranks:
         RankError: One didn't come up.
     """
 
-    def __init__(self, hosts: Hosts, patience: float) -> None:
+    def __init__(self, hosts: RankHosts, patience: float) -> None:
         self.hosts, self.patience = hosts, patience
         self.size = len(hosts.ranks)
         self.loss: Loss | None = None
@@ -255,13 +255,15 @@ class Ranks:
                 process.ended(QUIT_SECONDS)
 
 
-class Ring:
+class ProcessRing:
     """The ranks that this process has or had: MLX makes one group a process."""
 
     def __init__(self) -> None:
         self.ranks: Ranks | None = None
 
-    def opened(self, hosts: Hosts, patience: float, make: Callable[[Hosts, float], Ranks] = Ranks) -> Ranks:
+    def opened(
+        self, hosts: RankHosts, patience: float, make: Callable[[RankHosts, float], Ranks] = Ranks
+    ) -> Ranks:
         """The ranks, started unless they are there.
 
         Raises:
@@ -295,5 +297,5 @@ class Ring:
             self.ranks.close()
 
 
-RING = Ring()
+RING = ProcessRing()
 """That of this process."""

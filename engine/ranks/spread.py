@@ -29,7 +29,7 @@ READ_BYTES = 2_000_000
 
 
 class RanksSpread:
-    """Divides a model over ranks; see `engine.model.load.Spread`."""
+    """Divides a model over ranks; see `engine.model.load.Divider`."""
 
     def __init__(self) -> None:
         self.sharding: Sharding = "tensor"
@@ -37,7 +37,7 @@ class RanksSpread:
         self._model: Any = None
 
     def divide(self, prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> MakeKV:
-        """See `Spread`."""
+        """See `Divider`."""
         self._model, family = prepared.model, str(prepared.config.get("model_type"))
         hosts = hosts_of(settings)
         self.sharding = sharding_of(prepared.model, settings.shard, family)
@@ -59,7 +59,7 @@ class RanksSpread:
         return partial(RankedKV, ranks, self.sharding, prepared.whole.rows)
 
     def loaded(self) -> RanksLoaded:
-        """See `Spread`."""
+        """See `Divider`."""
         return RanksLoaded(self.sharding, self.facts(None))
 
     def facts(self, kv: RankedKV | None) -> tuple[RankFacts, ...]:

@@ -301,7 +301,9 @@ class RemoteEngine:
             self._refuse(command, "The connection was lost before it reached the engine.", "Do it again.")
 
     def _refuse(self, command: Command, why: str, hint: str) -> None:
-        self.emit(Failure(command.kind, why, hint, id=command.id))
+        # A `Failure` of a `Load` says that the model before it is gone, and here the engine still has it.
+        kind = "Open" if isinstance(command, Load) else command.kind
+        self.emit(Failure(kind, why, hint, id=command.id))
         self._hand_out(Ended(command.kind, cancelled=True, id=command.id))
 
     def _answered(self, pinged: int) -> None:

@@ -138,7 +138,9 @@ class ProcessLink:
 
     def ending(self, why: str) -> str:
         """A sentence with the last line that the process wrote, or by which signal it ended."""
-        words = self._last_words().rstrip(".")
+        words, process = self._last_words().rstrip("."), self._process
+        if process is not None and process.poll() is None:
+            return f"The engine's process hangs ({why}), and was ended."
         return f"The engine's process has ended{words and ': '}{words}."
 
     def _last_words(self) -> str:

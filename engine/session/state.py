@@ -90,7 +90,7 @@ class SessionState:
     @property
     def can_pipeline(self) -> bool:
         """Whether one more forward could be prepared before its token is known, and undone."""
-        return self.kv.can_pipeline()
+        return self.kv.lazy and self.kv.can_step_back()
 
     @property
     def kv(self) -> KV:

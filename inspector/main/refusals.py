@@ -7,6 +7,7 @@ from inspector.session.controller import Controller
 from inspector.session.replay.replay_backend import REFUSED
 from inspector.state.timeline import Phase, Timeline
 
+_ASKING = Needs.ENGINE | Needs.SESSION
 OPENING = "A recording is being opened. Wait a moment"
 
 
@@ -29,7 +30,7 @@ def refusal(key: Key, controller: Controller, actions: ToolActions) -> str:
     """
     if key.needs and controller.opening:
         return OPENING
-    if controller.away and (Needs.ENGINE in key.needs or key.moves) and not controller.transport.recorded:
+    if controller.away and (key.needs & _ASKING or key.moves) and not controller.transport.recorded:
         return controller.away
     if Needs.ENGINE in key.needs and controller.transport.recorded and not key.recorded(actions):
         return controller.transport.bound or REFUSED

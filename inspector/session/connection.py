@@ -117,7 +117,7 @@ class EngineConnection:
             case "away" if self._lost_at is None:
                 self._lost_at = connection.since
                 lost = f"{where}: {why.rstrip('.')}."
-                text = f"{lost} It is tried again by itself. What ran there is paused. {KEY} gives up."
+                text = f"{lost} It is tried again by itself. What ran there pauses. {KEY} gives up."
                 self._host.announce(text, "The engine is away", "warning")
             case "connected" if self._lost_at is not None:
                 seconds, self._lost_at = connection.since - self._lost_at, None

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.commands import Choose, TakeStep
 from engine.records import Step
+from engine.remote import client
 from engine.remote.client import RemoteEngine
 from engine.remote.link import Link, ProcessLink
 from engine.settings import LoadSettings, Settings
@@ -17,7 +19,7 @@ from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.session.replay.replay_backend import REFUSED
 from inspector.state.timeline import Phase
-from tests.engine.remote.far import PROGRAM, Host, hosted
+from tests.engine.remote.far import PROGRAM, Host, hosted, settled
 from tests.inspector.fakes import Session
 from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig
@@ -39,18 +41,20 @@ def far_engine(link: Link, joins: bool = False) -> RemoteEngine:
 
 
 def on_screen(
-    engine: RemoteEngine, test: Callable[[Rig], Awaitable[None]], save: Path | None = None, **more: object
+    engine: RemoteEngine,
+    test: Callable[[Rig], Awaitable[None]],
+    save: Path | None = None,
+    load: LoadSettings | None = None,
 ) -> InspectorApp:
     """Run a test in an application on an engine elsewhere."""
     app = InspectorApp(
-        LoadSettings(),
+        load or LoadSettings(),
         SAMPLED,
         "Once upon a time",
         False,
         engine=engine,
         save=save,
         begins=Preferences(),
-        **more,  # type: ignore[arg-type]
     )
 
     async def body() -> None:
@@ -97,7 +101,10 @@ async def walked(rig: Rig, disturb: Callable[[Rig], Awaitable[None]] | None = No
     await idle(rig)
 
 
-def test_a_session_over_a_socket_is_cut_off_comes_back_and_is_joined(host: Host) -> None:
+def test_a_session_over_a_socket_is_cut_off_comes_back_and_is_joined(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "WAITS", (600.0,))  # it comes back by the key alone
     trees = {}
 
     async def plain(rig: Rig) -> None:
@@ -137,10 +144,9 @@ async def lose_and_try_again(rig: Rig) -> None:
     engine._lines.hang_up()
     await rig.until(lambda: "● AWAY" in rig.screen_text())
     assert rig.status.startswith("The engine is away: trying again")
-    before = len(rig.timeline.steps)
-    await rig.press("space")  # means nothing now, and says so
+    await rig.press("space", "enter")  # mean nothing now, and say so
     assert rig.status.startswith("The engine is away")
-    assert len(rig.timeline.steps) == before
+    assert not rig.app.controller.client.of(TakeStep, Choose)
     await rig.press("at")
     await rig.until(lambda: "attempts" in rig.screen_text())
     await rig.press("t")
@@ -196,3 +202,40 @@ def test_an_engine_whose_process_dies_leaves_a_replay_and_a_fresh_one_goes_on(tm
     app = on_screen(engine, killed, save=tmp_path)
     assert [each.poll() is not None for each in processes] == [True, True]
     assert [each.name for each in tmp_path.iterdir()] == [app.saved.name]  # type: ignore[union-attr]  # it went on in its file
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_leaves_a_replay_and_fresh_ranks_go_on(tmp_path: Path) -> None:
+    link, seen = ProcessLink(PROGRAM), []
+
+    async def killed(rig: Rig) -> None:
+        await walked(rig)
+        before, first = tree(rig), link._process
+        assert first is not None
+        [rank] = ranks_of(first.pid)
+        os.kill(rank, signal.SIGKILL)
+        await rig.press("space")
+        await rig.until(lambda: rig.timeline.recorded and tree(rig) == before)
+        [told] = [each.message for each in rig.app._notifications]
+        assert told.startswith("Rank 1 was lost: it was ended by SIGKILL. The session is shown as a replay")
+        await rig.until(lambda: rig.app.playback.player is not None and rig.app.playback.player.settled)
+        await rig.press("G")
+        await rig.until(lambda: not rig.timeline.recorded)
+        assert "to the last bit" in rig.status
+        second = link._process
+        assert second is not None
+        assert rig.app.controller.setup.load.ranks == 2
+        seen.extend([first.pid, rank, second.pid, *ranks_of(second.pid)])
+
+    app = on_screen(
+        RemoteEngine(lambda record: None, link, PROGRAM), killed, save=tmp_path, load=LoadSettings(ranks=2)
+    )
+    assert app.closed_in_time
+    assert len(seen) == 4
+    settled(lambda: not any(Path(f"/proc/{pid}").exists() for pid in seen))
+
+
+def ranks_of(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for each in children for child in each.read_text().split()]

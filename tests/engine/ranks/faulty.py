@@ -63,12 +63,12 @@ def main(rank: int) -> None:
         if way == "silent":
             time.sleep(1000)
         if way == "number":
-            give = real.Answers.give
+            give = real.AnswerPipe.give
 
-            def wrong(self: real.Answers, answer: dict[str, Any]) -> None:
+            def wrong(self: real.AnswerPipe, answer: dict[str, Any]) -> None:
                 give(self, {**answer, "n": answer["n"] - 1} if answer.get("n") == int(count) else answer)
 
-            real.Answers.give = wrong  # type: ignore[method-assign]
+            real.AnswerPipe.give = wrong  # type: ignore[method-assign]
         if way == "deaf":
             real._read = _deaf
         if name:
@@ -82,7 +82,7 @@ def main(rank: int) -> None:
     real.main(rank)
 
 
-def _deaf(operations: Any, answers: real.Answers) -> None:
+def _deaf(operations: Any, answers: real.AnswerPipe) -> None:
     """Read operations, and don't end with stdin."""
     import json
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.model import blas
 from engine.model.load import load
-from engine.ranks.hosts import LOOPBACK, Host, Hosts
+from engine.ranks.hosts import LOOPBACK, RankHost, RankHosts
 from engine.ranks.join import join
 from engine.ranks.ring import RING
 from engine.ranks.spread import RanksSpread
@@ -48,7 +48,7 @@ def reference(rank: int, path: str, sharding: str, hostfile: str, out: str) -> N
 def main(folder: str, sharding: str) -> None:
     """Print the difference."""
     path, out = model_at(Path(folder), NAME, 2), Path(folder) / f"logits-{sharding}.npy"
-    hostfile = Hosts((Host(LOOPBACK, (LOOPBACK,)),) * 2).meeting().files["MLX_HOSTFILE"]
+    hostfile = RankHosts((RankHost(LOOPBACK, (LOOPBACK,)),) * 2).meeting().files["MLX_HOSTFILE"]
     started = [
         subprocess.Popen(
             [

@@ -15,7 +15,7 @@ import pytest
 from engine.cache.live import KV
 from engine.errors import LoadError, SettingsError
 from engine.ranks.agreement import Print, held, told
-from engine.ranks.hosts import Hosts, hosts_of
+from engine.ranks.hosts import RankHosts, hosts_of
 from engine.ranks.kv import Handle
 from engine.ranks.shards import divide, sharding_of
 from engine.settings import LoadSettings, check_load
@@ -181,4 +181,4 @@ def test_hosts_are_equal_where_their_ranks_are() -> None:
     assert (
         hosts_of(LoadSettings(ranks=2)) == hosts_of(LoadSettings(ranks=2)) != hosts_of(LoadSettings(ranks=3))
     )
-    assert isinstance(hosts_of(LoadSettings(ranks=2)), Hosts)
+    assert isinstance(hosts_of(LoadSettings(ranks=2)), RankHosts)

@@ -12,15 +12,15 @@ from tests.engine.ranks.stateful import BOUND
 
 TENSOR = (
     "llama", "qwen2", "qwen3", "qwen3_moe", "qwen3_5", "gpt_oss", "deepseek_v2", "deepseek_v3", "glm4_moe",
-    "glm4_moe_lite", "ministral3",
+    "glm4_moe_lite", "ministral3", "deepseek_v32", "exaone_moe", "longcat_flash", "minimax", "mistral4", "step3p5",
 )  # fmt: skip
 PIPELINE = (
     "qwen2", "qwen3_moe", "qwen3_next", "qwen3_5", "deepseek_v2", "deepseek_v3", "glm4_moe", "glm4_moe_lite",
-    "ministral3",
+    "ministral3", "deepseek_v32", "mistral4",
 )  # fmt: skip
-THREE = {"tensor": ("llama", "qwen3", "qwen3_moe"), "pipeline": ("qwen2", "qwen3_moe", "qwen3_5")}
-REPLICATED = ("deepseek_v3", "glm4_moe_lite")
-"""Families of latent attention: with `tensor`, each rank has all of the keys and values, which are one for all heads."""
+THREE = {"tensor": ("llama", "qwen3", "qwen3_moe"), "pipeline": ("qwen2", "qwen3_moe", "qwen3_next")}
+REPLICATED = ("deepseek_v3", "deepseek_v32", "glm4_moe_lite", "longcat_flash", "mistral4")
+"""Families of latent attention: with `tensor` each rank has all keys and values, which are one for all heads."""
 
 
 @pytest.fixture(scope="module")

@@ -78,3 +78,13 @@ class Far(Engine):
 
     def close(self) -> None:
         assert self.remote.close(10)
+
+
+def settled(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    wait = threading.Event()
+    for _ in range(600):
+        if holds():
+            return
+        wait.wait(0.05)
+    raise AssertionError("it never came to hold")

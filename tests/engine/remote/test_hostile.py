@@ -7,7 +7,7 @@ import random
 import resource
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -22,7 +22,7 @@ from engine.remote.journal import MEMORY
 from engine.remote.lines import line_of
 from engine.settings import LoadSettings
 from engine.thread import EngineThread
-from tests.engine.remote.far import PROGRAM, TOKEN, Far, Host, hosted
+from tests.engine.remote.far import PROGRAM, TOKEN, Far, Host, hosted, settled
 from tests.engine.test_commands import SAMPLES
 from tests.engine.test_thread import kinds
 
@@ -245,13 +245,3 @@ def test_two_hundred_clients_leave_no_descriptors_and_no_threads(host: Host) -> 
             far.send(commands.TakeStep())
         far.close()
     settled(lambda: all(now <= once for now, once in zip(there(), before, strict=True)))
-
-
-def settled(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    wait = threading.Event()
-    for _ in range(600):
-        if holds():
-            return
-        wait.wait(0.05)
-    raise AssertionError("it never came to hold")

@@ -203,6 +203,10 @@ def test_what_was_sent_into_a_lost_connection_or_while_it_was_away_is_refused(
     assert isinstance(refused, records.Failure)
     assert refused.message == "The engine is away: the connection was lost."
     assert ended == records.Ended("Step", cancelled=True)
+    load = commands.Load(LoadSettings())
+    far.send(load)
+    refused, _ = far.until_ended(load)
+    assert refused.command != "Load"  # which would say that the model is gone
     failure, ended = far.until_ended(lost)
     assert isinstance(failure, records.Failure)
     assert failure.message == "The connection was lost before it reached the engine."

@@ -234,3 +234,15 @@ def test_drafts_that_make_no_sense_are_refused(
 ) -> None:
     assert cli.main(["generate", *STORY, *flags]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_two_ranks_write_what_one_process_writes() -> None:
+    args = [*STORY, "--max-tokens", "8", "--temp", "0"]
+    one, two = (start(*args, *more).communicate(timeout=200) for more in ((), ("--ranks", "2")))
+    assert one[0] == two[0]
+    process = start(*args, "--ranks", "2", "--shard", "pipeline")
+    out, err = process.communicate(timeout=200)
+    assert (process.returncode, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "divides a model of type llama by tensor, not by pipeline" in err

@@ -1,0 +1,107 @@
+"""What a step costs more with the engine behind a socket than beside the caller.
+
+The engines take turns step by step in one run, so that a busy machine slows all of them: pocket in this process, in a
+thread behind a socket, and in a process of its own.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from statistics import median
+
+from engine import commands, wire
+from engine.commands import Command
+from engine.records import Ended, Record, Step
+from engine.remote.client import RemoteEngine
+from engine.remote.link import ProcessLink
+from engine.remote.server import EngineServer
+from engine.settings import LoadSettings, Settings
+from engine.thread import EngineThread
+
+STEPS, CODED = 300, 1000
+
+
+class Beside:
+    """A link to a server in this process."""
+
+    where, token, far, returns = "this process", "", False, False
+
+    def __init__(self) -> None:
+        self.server = EngineServer("", "benchmark")
+        self.server.start()
+
+    def open(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        threading.Thread(target=self.server.meet, args=(theirs,), daemon=True).start()
+        return ours
+
+    def ending(self, why: str) -> str:
+        return why
+
+    def close(self, timeout: float) -> bool:
+        return self.server.close(timeout)
+
+
+class Timed:
+    """An engine that is stepped."""
+
+    def __init__(self, make: Callable[[Callable[[Record], None]], EngineThread | RemoteEngine]) -> None:
+        self.queue: SimpleQueue[Record] = SimpleQueue()
+        self.engine = make(self.queue.put)
+        self.engine.start()
+        self.took: list[float] = []
+        for command in (
+            commands.Load(LoadSettings()),
+            commands.Configure(Settings(temp=0.8, seed=3, max_tokens=10**6, min_tokens=10**6)),
+            commands.Prefill("Once upon a time", chat=False),
+        ):
+            self.do(command)
+
+    def do(self, command: Command) -> list[Record]:
+        self.engine.send(command)
+        found: list[Record] = []
+        while not (found and isinstance(ended := found[-1], Ended) and ended.id == command.id):
+            found.append(self.queue.get())
+        return found
+
+    def step(self) -> Step:
+        began = time.perf_counter()
+        found = self.do(commands.TakeStep())
+        self.took.append(time.perf_counter() - began)
+        return next(record for record in found if isinstance(record, Step))
+
+
+def main() -> None:
+    """Measure and print."""
+    engines = {
+        "in this process": Timed(EngineThread),
+        "behind a socket": Timed(lambda emit: RemoteEngine(emit, Beside(), "benchmark")),
+        "in its own process": Timed(lambda emit: RemoteEngine(emit, ProcessLink("benchmark"), "benchmark")),
+    }
+    for _ in range(STEPS):
+        for timed in engines.values():
+            step = timed.step()
+    plain = engines["in this process"].took[20:]
+    for name, timed in engines.items():
+        took = timed.took[20:]
+        more = median(one - other for one, other in zip(took, plain, strict=True))
+        ratio = 1 + more / median(plain)
+        print(f"a step {name}: {median(took) * 1e3:.2f} ms, {more * 1e6:+.0f} us by pairs, x{ratio:.3f}")
+    data = wire.encode(step)
+    for name, work in (("to bytes", lambda: wire.encode(step)), ("and back", lambda: wire.decode(data))):
+        began = time.process_time()
+        for _ in range(CODED):
+            work()
+        print(
+            f"a record of {len(data):,} bytes {name}: {(time.process_time() - began) / CODED * 1e6:.0f} us of CPU"
+        )
+    for timed in engines.values():
+        timed.engine.close(10)
+
+
+if __name__ == "__main__":
+    main()
