@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from engine.ranks import keeper
 
-KEPT_SECONDS = 15.0
+KEPT_SECONDS = 10.0
 """After which rank 0, waiting for a rank that does not come, is woken. They meet within 0.1 to 3 s."""
 
 

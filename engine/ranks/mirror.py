@@ -16,6 +16,7 @@ import mlx.core as mx
 
 from engine.cache.kinds import Snapshot
 from engine.cache.live import KV
+from engine.errors import EngineError
 from engine.model.facts import arrays_of
 from engine.model.fingerprint import fingerprint
 from engine.model.load import prepare
@@ -98,7 +99,10 @@ class Mirror:
 
     def _load(self, given: Values) -> dict[str, Any]:
         settings = settings_of(given["settings"])
-        prepared = prepare(settings)
+        try:
+            prepared = prepare(settings)
+        except EngineError as error:
+            return {"refused": str(error)}
         self._model, self._family = prepared.model, given["family"]
         return {"digest": fingerprint(prepared.path, settings.adapter_path)}
 

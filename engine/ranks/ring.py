@@ -271,7 +271,10 @@ class ProcessRing:
             RankError: One didn't come up.
         """
         ranks = self.ranks
-        if ranks is not None and (ranks.joined or not ranks.loss):
+        if ranks is not None and not ranks.joined and (ranks.loss is not None or ranks.hosts != hosts):
+            ranks.close()  # MLX has no group yet
+            ranks = None
+        if ranks is not None:
             if ranks.loss is not None:
                 raise LoadError("This process lost a rank and can't have others.", AGAIN)
             if ranks.hosts != hosts:

@@ -94,6 +94,8 @@ def _same_files(ranks: Ranks, prepared: Prepared, settings: LoadSettings, family
     _, answers = ranks.together("load", lambda: None, work=work, settings=told, family=family)
     own = fingerprint(prepared.path, settings.adapter_path)
     for process, answer in zip(ranks.processes, answers, strict=True):
+        if refused := answer.get("refused"):
+            raise LoadError(f"The model can't be loaded by {process.name}: {refused}")
         if answer["digest"] != own:
             raise LoadError(
                 f"The model of {process.name} is another one than here.",
