@@ -22,6 +22,7 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("norm", "Norm", "what keeps the numbers at one scale"),
     ("mlp", "MLP", "the larger part of a layer, and when it isn't"),
     ("grammar", "Grammar", "text that must match: digits, a date, JSON"),
+    ("browser", "In a browser", "a class that watches, who may come in, keys that browsers take"),
     ("differences", "Where programs and courses differ", "orders, growth, names"),
 )
 """File name in `help/parts` without its ending, title, and what the page tells."""
