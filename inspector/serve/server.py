@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import site
 import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -33,6 +34,7 @@ _DROPPED = (
     "COLUMNS", "LINES", "TMUX", "STY", "SSH_CONNECTION", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TEXTUAL_DRIVER",
 )  # fmt: skip
 """What an environment tells of the terminal in which the server was started: the visitor's is another one."""
+_PLACES = ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
 ASSETS = {
     "/page.js": "page/page.js",
     "/page.css": "page/page.css",
@@ -254,9 +256,16 @@ class Server:
             self.sessions[-1].end("All sessions together took more memory than they may (--memory).")
 
 
-def program_environment() -> dict[str, str]:
-    """This process's environment, as a program on a visitor's terminal gets it."""
+def program_environment(home: str = "") -> dict[str, str]:
+    """This process's environment, as a program on a visitor's terminal gets it.
+
+    Args:
+        home: Where it is to find and keep what is its user's own; empty for where this process does.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    if home:
+        kept |= dict.fromkeys(_PLACES, home)
+        kept["PYTHONUSERBASE"] = site.getuserbase()  # which follows from HOME
     path = (str(Path(inspector.__file__).parents[1]), *filter(None, [kept.get("PYTHONPATH")]))
     return {**kept, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": os.pathsep.join(path)}
 

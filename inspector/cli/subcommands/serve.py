@@ -8,7 +8,8 @@ import socket
 import sys
 import webbrowser
 from argparse import Namespace
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
@@ -113,12 +114,15 @@ def run(args: Namespace) -> int:
         raise EngineError(
             "inspector serve needs the package textual-serve.", "pip install 'mlx-inspector[serve]'"
         ) from error
-    from inspector.serve.server import Limits, Server, program
+    from inspector.serve.server import Limits, Server, program, program_environment
 
     arguments = _screen(args) if args.watch is None else _watch(args)
     default = IDLE_MINUTES if args.watch is None else WATCHED_IDLE_MINUTES
     limits = Limits(args.sessions, _memory(args.memory), 60.0 * (args.idle or default))
-    asyncio.run(_serve(Server(program(*arguments), limits, args.name, note), args, limits.memory))
+    with TemporaryDirectory(prefix="inspector-") if args.watch is not None else nullcontext("") as home:
+        environment = program_environment(home)  # what watchers set up is theirs, and goes with the server
+        server = Server(program(*arguments), limits, args.name, note, environment)
+        asyncio.run(_serve(server, args, limits.memory))
     return OK
 
 
