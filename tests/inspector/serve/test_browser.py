@@ -261,7 +261,7 @@ def test_a_class_sees_a_step_within_a_second_and_changes_nothing(serve, tmp_path
             presenter.press(b" ")
             presenter.until("step 3")
             pages[1].until("RECORDED step 3")
-            pages[0].until("[23] behind")
+            pages[0].until("(One change|changes) behind")
             pages[0].press("End")
             pages[0].until("RECORDED step 3")
             presenter.press(b"q")
