@@ -20,7 +20,7 @@ from inspector.serve.admission import AdmissionError, Admissions, check_host, ch
 from inspector.serve.pages import page, refusal
 from inspector.serve.pty_process import PtyProcess
 from inspector.serve.resident import resident
-from inspector.serve.session import Session, bounded
+from inspector.serve.visit import Visit, bounded
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -80,7 +80,7 @@ class Server:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.admissions = Admissions()
-        self.sessions: list[Session] = []
+        self.sessions: list[Visit] = []
         """Those that run, the newest last."""
         self.resident = 0
         """Bytes that they took at the last look."""
@@ -215,7 +215,7 @@ class Server:
                 heartbeat=HEARTBEAT_SECONDS, max_msg_size=MOST_MESSAGE, compress=False, timeout=1.0
             )
             await socket.prepare(request)
-            session = Session(await self._started(request), socket, self._clock)
+            session = Visit(await self._started(request), socket, self._clock)
             self.sessions.append(session)
         finally:
             self._starting -= 1
