@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import site
 import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -19,7 +20,7 @@ from inspector.serve.admission import AdmissionError, Admissions, check_host, ch
 from inspector.serve.pages import page, refusal
 from inspector.serve.pty_process import PtyProcess
 from inspector.serve.resident import resident
-from inspector.serve.session import Session, bounded
+from inspector.serve.visit import Visit, bounded
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -33,6 +34,7 @@ _DROPPED = (
     "COLUMNS", "LINES", "TMUX", "STY", "SSH_CONNECTION", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TEXTUAL_DRIVER",
 )  # fmt: skip
 """What an environment tells of the terminal in which the server was started: the visitor's is another one."""
+_PLACES = ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
 ASSETS = {
     "/page.js": "page/page.js",
     "/page.css": "page/page.css",
@@ -78,7 +80,7 @@ class Server:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.admissions = Admissions()
-        self.sessions: list[Session] = []
+        self.sessions: list[Visit] = []
         """Those that run, the newest last."""
         self.resident = 0
         """Bytes that they took at the last look."""
@@ -213,7 +215,7 @@ class Server:
                 heartbeat=HEARTBEAT_SECONDS, max_msg_size=MOST_MESSAGE, compress=False, timeout=1.0
             )
             await socket.prepare(request)
-            session = Session(await self._started(request), socket, self._clock)
+            session = Visit(await self._started(request), socket, self._clock)
             self.sessions.append(session)
         finally:
             self._starting -= 1
@@ -254,9 +256,16 @@ class Server:
             self.sessions[-1].end("All sessions together took more memory than they may (--memory).")
 
 
-def program_environment() -> dict[str, str]:
-    """This process's environment, as a program on a visitor's terminal gets it."""
+def program_environment(home: str = "") -> dict[str, str]:
+    """This process's environment, as a program on a visitor's terminal gets it.
+
+    Args:
+        home: Where it is to find and keep what is its user's own; empty for where this process does.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    if home:
+        kept |= dict.fromkeys(_PLACES, home)
+        kept["PYTHONUSERBASE"] = site.getuserbase()  # which follows from HOME
     path = (str(Path(inspector.__file__).parents[1]), *filter(None, [kept.get("PYTHONPATH")]))
     return {**kept, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": os.pathsep.join(path)}
 

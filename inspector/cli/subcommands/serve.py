@@ -8,7 +8,8 @@ import socket
 import sys
 import webbrowser
 from argparse import Namespace
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from inspector.serve.server import Server
 
 MOST_SESSIONS = 64
-SESSION_MIB = 130
-"""MiB that a visitor takes with the bundled model at its first prompt: measured in Linux."""
+SESSION_MIB, WATCHER_MIB = 135, 60
+"""That a visitor's process takes with the bundled model, and a watcher's: measured in Linux, at 120 by 40 cells."""
 IDLE_MINUTES, WATCHED_IDLE_MINUTES = 60, 240
 """Whoever watches presses no key for a whole lesson."""
 _ANYWHERE = ("0.0.0.0", "::")
@@ -113,12 +114,15 @@ def run(args: Namespace) -> int:
         raise EngineError(
             "inspector serve needs the package textual-serve.", "pip install 'mlx-inspector[serve]'"
         ) from error
-    from inspector.serve.server import Limits, Server, program
+    from inspector.serve.server import Limits, Server, program, program_environment
 
     arguments = _screen(args) if args.watch is None else _watch(args)
     default = IDLE_MINUTES if args.watch is None else WATCHED_IDLE_MINUTES
     limits = Limits(args.sessions, _memory(args.memory), 60.0 * (args.idle or default))
-    asyncio.run(_serve(Server(program(*arguments), limits, args.name, note), args, limits.memory))
+    with TemporaryDirectory(prefix="inspector-") if args.watch is not None else nullcontext("") as home:
+        environment = program_environment(home)  # what watchers set up is theirs, and goes with the server
+        server = Server(program(*arguments), limits, args.name, note, environment)
+        asyncio.run(_serve(server, args, limits.memory))
     return OK
 
 
@@ -144,9 +148,12 @@ def _watch(args: Namespace) -> list[str]:
     from inspector.recordings import sessions
     from inspector.session.playback import checked
 
-    if [flag for flag in args.program_flags if not flag.startswith("--theme")] and args.theme is None:
+    flags = [
+        flag for flag in args.program_flags if flag not in (args.theme, "--theme", f"--theme={args.theme}")
+    ]
+    if flags:
         raise EngineError(
-            f"--watch shows a session as it goes, with its own model and prompt, not with {args.program_flags[0]}.",
+            f"--watch shows a session as it goes, with its own model and prompt, not with {flags[0]}.",
             "Leave it out.",
         )
     path = checked(sessions.find_growing(args.watch)).resolve()
@@ -194,8 +201,9 @@ async def _serve(server: Server, args: Namespace, memory: int) -> None:
 
 def _introduce(args: Namespace, browsers: int, memory: int) -> None:
     """Say what visitors take, who can come, and what they can do."""
-    note(f"Each visitor is a process: {SESSION_MIB} MiB with the bundled model. At most {args.sessions} at once, "
-         f"{memory / 2**30:.1f} GiB together.")  # fmt: skip
+    size = f"{SESSION_MIB} MiB with the bundled model" if args.watch is None else f"some {WATCHER_MIB} MiB"
+    together = f"At most {args.sessions} at once, {memory / 2**30:.1f} GiB together."
+    note(f"Each visitor is a process: {size}. {together}")
     if args.watch is None:
         note("Whoever opens the address can do what you can do in the program: read and write files as you.")
     if not _is_loopback(args.host):

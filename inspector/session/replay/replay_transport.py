@@ -189,7 +189,8 @@ class ReplayTransport:
         if (elsewhere := _ELSEWHERE.get(type(player.last))) is not None:
             return f"Recorded, {shown:,} of {there:,}. {elsewhere}, space goes on"
         if player.file.following:
-            return f"{player.behind:,} behind. Space shows the next step, r plays, ⌫ goes back, end follows again"
+            many = f"{player.behind:,} changes" if player.behind > 1 else "One change"
+            return f"{many} behind. Space shows the next step, r plays, ⌫ goes back, end follows again"
         return (
             f"Recorded, {shown:,} of {there:,}. Space shows the next step, r plays, ⌫ goes back{self._live}"
         )

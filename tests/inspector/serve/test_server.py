@@ -186,7 +186,7 @@ def test_a_visitor_who_leaves_takes_the_program_along() -> None:
 
 
 def test_a_program_that_does_not_leave_is_killed(monkeypatch) -> None:
-    monkeypatch.setattr("inspector.serve.session.END_SECONDS", 0.2)
+    monkeypatch.setattr("inspector.serve.visit.END_SECONDS", 0.2)
 
     async def scenario() -> None:
         async with serving(STUBBORN) as place:

@@ -22,7 +22,7 @@ CLOSE_SECONDS = 2.0
 """A browser gets to take its leave."""
 
 
-class Session:
+class Visit:
     """Carries keys one way and what is drawn the other.
 
     Args:
