@@ -11,6 +11,7 @@ from engine.settings import LoadSettings
 from inspector.main.dialogs.facts import FactsDialog
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import Draft, PromptDialog
+from inspector.main.downloads import Downloads
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.recordings.sessions import recent_models
 from inspector.session.lookup import Lookup
@@ -31,6 +32,7 @@ class SetupActions(ToolActions):
         self._given = self.draft
         self._typed: list[Prompt] = []
         """What was given or left in it before."""
+        self._downloads = Downloads(host)
         self._lookup = Lookup(PreviewPrompt, PromptPreview, host.controller.client)
 
     def prompt(self) -> None:
@@ -56,7 +58,8 @@ class SetupActions(ToolActions):
         """Ask for a model; in a replay for the one to go on live with."""
         facts = self.timeline.facts
         present = Path(facts.path) if facts is not None and not self.timeline.recorded else None
-        self.host.open(ModelDialog(self.controller.setup.load, present, recent_models), self._open)
+        dialog = ModelDialog(self.controller.setup.load, present, recent_models, self._downloads)
+        self.host.open(dialog, self._open)
 
     def _open(self, load: LoadSettings | None) -> None:
         if load is not None:
@@ -98,7 +101,8 @@ SETTING_UP = Tool(
             (
                 ("letters", "Filter by name, family, bits or source: `qwen 4-bit`. A path or a hub id opens as typed."),
                 ("`↑` `↓`", "Go through the list, `pgup` `pgdn` by pages; its facts are below."),
-                ("`⏎`", "Open it; one of the hub's that is not whole has the rest downloaded."),
+                ("`⏎`", "Open it. A hub id that is not on the disk, or not whole, is downloaded first while the "
+                 "session goes on: `⏎` again stops that, and goes on with it later."),
             ),
         ),
     ),
