@@ -10,14 +10,14 @@ from engine import records
 from engine.commands import Command
 from engine.errors import Cancelled, StepError
 from engine.gc_policy import GCPolicy
-from engine.model.load import Loaded
+from engine.model.load import Loaded, Spread
 from engine.records import Record
 from engine.sampling.ranking import Row
 from engine.session.logits_recorder import AT_A_NODE, LogitsRecorder
 from engine.session.restore import Change
 from engine.session.session import Session
 from engine.session.stops import stop_reached
-from engine.settings import Settings
+from engine.settings import LoadSettings, Settings
 from engine.task import Task
 
 Stopped = Callable[[], bool]
@@ -71,6 +71,8 @@ class Desk:
         self.settings = Settings()
         self.change: Change | None = None
         """Makes what computes in a model's place under interventions, for a session that is restored."""
+        self.spread: Callable[[LoadSettings], Spread | None] = lambda settings: None
+        """What divides a model among processes, for settings that ask for it; None for others."""
         self.capabilities: Sequence[Capability] = ()
         self._gc_policy = GCPolicy()
         self._rows = LogitsRecorder()

@@ -31,6 +31,20 @@ class LoadError(EngineError):
     """The model, tokenizer or adapter can't be loaded."""
 
 
+class RankError(EngineError):
+    """One of the processes that compute a model together is lost, and with it the model.
+
+    Args:
+        message: Which one, why, and its last words.
+        hint: What to do next, one line.
+        rank: Its number.
+    """
+
+    def __init__(self, message: str, hint: str, rank: int) -> None:
+        super().__init__(message, hint)
+        self.rank = rank
+
+
 class PromptError(EngineError):
     """The prompt can't be read, encoded or held."""
 

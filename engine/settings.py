@@ -21,6 +21,8 @@ LEAST_PENALTY = 0.001
 """The least repetition penalty above 0: it multiplies logits by 1,000; far smaller ones overflow float32."""
 KV_BITS = (2, 3, 4, 5, 6, 8)
 KV_GROUP_SIZES = (32, 64, 128)
+SHARDS = ("auto", "tensor", "pipeline")
+MOST_RANKS = 64
 DTYPES = ("auto", "file", "float32", "bfloat16", "float16", "dequantized")
 
 
@@ -102,8 +104,21 @@ class LoadSettings:
     """Memory for rows of logits, so that going back and what-if need no forward."""
     kept_kv_mib: int = 256
     """Memory for the KV of branches that the session left, so that going back to them needs no forward."""
+    ranks: int = 1
+    """Processes that compute the model together, on this machine unless `hostfile` names others."""
+    hostfile: str = ""
+    """A file in the format of mlx.launch: the hosts of the ranks, the first of which is this one; empty for none."""
+    shard: str = "auto"
+    """How ranks divide the model, one of `SHARDS`; `auto` is `tensor` where its family can, else `pipeline`."""
+    rank_patience: int = 60
+    """Seconds after which a rank that does not answer counts as lost; more work has more."""
     record_logits: bool = False
     """Whether every step is followed by a record of its whole row of logits, for replays with no model."""
+
+    @property
+    def divided(self) -> bool:
+        """Whether several processes compute the model."""
+        return self.ranks > 1 or bool(self.hostfile)
 
 
 FIELDS: tuple[Field, ...] = (
@@ -209,6 +224,13 @@ def check_load(settings: LoadSettings) -> LoadSettings:
     _need(settings, "prefill_step_size", (None, 1), "a whole number from 1 up")
     _need(settings, "kept_logits_mib", (None, 0), "a whole number of MiB from 0 up")
     _need(settings, "kept_kv_mib", (None, 0), "a whole number of MiB from 0 up")
+    _need(settings, "rank_patience", (None, 1), "a whole number of seconds from 1 up")
+    if not 1 <= settings.ranks <= MOST_RANKS:
+        raise SettingsError(
+            "ranks", f"ranks must be a whole number from 1 to {MOST_RANKS}, not {settings.ranks}."
+        )
+    if settings.shard not in SHARDS:
+        raise SettingsError("shard", f"shard must be one of {', '.join(SHARDS)}, not {settings.shard}.")
     if "" in settings.extra_eos_token:
         raise SettingsError("extra_eos_token", "extra eos token must not be empty.", "Leave the setting out.")
     if settings.dtype not in DTYPES:

@@ -149,8 +149,11 @@ class EngineThread:
         from engine.worker import Worker
 
         worker = Worker(self._emit, self._closing.is_set, self._inbox.aside)
-        while not self._closing.is_set() and (task := self._inbox.get()) is not None:
-            worker.carry_out(task)
+        try:
+            while not self._closing.is_set() and (task := self._inbox.get()) is not None:
+                worker.carry_out(task)
+        finally:
+            worker.close()
 
     def _fail_commands(self, error: Exception) -> None:
         while not self._closing.is_set() and (task := self._inbox.get()) is not None:

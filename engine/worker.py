@@ -11,11 +11,13 @@ from engine.decoding.batched.handlers import BatchCommands
 from engine.decoding.handlers import DecodingCommands
 from engine.decoding.speculative.handlers import SpeculationCommands
 from engine.desk import Call, Desk, Handler, Stopped
-from engine.errors import Cancelled, EngineError
+from engine.errors import Cancelled, EngineError, RankError, StepError
 from engine.inspection.handlers import InspectionCommands
 from engine.inspection.inside.handlers import InsideCommands
 from engine.lockstep.handlers import LockstepCommands
 from engine.measuring.handlers import MeasuringCommands
+from engine.ranks.handlers import RanksCommands
+from engine.ranks.ring import RING
 from engine.records import Record
 from engine.session.handlers import SessionCommands
 from engine.task import Task
@@ -29,8 +31,11 @@ CAPABILITIES = (
     InsideCommands,
     LockstepCommands,
     MeasuringCommands,
+    RanksCommands,
 )
 """The classes that provide handlers; each worker makes one instance of each."""
+
+OVER_RANKS = "This needs a model that one process computes; here several do."
 
 
 class Worker:
@@ -70,7 +75,10 @@ class Worker:
         except Cancelled:
             cancelled = True
         except EngineError as error:
-            self._emit(records.Failure(command.kind, error.message, error.hint, id=command.id))
+            lost = error.rank if isinstance(error, RankError) else None
+            self._emit(
+                records.Failure(command.kind, error.message, error.hint, lost_rank=lost, id=command.id)
+            )
         except (Exception, SystemExit) as error:  # neither a bug nor a model's own code may end the thread
             self._emit(unexpected(command, error))
         self._emit(records.Ended(command.kind, cancelled, command.id))
@@ -82,9 +90,13 @@ class Worker:
             raise TypeError(f"no handler for {command!r}")
         if call.stopped():
             raise Cancelled
-        if command.needs_model:
-            _ = self._desk.session  # raises where there is none
+        if command.needs_model and self._desk.model.settings.divided and not command.over_ranks:
+            raise StepError(OVER_RANKS, "Load the model in one: without --ranks and --hostfile.")
         handler(command, call)
+
+    def close(self) -> None:
+        """End what the capabilities have outside this process; called once, at the end."""
+        RING.close()
 
     def _answer_asides(self) -> None:
         while (task := self._aside()) is not None:

@@ -7,7 +7,8 @@ kind (a quantized cache reports 0 tokens, and fails while it is empty), so both 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -28,6 +29,9 @@ class KV:
         settings: `max_kv_size`, `kv_bits`, `kv_group_size` and `quantized_kv_start` are used.
         offset: Tokens the caches hold; the one count that is true for every kind.
     """
+
+    most_at_once: int | None = None
+    """Tokens of an adapting chunk at most, where all their logits are computed."""
 
     def __init__(self, model: Any, settings: LoadSettings) -> None:
         self._model = model
@@ -59,11 +63,54 @@ class KV:
         self.caches = caches
         self.set_offset(offset, chunks=chunks)
 
+    def adopt_copy(self, other: KV) -> None:
+        """Hold what another cache of the same model holds; MLX copies a shared array when one of them writes it."""
+        self.caches = copy.deepcopy(other.caches)
+        self._hold(other.offset, other.chunks, other.layout)
+
+    def adopt_rows(self, other: KV, count: int) -> None:
+        """Hold copies of the only row of another cache of the same model, which is not written.
+
+        Args:
+            other: All its caches can have several rows.
+            count: Rows to hold.
+        """
+        self.caches = [kind_of(cache).repeat(cache, count) for cache in other.caches]
+        self._hold(other.offset, other.chunks, other.layout)
+
+    def reorder(self, rows: Sequence[int], since: int | None) -> None:
+        """Continue with some of several rows.
+
+        Args:
+            rows: For each new row the present one that it continues.
+            since: Tokens that all rows share; None where the number of rows changes.
+        """
+        index = mx.array(list(rows))
+        columns = [kind_of(cache).reorder(cache, index, since) for cache in self.caches]
+        mx.eval(columns, self.state())  # before their source buffers are written
+        for cache, copies in zip(self.caches, columns, strict=True):
+            kind_of(cache).write_columns(cache, copies, since)
+
     def drop(self) -> None:
         """Start over after a pass that keeps nothing, and record its size in `last_pass`."""
-        last_pass = self.offset, sum(kind_of(cache).used(cache) for cache in self.caches)
+        last_pass = self.offset, sum(reading[3] for reading in self.readings())
         self.clear()
         self.last_pass = last_pass
+
+    def run(self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False) -> mx.array:
+        """Compute the logits after some tokens, which the caches count from here on.
+
+        Args:
+            compute: A model, or what is called in its place.
+            tokens: int32 ids, shape (rows, n).
+            chunk: Whether they are a chunk of a path.
+
+        Returns:
+            In the model's dtype, shape (rows, n, vocabulary), not evaluated.
+        """
+        logits: mx.array = compute(tokens, cache=self.caches)
+        self.advance(tokens.shape[1], chunk=chunk)
+        return logits
 
     def advance(self, count: int, *, chunk: bool = False) -> None:
         """Account for `count` tokens that went through the model, and quantize as mlx_lm does."""
@@ -82,9 +129,12 @@ class KV:
 
     def set_offset(self, offset: int, *, chunks: Chunks | None = None, layout: int | None = None) -> None:
         """Account for tokens that were restored or removed cache by cache."""
-        self.offset = offset
-        self.chunks = cut(self.chunks if chunks is None else chunks, offset)
-        self.layout = self.layout if layout is None else layout
+        self._hold(
+            offset, self.chunks if chunks is None else chunks, self.layout if layout is None else layout
+        )
+
+    def _hold(self, offset: int, chunks: Chunks, layout: int) -> None:
+        self.offset, self.chunks, self.layout = offset, cut(chunks, offset), layout
 
     def pending(self) -> list[mx.array]:
         """Arrays that the logits don't depend on, so that they stay a lazy graph until they are evaluated."""
@@ -111,10 +161,14 @@ class KV:
         if why := self.trim_refusal(offset):
             self.clear()
             return why
+        self.trim(offset)
+        return ""
+
+    def trim(self, offset: int) -> None:
+        """Hold fewer tokens, where `trim_refusal` has nothing against it."""
         for cache in self.caches:
             cache.trim(self.offset - offset)
-        self.set_offset(offset)
-        return ""
+        self._hold(offset, self.chunks, self.layout)
 
     def trim_refusal(self, offset: int) -> str:
         """Why the caches can't be trimmed to an offset; empty where they can."""
@@ -129,15 +183,23 @@ class KV:
 
     def recover(self, offset: int) -> None:
         """Hold `offset` tokens again after a forward that failed half-way and left layers unequal, or start over."""
-        self.set_offset(offset)
-        if not all(kind_of(cache).recover(cache, offset) for cache in self.caches):
+        if not self.recovered(offset):
             self.clear()
+
+    def recovered(self, offset: int) -> bool:
+        """Hold `offset` tokens again, where every cache can; else they are unusable."""
+        self._hold(offset, self.chunks, self.layout)
+        return all(kind_of(cache).recover(cache, offset) for cache in self.caches)
 
     def could_trim(self, offset: int, to: int) -> bool:
         """Whether every cache could be trimmed to `to` tokens once it holds `offset`."""
         if any(self.quantized()) and not self.quantized_at(to):
             return False
         return all(kind_of(cache).trims_at(cache, offset) for cache in self.caches)
+
+    def can_pipeline(self) -> bool:
+        """Whether the graph of one more forward may be built before its token is known, and dropped."""
+        return self.can_step_back()
 
     def can_step_back(self) -> bool:
         """Whether trimming could remove one more token after it is added."""
@@ -146,8 +208,10 @@ class KV:
 
     def record_undo(self) -> tuple[Snapshot, ...] | None:
         """One record a cache to undo the next single token; None where trimming does it or nothing can."""
-        if self.can_step_back():
-            return None
+        return None if self.can_step_back() else self.undo_records()
+
+    def undo_records(self) -> tuple[Snapshot, ...] | None:
+        """One record a cache to undo the next single token; None where not all of them have one."""
         undo_records = [kind_of(cache).record_undo(cache) for cache in self.caches]
         records = tuple(record for record in undo_records if record is not None)
         mx.eval([array for record in records for array in record.copies])
@@ -163,13 +227,16 @@ class KV:
             for cache, record in zip(self.caches, records, strict=True):
                 kind_of(cache).undo(cache, record)
         mx.eval(self.state())
-        self.set_offset(self.offset - len(steps))
+        self._hold(self.offset - len(steps), self.chunks, self.layout)
 
     # ---- segments -----------------------------------------------------------------------------
 
-    def without_snapshots(self) -> Any | None:
-        """The first cache without support for snapshots and several rows, None where all have it."""
-        return next((cache for cache in self.caches if not kind_of(cache).can_snapshot(cache)), None)
+    def without_snapshots(self) -> tuple[CacheKind, str] | None:
+        """Kind and class name of the first cache without support for snapshots and several rows; None where all have
+        it."""
+        found = ((kind_of(cache), cache) for cache in self.caches)
+        without = ((kind.name, type(cache).__name__) for kind, cache in found if not kind.can_snapshot(cache))
+        return next(without, None)
 
     def partial_restore(self) -> bool:
         """Whether a part of a snapshot can be restored; otherwise only all of it."""
@@ -199,13 +266,15 @@ class KV:
             kept: Bytes of branches that are kept outside the caches.
             budget: Bytes that those may take.
         """
-        groups: dict[Reading, list[int]] = {}
-        for index, cache in enumerate(self.caches):
-            groups.setdefault(kind_of(cache).read(cache), []).append(index)
+        groups = grouped(self.readings())
         read = tuple(KVGroup(key[0], self._shared(layers), *key[1:]) for key, layers in groups.items())
         used = sum(group.used_bytes * len(group.layers) for group in read)
         allocated = sum(group.allocated_bytes * len(group.layers) for group in read)
         return KVReading(self.offset, used, allocated, read, kept, budget, *self.last_pass)
+
+    def readings(self) -> Sequence[Reading]:
+        """The figures of each cache."""
+        return [kind_of(cache).read(cache) for cache in self.caches]
 
     def _shared(self, layers: list[int]) -> tuple[int, ...]:
         """One tuple for equal lists: a long session has a reading for every step."""
@@ -237,3 +306,11 @@ class KV:
     def bytes_per_token(self) -> int | None:
         """Bytes that one more token adds to caches that have held some; None where no kind grows with the text."""
         return sum(kind_of(cache).bytes_per_token(cache) for cache in self.caches) or None
+
+
+def grouped(readings: Iterable[Reading]) -> dict[Reading, list[int]]:
+    """The places of equal readings."""
+    groups: dict[Reading, list[int]] = {}
+    for index, reading in enumerate(readings):
+        groups.setdefault(reading, []).append(index)
+    return groups

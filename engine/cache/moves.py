@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from engine.cache.kinds import Snapshot, kind_of
+from engine.cache.kinds import Snapshot
 from engine.cache.live import KV
 from engine.cache.store import KVStore, Segment, UndoRecord
 from engine.chunks import Chunks, cut, inside
@@ -99,8 +99,8 @@ class Mover:
             return ""
         if not self.store.budget:
             return "no KV of branches is kept: the budget is 0"
-        if (cache := self._kv.without_snapshots()) is not None:
-            return f"the branches of a {kind_of(cache).name} cache can't be kept"
+        if (unsupported := self._kv.without_snapshots()) is not None:
+            return f"the branches of a {unsupported[0]} cache can't be kept"
         return f"its KV is not kept any more: the budget is {self.store.budget / 2**20:g} MiB"
 
     def _same_chunks(self, node: int, chunks: Chunks, depth: int) -> bool:

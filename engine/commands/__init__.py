@@ -48,7 +48,7 @@ from engine.commands.lockstep import (
     PartWays,
     ReadLockstep,
 )
-from engine.commands.measuring import CompareKV, Measure, MeasureRoofline, Profile, Race, Sweep
+from engine.commands.measuring import CompareKV, Measure, MeasureRanks, MeasureRoofline, Profile, Race, Sweep
 from engine.commands.session import (
     AddTurn,
     Choose,
@@ -100,6 +100,7 @@ __all__ = [
     "LoadDraft",
     "LookAhead",
     "Measure",
+    "MeasureRanks",
     "MeasureRoofline",
     "MoveTo",
     "OpenLockstep",

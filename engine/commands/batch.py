@@ -31,6 +31,7 @@ class StartBatch(Command):
     Answered by `BatchOpened`, and as `AdvanceBatch`. It ends the batch before.
     """
 
+    over_ranks: ClassVar[bool] = False
     prompts: tuple[LanePrompt, ...]
     size: int = 32
     """Lanes at once; the others wait until one has ended, or all of them."""
@@ -48,6 +49,7 @@ class AdvanceBatch(Command):
     `BatchEnded`.
     """
 
+    over_ranks: ClassVar[bool] = False
     steps: int | None = None
     """Steps to take, None for all."""
 
@@ -56,6 +58,7 @@ class AdvanceBatch(Command):
 class AddLanes(Command):
     """Add prompts to the batch, to begin with its next step where there is room; answered by `LanesAdded`."""
 
+    over_ranks: ClassVar[bool] = False
     aside: ClassVar[bool] = True
     prompts: tuple[LanePrompt, ...]
 
@@ -64,6 +67,7 @@ class AddLanes(Command):
 class RemoveLane(Command):
     """Take a lane out of the batch, or out of those that wait; answered by `LaneEnded`."""
 
+    over_ranks: ClassVar[bool] = False
     aside: ClassVar[bool] = True
     lane: int
 
@@ -75,6 +79,8 @@ class CompareBatch(Command):
     Answered by `Measuring`, `LaneCompared` and one `BatchCompared`.
     """
 
+    over_ranks: ClassVar[bool] = False
+
 
 @dataclass(frozen=True, slots=True)
 class DrawMany(Command):
@@ -84,6 +90,7 @@ class DrawMany(Command):
     token give. It ends the batch before.
     """
 
+    over_ranks: ClassVar[bool] = False
     count: int
     node: int | None = None
     """None for the current one."""

@@ -22,6 +22,8 @@ class Command:
     aside: ClassVar[bool] = False
     """Whether the engine may answer it between the steps of a run: it needs no forward and changes nothing of the
     session."""
+    over_ranks: ClassVar[bool] = True
+    """Whether it works on a model that several processes compute; not where it looks into the arrays of one."""
     id: int = field(default_factory=_next_id, repr=False, compare=False, kw_only=True)
     """Unique in the process that sends the command."""
 

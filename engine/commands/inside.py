@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from engine.commands.command import Command
 from engine.records import PositionChange
@@ -11,6 +12,8 @@ from engine.records import PositionChange
 @dataclass(frozen=True, slots=True)
 class Inside(Command):
     """Base of the commands that look inside; the session doesn't move and nothing is added to its tree."""
+
+    over_ranks: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class HoldInterventions(Command):
     `InterventionsHeld`.
     """
 
+    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     node: int
     interventions: tuple[Intervention, ...] = ()

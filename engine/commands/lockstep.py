@@ -13,6 +13,7 @@ from engine.settings import LoadSettings
 class OpenLockstep(Command):
     """Load a second model beside the first; answered by `LockstepMemory`, `Measuring` and `LockstepOpened`."""
 
+    over_ranks: ClassVar[bool] = False
     against: LoadSettings
     """The second model; with the first one's settings it shares the first one's weights."""
     bits: int | None = None
@@ -29,11 +30,14 @@ class OpenLockstep(Command):
 class CloseLockstep(Command):
     """Drop the second model; answered by `LockstepClosed`."""
 
+    over_ranks: ClassVar[bool] = False
+
 
 @dataclass(frozen=True, slots=True)
 class DiffText(Command):
     """Read a text in both models; answered by `LockstepRead` records and one `LockstepEnded`."""
 
+    over_ranks: ClassVar[bool] = False
     text: str
     window: int | None = None
     """Tokens of the first model's in a window; None for all that fits the context windows of both."""
@@ -45,6 +49,7 @@ class DiffText(Command):
 class ReadLockstep(Command):
     """Read what was not yet read of the path to a node in both models; answered by `LockstepRead` records."""
 
+    over_ranks: ClassVar[bool] = False
     node: int
     candidates: int = 12
     """Most probable tokens of each that are listed at each place."""
@@ -54,6 +59,7 @@ class ReadLockstep(Command):
 class FollowSecond(Command):
     """Take the token after a node that the second model picks; answered by a `Step`."""
 
+    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     node: int
 
@@ -62,6 +68,7 @@ class FollowSecond(Command):
 class PartWays(Command):
     """Let both models go on from a node with their own picks; answered by `Measuring` records and `WaysParted`."""
 
+    over_ranks: ClassVar[bool] = False
     node: int
     tokens: int = 40
     """Decoded by each at most."""

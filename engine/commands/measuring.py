@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from engine.commands.command import Command
 from engine.sweep_settings import SweepSettings
@@ -12,6 +13,7 @@ from engine.sweep_settings import SweepSettings
 class Sweep(Command):
     """Measure the model's speed and memory point by point; answered by `Measuring` records and one `Swept`."""
 
+    over_ranks: ClassVar[bool] = False
     settings: SweepSettings
 
 
@@ -34,6 +36,7 @@ class Race(Measure):
 class Profile(Measure):
     """Measure the parts of the next step with fences; answered by one `Profiled`."""
 
+    over_ranks: ClassVar[bool] = False
     repeats: int = 5
     """Counted rounds, after the warm-up."""
 
@@ -42,11 +45,25 @@ class Profile(Measure):
 class MeasureRoofline(Measure):
     """Compare prefill and decode with the machine's limits; answered by one `RooflineMeasured`."""
 
+    over_ranks: ClassVar[bool] = False
+
 
 @dataclass(frozen=True, slots=True)
 class CompareKV(Measure):
     """Compute the path with quantized KV caches; answered by `KVCompared` after each precision."""
 
+    over_ranks: ClassVar[bool] = False
     bits: tuple[int, ...] = (8, 4)
     group_size: int | None = None
     """None for 64, or 32 where the heads are smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRanks(Measure):
+    """What each rank holds, and its time in compute and communication; answered by one `RanksMeasured`.
+
+    Refused where the model runs in this process alone.
+    """
+
+    rounds: int = 5
+    """Counted rounds, after one that warms up."""

@@ -14,6 +14,7 @@ from engine.speculation_settings import SpeculationSettings
 class LoadDraft(Command):
     """Have a draft ready; answered by `DraftLoading` records and `DraftReady`."""
 
+    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     settings: SpeculationSettings
 
@@ -22,6 +23,7 @@ class LoadDraft(Command):
 class TakeRound(Command):
     """Take a round of speculative decoding; answered by a `Step` a token, and `DraftRound`."""
 
+    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     settings: SpeculationSettings
     inside: bool = False
@@ -32,6 +34,7 @@ class TakeRound(Command):
 class RunRounds(Command):
     """Take rounds until a stop, a breakpoint or a cancel, each of which holds inside a round, too."""
 
+    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     settings: SpeculationSettings
     until: Breakpoints | None = None
@@ -46,6 +49,7 @@ class RunRounds(Command):
 class VerifySpeculation(Command):
     """Decode what follows a node again by plain steps, in separate caches; answered by `SpeculationVerified`."""
 
+    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     node: int
     """On the path to the current node, which ends the stretch."""

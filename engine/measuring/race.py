@@ -94,7 +94,7 @@ class RaceRun:
         self._path = session.tree.tokens(session.node)
         self._cached = session.runner.fresh()
         plain = replace(loaded.settings, kv_bits=None, max_kv_size=None, prefill_step_size=None)
-        self._uncached = Runner(loaded.model, plain)
+        self._uncached = Runner(loaded.model, plain, make_kv=loaded.make_kv)
         self._tree = TokenTree()
         self._pending: dict[int, bytes] = {}
         self._node_reader = NodeReader(session.tokens, self._tree, self._pending)

@@ -6,13 +6,9 @@ reorders beams; the cache kinds implement this. The live cache is read once and 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-import mlx.core as mx
-
-from engine.cache.kinds import kind_of
 from engine.cache.live import KV
 from engine.model.forward import Runner
 from engine.sampling.ranking import Row
@@ -61,21 +57,12 @@ class BatchedRows:
     def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
         """See `Rows`."""
         if self._from is not None:
-            repeated = [kind_of(cache).repeat(cache, len(parents)) for cache in self._from.caches]
-            _adopt_caches(self._runner.kv, self._from, repeated)
+            self._runner.kv.adopt_rows(self._from, len(parents))
             self._from = None
         elif list(parents) != list(range(self._count)):
-            self._reorder(parents)
+            self._runner.kv.reorder(parents, self._since if len(parents) == self._count else None)
         self._count = len(parents)
         return list(self._runner.forward_rows(tokens))
-
-    def _reorder(self, parents: Sequence[int]) -> None:
-        kv, since = self._runner.kv, self._since if len(parents) == self._count else None
-        index = mx.array(list(parents))
-        columns = [kind_of(cache).reorder(cache, index, since) for cache in kv.caches]
-        mx.eval(columns, kv.state())  # before their source buffers are written
-        for cache, copies in zip(kv.caches, columns, strict=True):
-            kind_of(cache).write_columns(cache, copies, since)
 
 
 class SequentialRows:
@@ -83,11 +70,11 @@ class SequentialRows:
 
     Args:
         runner: Its live cache is read at the first forward.
-        unsupported: The first cache that can't have several rows.
+        unsupported: Kind and class name of the first cache that can't have several rows.
     """
 
-    def __init__(self, runner: Runner, unsupported: Any) -> None:
-        kind, name = kind_of(unsupported).name, type(unsupported).__name__
+    def __init__(self, runner: Runner, unsupported: tuple[str, str]) -> None:
+        kind, name = unsupported
         self.note = (
             f"A cache of kind {kind} ({name}) can't hold several sequences: they run one after another."
         )
@@ -95,19 +82,5 @@ class SequentialRows:
 
     def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
         """See `Rows`."""
-        self._runners = [_fork(self._runners[parent]) for parent in parents]
+        self._runners = [self._runners[parent].copy() for parent in parents]
         return [runner.forward(token) for runner, token in zip(self._runners, tokens, strict=True)]
-
-
-def _fork(runner: Runner) -> Runner:
-    """A runner whose caches hold what another's hold; MLX copies a shared array when one of them writes it."""
-    fork = runner.fresh()
-    fork.compute = runner.compute
-    _adopt_caches(fork.kv, runner.kv, copy.deepcopy(runner.kv.caches))
-    return fork
-
-
-def _adopt_caches(kv: KV, like: KV, made: list[Any]) -> None:
-    """Replace a cache's objects by copies of another cache's, and its counts by that cache's."""
-    kv.caches = made
-    kv.set_offset(like.offset, chunks=like.chunks)

@@ -29,6 +29,8 @@ CLEAR_EVERY = 256
 Stopped = Callable[[], bool]
 Compute = Callable[..., Any]
 """A model, or what is called in its place: with token ids and a cache it returns logits."""
+MakeKV = Callable[[Any, LoadSettings], KV]
+"""From a model and the settings of a cache to an empty one."""
 Changed = tuple[int, Compute]
 """A number of tokens of a path, and what computes those after them in the model's place."""
 
@@ -65,16 +67,24 @@ class Runner:
         model: As mlx_lm loads it, in this thread.
         settings: Those of its cache.
         first_uses: Work that the model did already; None for a model that did nothing.
+        make_kv: Makes its cache.
     """
 
-    def __init__(self, model: Any, settings: LoadSettings, first_uses: FirstUses | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        settings: LoadSettings,
+        first_uses: FirstUses | None = None,
+        make_kv: MakeKV = KV,
+    ) -> None:
         self.first_uses = first_uses or FirstUses()
         self.model = model
         """As mlx_lm loads it; it keeps no state of a session."""
         self.compute: Compute = model
         """What forwards call: the model itself, but for a path that goes on under interventions."""
         self._settings = settings
-        self.kv = KV(model, settings)
+        self._make_kv = make_kv
+        self.kv = make_kv(model, settings)
         self.undo: tuple[Snapshot, ...] | None = None
         """What undoes the last single token; None where trimming does it or nothing can."""
 
@@ -87,7 +97,14 @@ class Runner:
         settings = self._settings
         if step_size:
             settings = replace(settings, prefill_step_size=step_size)
-        return Runner(self.model, settings, self.first_uses)
+        return Runner(self.model, settings, self.first_uses, self._make_kv)
+
+    def copy(self) -> Runner:
+        """A runner whose caches hold what this one's hold, and can be written independently."""
+        copied = self.fresh()
+        copied.compute = self.compute
+        copied.kv.adopt_copy(self.kv)
+        return copied
 
     def forward_chunk(self, ids: Sequence[int]) -> mx.array:
         """Run a chunk of tokens, as mlx_lm's prefill does: the caches are evaluated, the logits stay lazy.
@@ -100,8 +117,7 @@ class Runner:
         """
         offset = self.kv.offset
         try:
-            logits: mx.array = self.compute(mx.array([list(ids)]), cache=self.kv.caches)
-            self.kv.advance(len(ids), chunk=True)
+            logits = self.kv.run(self.compute, mx.array([list(ids)]), chunk=True)
             mx.eval(self.kv.state())
         except BaseException:
             self.kv.recover(offset)
@@ -165,8 +181,7 @@ class Runner:
         """
         offset = self.kv.offset
         try:
-            logits: mx.array = self.compute(mx.array([list(ids)]), cache=self.kv.caches)
-            self.kv.advance(len(ids), chunk=len(ids) > 1)
+            logits = self.kv.run(self.compute, mx.array([list(ids)]), chunk=len(ids) > 1)
             rows = logits[0].astype(mx.float32)
             mx.eval(rows, self.kv.state())
         except BaseException:
@@ -180,8 +195,7 @@ class Runner:
         Returns:
             Logits, float32, shape (rows, vocabulary), in host memory.
         """
-        logits: mx.array = self.compute(mx.array([[token] for token in tokens]), cache=self.kv.caches)
-        self.kv.advance(1)
+        logits = self.kv.run(self.compute, mx.array([[token] for token in tokens]))
         outputs = [logits[:, -1].astype(mx.float32), *self.kv.pending()]
         mx.eval(outputs)
         if self.kv.offset % (CLEAR_EVERY // 8) == 0:  # every reordering of rows leaves more free buffers
@@ -199,8 +213,7 @@ class Runner:
         """
         offset = self.kv.offset
         try:
-            logits: mx.array = self.compute(tokens, cache=self.kv.caches)
-            self.kv.advance(tokens.shape[1])
+            logits = self.kv.run(self.compute, tokens)
         except BaseException:
             self.kv.recover(offset)
             raise
@@ -212,6 +225,7 @@ class Runner:
         Args:
             limit: Tokens of an adapting chunk at most.
         """
+        limit = min(limit, self.kv.most_at_once or limit)
         fixed = self._settings.prefill_step_size or (FIXED_CHUNK if self.kv.chunks_matter else None)
         return ChunkSizer(fixed, fixed) if fixed else ChunkSizer(None, limit)
 

@@ -11,31 +11,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
-from typing import Any, cast
+from typing import Any, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten
 from mlx_lm import utils
 
-from engine.errors import Cancelled, LoadError
+from engine.cache.live import KV
+from engine.errors import Cancelled, LoadError, RankError
 from engine.model import blas, directory, source
 from engine.model.dtype import dtype_of, quantization_of, quantize, set_dtype, weights_in
+from engine.model.facts import Whole, arrays_of, facts_of, first_of, whole_of
 from engine.model.fingerprint import fingerprint
 from engine.model.first_uses import FirstUses
+from engine.model.forward import MakeKV
 from engine.model.light_import import fill_in
 from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.probe import CacheProbe, probe_cache
-from engine.model.special_tokens import TEMPLATE_CHARACTERS, special_tokens
 from engine.model.tokens import Tokens
-from engine.model.weights import bytes_of, parameters_of
 from engine.paths import typed
-from engine.records import Loading, ModelFacts
+from engine.records import Loading, ModelFacts, RanksLoaded
 from engine.settings import LoadSettings, check_load
 
 Emit = Callable[[Loading], None]
 PLAIN_LAYERS = (nn.Linear, nn.Embedding, nn.RMSNorm, nn.LayerNorm)
-LEARNED_POSITIONS = ("wpe", "embed_positions", "position_embeddings", "position_embedding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,8 @@ class Loaded:
     """Those requested, without what this model can't do (listed in the facts' notes)."""
     first_uses: FirstUses = field(default_factory=FirstUses)
     """Work that it did since it was loaded, in whatever session."""
+    make_kv: MakeKV = KV
+    """Makes its caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,48 @@ class Quantization:
     group_size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A whole model that is built, but for its weights' values."""
+
+    path: Path
+    model: Any
+    config: dict[str, Any]
+    whole: Whole
+    stored: str
+    """The form of its weights in their files."""
+    dtype: str
+    """That it computes in, of `engine.settings.DTYPES` without `auto`."""
+    blas: str
+    """Name of the BLAS that serves it."""
+    notes: tuple[str, ...]
+
+
+class Spread(Protocol):
+    """What divides a model among several processes, of which this is one."""
+
+    def divide(self, prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> MakeKV:
+        """Leave of a model what this process computes, and read the weights of that.
+
+        Returns:
+            What makes the caches that all of the processes together have.
+
+        Raises:
+            LoadError: It can't be divided.
+            RankError: Another process was lost.
+            Cancelled: `cancel` was set.
+        """
+
+    def loaded(self) -> RanksLoaded:
+        """What each process has, once the model is loaded."""
+
+
 def load(
     settings: LoadSettings,
     emit: Emit = lambda _: None,
     cancel: Event | None = None,
     quantization: Quantization | None = None,
+    spread: Spread | None = None,
 ) -> Loaded:
     """Load a model through mlx_lm.
 
@@ -72,6 +110,7 @@ def load(
         emit: Receives the progress.
         cancel: Stops the loading at its next file or tensor.
         quantization: Quantize plain weights, as mlx_lm.convert would have before they were written.
+        spread: Divides the model among several processes; None where this one has all of it.
 
     Returns:
         The model, its tokenizer and the facts about both.
@@ -83,28 +122,58 @@ def load(
     cancel = cancel or Event()
     check_load(settings)
     started = time.perf_counter()
+    prepared = prepare(settings, emit, cancel, quantization)
+    path, model, whole = prepared.path, prepared.model, prepared.whole
+    make_kv: MakeKV = KV
+    if spread is None:
+        read_weights(model, emit, cancel)
+    else:
+        make_kv = spread.divide(prepared, settings, emit, cancel)
+    emit(Loading("tokenizer", 0, 0, path.name))
+    tokens = _tokens(path, prepared.config, settings, whole.rows)
+    probe = _probe(path, model, settings, make_kv)
+    digest = fingerprint(path, settings.adapter_path)
+    ms = (time.perf_counter() - started) * 1000
+    facts = facts_of(whole, prepared.config, path, tokens, probe, ms)
+    facts = replace(
+        facts,
+        notes=prepared.notes + probe.notes,
+        fingerprint=digest,
+        blas=prepared.blas,
+        stored="" if prepared.stored == whole.weights else prepared.stored,
+    )
+    return Loaded(model, tokens, facts, probe.settings, make_kv=make_kv)
+
+
+def prepare(
+    settings: LoadSettings,
+    emit: Emit = lambda _: None,
+    cancel: Event | None = None,
+    quantization: Quantization | None = None,
+) -> Prepared:
+    """Build a model as it will compute, with lazy weights: nothing of them is read yet.
+
+    Raises:
+        LoadError: It can't be loaded; the message says why, the hint what to do.
+        Cancelled: `cancel` was set.
+    """
     if mx.default_device() == mx.Device(mx.cpu):
         # On Linux a compiled function calls g++ at run time and loads what it built from a shared temporary
         # folder: seconds at the first step, and no gain after it.
         mx.disable_compile()
     served = blas.install(settings.blas)
-    path = source.resolve(settings.model, emit, cancel)
+    path = source.resolve(settings.model, emit, cancel or Event())
     model, config = _model(path, settings)
     _adapt(model, settings)
-    stored = weights_in(model)
+    stored, own = weights_in(model), dtype_of(model)
     if quantization is not None:
         quantize(model, quantization.bits, quantization.group_size)
     notes = (*served.notes, *_float32_scales(model, settings), *set_dtype(model, settings.dtype, served.fast))
-    _weights(model, emit, cancel)
-    emit(Loading("tokenizer", 0, 0, path.name))
-    tokens = _tokens(path, config, settings, _embedding_rows(model, config))
-    probe = _probe(path, model, settings)
-    digest = fingerprint(path, settings.adapter_path)
-    facts = _facts(model, config, path, tokens, probe, (time.perf_counter() - started) * 1000)
-    facts = replace(facts, notes=notes + probe.notes, fingerprint=digest, blas=served.name)
-    if stored != weights_in(model):
-        facts = replace(facts, stored=stored)
-    return Loaded(model, tokens, facts, probe.settings)
+    whole = whole_of(model, config)
+    dtype = settings.dtype
+    if dtype == "auto":
+        dtype = "file" if whole.quantization or whole.dtype == own else whole.dtype
+    return Prepared(path, model, config, whole, stored, dtype, served.name, notes)
 
 
 def load_tokenizer(
@@ -129,7 +198,7 @@ def load_tokenizer(
     emit(Loading("tokenizer", 0, 0, path.name))
     try:
         config = utils.load_config(path)
-        rows = _first(config, "vocab_size")
+        rows = first_of(config, "vocab_size")
     except Exception as error:  # its fields may be anything
         raise _explain(error, path) from error
     return _tokens(path, config, settings, rows if type(rows) is int else sys.maxsize)
@@ -255,9 +324,14 @@ def _first_line(error: Exception) -> str:
     return lines[0][:200].rstrip(" :.") if lines else type(error).__name__
 
 
-def _weights(model: Any, emit: Emit, cancel: Event) -> None:
-    """Evaluate the lazy weights tensor by tensor: as fast as at once, with progress, and it can be cancelled."""
-    parameters = _parameters(model)
+def read_weights(model: Any, emit: Emit, cancel: Event) -> None:
+    """Evaluate the lazy weights tensor by tensor: as fast as at once, with progress, and it can be cancelled.
+
+    Raises:
+        LoadError: They are damaged.
+        Cancelled: `cancel` was set.
+    """
+    parameters = arrays_of(model)
     for done, (name, array) in enumerate(parameters):
         if cancel.is_set():
             raise Cancelled
@@ -288,9 +362,11 @@ def _float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
 # ---- what this model can do -------------------------------------------------------------------
 
 
-def _probe(path: Path, model: Any, settings: LoadSettings) -> CacheProbe:
+def _probe(path: Path, model: Any, settings: LoadSettings, make_kv: MakeKV) -> CacheProbe:
     try:
-        return probe_cache(model, settings)
+        return probe_cache(model, settings, make_kv)
+    except RankError:
+        raise
     except Exception as error:  # the first forward: a config that could be built may not run
         if settings.dtype not in ("auto", "file"):
             raise LoadError(
@@ -301,84 +377,3 @@ def _probe(path: Path, model: Any, settings: LoadSettings) -> CacheProbe:
             f"The model in {path} can't run: its config.json, or the adapter's, may be wrong ({_first_line(error)}).",
             "Download it again.",
         ) from error
-
-
-def _embedding_rows(model: Any, config: dict[str, Any]) -> int:
-    """Number of ids that may reach the model: an id beyond ends the process."""
-    rows = [
-        int(module.weight.shape[0])
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Embedding | nn.QuantizedEmbedding)
-        and name.split(".")[-1] not in LEARNED_POSITIONS
-    ]
-    return max(rows) if rows else int(_first(config, "vocab_size") or 0)
-
-
-# ---- facts ------------------------------------------------------------------------------------
-
-
-def _first(config: dict[str, Any], *names: str) -> Any:
-    """The first of some fields that the config, or the text part of a multimodal one, has."""
-    for table in (config, config.get("text_config") or {}):
-        for name in names:
-            if table.get(name) is not None:
-                return table[name]
-    return None
-
-
-def _facts(
-    model: Any, config: dict[str, Any], path: Path, tokens: Tokens, probe: CacheProbe, load_ms: float
-) -> ModelFacts:
-    hidden, heads = (
-        _first(config, "hidden_size", "n_embd", "d_model"),
-        _first(config, "num_attention_heads", "n_head"),
-    )
-    head_size = (
-        probe.head_size or _first(config, "head_dim") or (hidden // heads if hidden and heads else None)
-    )
-    special, special_count = special_tokens(tokens)
-    return ModelFacts(
-        name=path.name
-        if not _is_snapshot(path)
-        else path.parent.parent.name.removeprefix("models--").replace("--", "/"),
-        path=str(path),
-        family=str(config.get("model_type")),
-        layers=_layers(model, config),
-        heads=heads,
-        kv_heads=_first(config, "num_key_value_heads") or heads,
-        head_size=head_size,
-        hidden_size=hidden,
-        vocabulary=tokens.vocabulary,
-        parameters=parameters_of(model),
-        weight_bytes=bytes_of(model),
-        dtype=dtype_of(model),
-        quantization=quantization_of(model),
-        context_window=_first(
-            config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"
-        ),
-        hard_window=any(name.split(".")[-1] in LEARNED_POSITIONS for name, _ in model.named_modules()),
-        cache_kinds=probe.kinds,
-        kv_bytes_per_token=probe.bytes_per_token,
-        eos_ids=tokens.eos_ids,
-        has_chat_template=tokens.has_chat_template,
-        special=special,
-        special_count=special_count,
-        chat_template=tokens.template[:TEMPLATE_CHARACTERS],
-        backend="cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu",
-        load_ms=load_ms,
-    )
-
-
-def _is_snapshot(path: Path) -> bool:
-    return path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--")
-
-
-def _parameters(model: Any) -> list[tuple[str, mx.array]]:
-    return cast(list[tuple[str, mx.array]], tree_flatten(model.parameters()))
-
-
-def _layers(model: Any, config: dict[str, Any]) -> int:
-    try:
-        return len(model.layers)
-    except (AttributeError, TypeError):
-        return int(_first(config, "num_hidden_layers", "n_layer", "n_layers") or 0)

@@ -10,6 +10,7 @@ import mlx.core as mx
 from engine.cache.head_groups import group_size_problem
 from engine.cache.kinds import kind_of
 from engine.cache.live import KV
+from engine.model.forward import MakeKV
 from engine.records import CacheKind
 from engine.settings import LoadSettings
 
@@ -28,7 +29,7 @@ class CacheProbe:
     """Of all keys and values, where these have one size."""
 
 
-def probe_cache(model: Any, settings: LoadSettings) -> CacheProbe:
+def probe_cache(model: Any, settings: LoadSettings, make_kv: MakeKV = KV) -> CacheProbe:
     """Run two tokens through throwaway caches to find which cache settings a model supports.
 
     Raises:
@@ -38,31 +39,33 @@ def probe_cache(model: Any, settings: LoadSettings) -> CacheProbe:
     if settings.no_kv_cache:
         settings = replace(settings, kept_kv_mib=0)
         notes.append("The KV cache is off: every step runs all tokens before it again.")
-    cache = KV(model, settings)
+    cache = make_kv(model, settings)
     kinds = cache.kinds()
     if settings.max_kv_size is not None and hasattr(model, "make_cache"):
         settings = replace(settings, max_kv_size=None)
         notes.append("--max-kv-size is not used: this model builds its own caches.")
     if settings.kv_bits is not None:
-        settings, more = _probe_kv_bits(model, settings, cache)
+        settings, more = _probe_kv_bits(model, settings, cache, make_kv)
         notes += more
-    trial = _trial_cache(model, settings)
+    trial = _trial_cache(model, settings, make_kv)
     packed = settings.kv_bits is not None
-    sizes = _head_sizes(_trial_cache(model, replace(settings, kv_bits=None)) if packed else trial)
+    sizes = _head_sizes(_trial_cache(model, replace(settings, kv_bits=None), make_kv) if packed else trial)
     head_size = next(iter(sizes)) if len(sizes) == 1 else None
     return CacheProbe(settings, tuple(notes), kinds, trial.bytes_per_token(), head_size)
 
 
-def _probe_kv_bits(model: Any, settings: LoadSettings, cache: KV) -> tuple[LoadSettings, list[str]]:
+def _probe_kv_bits(
+    model: Any, settings: LoadSettings, cache: KV, make_kv: MakeKV
+) -> tuple[LoadSettings, list[str]]:
     off = replace(settings, kv_bits=None)
     kinds = [kind_of(layer) for layer in cache.caches]
     others = sorted({kind.name for kind in kinds if not kind.quantizable})
     if not any(kind.quantizable for kind in kinds):
         return off, [f"--kv-bits is not used: caches of kind {', '.join(others)} can't be quantized."]
     try:
-        _trial_cache(model, settings, tokens=2)
+        _trial_cache(model, settings, make_kv, tokens=2)
     except Exception as error:
-        sizes = _head_sizes(_trial_cache(model, off), quantizable=True)
+        sizes = _head_sizes(_trial_cache(model, off, make_kv), quantizable=True)
         why = group_size_problem(sizes, settings.kv_group_size)
         why = why or f"This model can't run with a quantized cache ({error})."
         return off, [f"--kv-bits is not used. {why}"]
@@ -82,10 +85,9 @@ def _head_sizes(cache: KV, quantizable: bool = False) -> set[int]:
     return {int(array.shape[-1]) for kind, layer in of_columns for array in kind.buffers(layer)}
 
 
-def _trial_cache(model: Any, settings: LoadSettings, tokens: int = 1) -> KV:
+def _trial_cache(model: Any, settings: LoadSettings, make_kv: MakeKV, tokens: int = 1) -> KV:
     """Throwaway caches after one or more tokens; with `kv_bits`, quantized from the first on."""
-    trial = KV(model, replace(settings, quantized_kv_start=0))
+    trial = make_kv(model, replace(settings, quantized_kv_start=0))
     for _ in range(tokens):
-        mx.eval(model(mx.array([[0]]), cache=trial.caches))
-        trial.advance(1)
+        mx.eval(trial.run(model, mx.array([[0]])))
     return trial

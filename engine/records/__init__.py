@@ -117,6 +117,7 @@ from engine.records.logits import LogitsRow, ModelVocabulary, Packed, RowType
 from engine.records.marks import BeatReached, Deleted, Marked, QuestionAsked, Undeleted, Undone
 from engine.records.model import CacheKind, Loading, ModelFacts, SpecialToken
 from engine.records.moves import Moved, Verified
+from engine.records.ranks import RankFacts, RanksLoaded, RanksMeasured, RankTime, Sharding
 from engine.records.restores import Restored, Restoring
 from engine.records.sampler import Explained, Recalled, StageColumn, WhatIfAnswered, WhatIfStep
 from engine.records.speculation import (
@@ -267,6 +268,10 @@ __all__ = [
     "RaceEnded",
     "RaceOpened",
     "RaceStep",
+    "RankFacts",
+    "RankTime",
+    "RanksLoaded",
+    "RanksMeasured",
     "Recalled",
     "Record",
     "Resampled",
@@ -279,6 +284,7 @@ __all__ = [
     "RoundStage",
     "RowType",
     "Scope",
+    "Sharding",
     "SpecialToken",
     "SpeculationVerified",
     "StageColumn",
@@ -311,6 +317,7 @@ __all__ = [
 
 Record = (
     ModelFacts
+    | RanksLoaded
     | Loading
     | PromptOpened
     | TurnDiffers
@@ -361,6 +368,7 @@ Record = (
     | Profiled
     | RooflineMeasured
     | KVCompared
+    | RanksMeasured
     | AttentionRead
     | LensRead
     | TriangleRead

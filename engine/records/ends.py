@@ -40,5 +40,7 @@ class Failure:
     expected: bool = True
     """False for a bug of the program itself: then `trace` holds the traceback."""
     trace: str = ""
+    lost_rank: int | None = None
+    """The process that was lost of those that compute the model: this engine can't compute over ranks any more."""
     id: int = field(default=0, compare=False, repr=False, metadata={"traced": False})
     """`Command.id`, as in `Ended`."""

@@ -74,8 +74,8 @@ class ModelFacts:
 class Loading:
     """The progress of loading."""
 
-    stage: Literal["import", "download", "weights", "tokenizer"]
+    stage: Literal["import", "download", "ranks", "weights", "tokenizer"]
     done: int
     total: int
-    """In the stage's own unit (bytes of a download, tensors of the weights); 0 while unknown."""
+    """In the stage's own unit (bytes of a download, other ranks, tensors of the weights); 0 while unknown."""
     detail: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 from engine.cache.moves import Mover
@@ -50,7 +49,7 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
         runner = session.runner.fresh()
         after = session.run_path(runner, node, stopped)
         return DetachedPath(runner, after, depth, "the session keeps no KV cache")
-    row, runner = session.kept_logits.get(node), copy_runner(session.runner)
+    row, runner = session.kept_logits.get(node), session.runner.copy()
     mover = Mover(runner.kv, session.tree, 0)
     mover.store = session.mover.store
     runner.compute = session.held.compute(session.tree[node].held)
@@ -64,8 +63,4 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
 
 def copy_runner(runner: Runner) -> Runner:
     """A runner whose caches hold what another's hold, and can be written independently."""
-    copied, kv = runner.fresh(), runner.kv
-    copied.compute = runner.compute
-    copied.kv.caches = copy.deepcopy(kv.caches)
-    copied.kv.set_offset(kv.offset, chunks=kv.chunks, layout=kv.layout)
-    return copied
+    return runner.copy()

@@ -54,11 +54,14 @@ class SessionCommands:
         desk.forget(model=True)
         desk.loaded = desk.opened = None  # their memory is free before the next one takes more
         collect_all()
-        loaded = load(command.settings, desk.emit, call.cancel)
+        spread = desk.spread(command.settings)
+        loaded = load(command.settings, desk.emit, call.cancel, spread=spread)
         opened = open_session(loaded, desk.settings)  # before either is set: on a failure neither is
         desk.loaded, desk.opened = loaded, opened
         set_aside()
         desk.emit(loaded.facts)
+        if spread is not None:
+            desk.emit(spread.loaded())
 
     def _configure(self, command: commands.Configure, call: Call) -> None:
         desk, settings = self._desk, check(command.settings)

@@ -42,7 +42,7 @@ class SessionState:
         self.settings = settings
         self._load = loaded.settings
         self.record_logits = loaded.settings.record_logits
-        self.runner = Runner(loaded.model, loaded.settings, loaded.first_uses)
+        self.runner = Runner(loaded.model, loaded.settings, loaded.first_uses, loaded.make_kv)
         self.forget()
 
     def forget(self) -> None:
@@ -90,7 +90,7 @@ class SessionState:
     @property
     def can_pipeline(self) -> bool:
         """Whether one more forward could be prepared before its token is known, and undone."""
-        return self.kv.can_step_back()
+        return self.kv.can_pipeline()
 
     @property
     def kv(self) -> KV:

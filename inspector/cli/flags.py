@@ -181,6 +181,18 @@ def add_load(group: argparse._ArgumentGroup) -> None:
         "the file's")  # fmt: skip
     add("--blas", metavar="WHICH", help="what multiplies float32 matrices on a Linux CPU: auto (the default) for "
         "OpenBLAS or BLIS where one is installed, bundled for what MLX brings, or a library's path")  # fmt: skip
+    add(
+        "--ranks",
+        type=whole,
+        metavar="N",
+        help="compute the model in N processes of this machine (default: 1)",
+    )
+    add("--hostfile", metavar="FILE", help="compute it in a process on each host of a file of mlx.launch's form; the "
+        "first is this one, others are started by ssh")  # fmt: skip
+    add("--shard", metavar="HOW", help="tensor (each process has a part of every layer), pipeline (some whole layers) "
+        "or auto (the default): what the family can")  # fmt: skip
+    add("--rank-patience", type=whole, metavar="S", help="seconds after which a process that does not answer is lost "
+        "(default: 60)")  # fmt: skip
     add("--kept-logits-mib", type=whole, metavar="N", help="memory for kept rows of logits (default: 64)")
     add("--kept-kv-mib", type=whole, metavar="N", help="memory for the KV of branches left (default: 256)")
 

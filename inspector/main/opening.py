@@ -17,6 +17,7 @@ STAGES = {
     "import": "starting MLX",
     "download": "downloading",
     "weights": "reading the weights",
+    "ranks": "starting the ranks",
     "tokenizer": "reading the tokenizer",
 }
 BAR = 30

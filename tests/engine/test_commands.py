@@ -68,6 +68,7 @@ SAMPLES: tuple[Command, ...] = (
     commands.Race(),
     commands.Profile(),
     commands.MeasureRoofline(),
+    commands.MeasureRanks(),
     commands.CompareKV(),
     commands.Attribute(1, (2, 3)),
     commands.Intervene(1, (Intervention("head", 0, 0),)),

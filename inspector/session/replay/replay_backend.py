@@ -186,6 +186,7 @@ def _whole(explained: Explained) -> bool:
 
 
 def _harmless(load: LoadSettings) -> LoadSettings:
-    """Without what would run code that a file chose: a model's own, or a library. Only who starts the program may."""
+    """Without what would run code that a file chose: a model's own, a library, or programs on other hosts. Only who
+    starts the program may."""
     blas = load.blas if load.blas in ("auto", "bundled") else "auto"
-    return replace(load, trust_remote_code=False, blas=blas)
+    return replace(load, trust_remote_code=False, blas=blas, ranks=1, hostfile="")

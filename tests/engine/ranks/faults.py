@@ -1,0 +1,70 @@
+"""A session over ranks of which one has a fault, driven through the engine's thread; run as a program.
+
+    python -m tests.engine.ranks.faults RANKS
+
+Prints a line for each command: its kind, its seconds, and its failure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from queue import SimpleQueue
+
+from engine import commands, records
+from engine.commands import Command
+from engine.ranks import process
+from engine.records import Record
+from engine.settings import LoadSettings
+from engine.thread import EngineThread
+
+
+def main(ranks: int) -> None:
+    """Load, prefill, step, move back and recompute, quit."""
+    process.MODULE = "tests.engine.ranks.faulty"
+    inbox: SimpleQueue[Record] = SimpleQueue()
+    engine = EngineThread(inbox.put)
+    engine.start()
+
+    def tell(**values: object) -> None:
+        print(json.dumps(values), flush=True)
+
+    def do(command: Command) -> bool:
+        begun, failure = time.perf_counter(), None
+        engine.send(command)
+        while not isinstance(record := inbox.get(), records.Ended):
+            if isinstance(record, records.Failure):
+                failure = [record.message, record.hint, record.lost_rank, record.trace]
+        tell(command=command.kind, seconds=time.perf_counter() - begun, failure=failure)
+        return failure is None
+
+    load = LoadSettings(
+        ranks=ranks,
+        kept_logits_mib=0,
+        kept_kv_mib=0,
+        rank_patience=int(os.environ.get("TESTED_PATIENCE", "60")),
+    )
+    path: list[Command] = [
+        commands.Load(load),
+        commands.Prefill("Once upon a time, there was a little girl", chat=False, echo=False),
+    ]
+    path += [commands.TakeStep() for _ in range(5)]
+    path += [commands.MoveTo(8), commands.MoveTo(12)]
+    all(do(command) for command in path)
+    if os.environ.get("TESTED_FAULT", "").startswith("wait"):
+        tell(command="waiting", seconds=0, failure=None)
+        time.sleep(1000)
+    again = [commands.TakeStep(), commands.Load(load), commands.Load(LoadSettings()), commands.Verify()]
+    if os.environ.get("TESTED_AGAIN"):
+        for command in again:
+            do(command)
+    begun = time.perf_counter()
+    closed = engine.close(5.0)
+    tell(command="close", seconds=time.perf_counter() - begun, failure=None if closed else ["not closed"])
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
+    os._exit(0)
