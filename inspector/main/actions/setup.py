@@ -68,7 +68,7 @@ class SetupActions(ToolActions):
     def facts(self) -> None:
         """Show the facts about the model."""
         if (facts := self.timeline.facts) is not None:
-            self.host.open(FactsDialog(facts))
+            self.host.open(FactsDialog(facts, self.timeline.measured.loaded))
 
 
 SETTING_UP = Tool(
