@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,10 @@ def add_flags(made: Parser) -> None:
     add_speculation(made)
     instead = "where runs stop, in the place of those that are remembered"
     add_breakpoints(made.add_argument_group("breakpoints", instead))
+    roots = (
+        "a directory of models that o lists too, two levels down; may be repeated (also: INSPECTOR_MODELS)"
+    )
+    made.add_argument("--models", metavar="DIR", action="append", help=roots)
     second = made.add_argument_group("second model")
     beside = "compare with a second model, token by token: pocket, a directory, or a hub id (h shows both)"
     second.add_argument("--against", metavar="MODEL", help=beside)
@@ -83,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     """
     terminal.check(args.prompt == "-")
     joins = not _begins(args)
+    if args.models:
+        _list_also(args.models)
     trace = _resumed(args)
     if trace is None:
         begin_with_draws(args)
@@ -128,6 +135,22 @@ def _begins(args: argparse.Namespace) -> bool:
         value not in (None, False) and name not in beside and not name.startswith("break_")
         for name, value in vars(args).items()
     )
+
+
+def _list_also(directories: Sequence[str]) -> None:
+    """Have models looked for in more directories.
+
+    Raises:
+        EngineError: A name can't be one of several in a variable.
+    """
+    from engine.models_on_disk.places import VARIABLE
+
+    for each in directories:
+        if os.pathsep in each or not each:
+            raise EngineError(
+                f"--models can't take {each!r}: it is empty or has a {os.pathsep!r}.", "Rename it."
+            )
+    os.environ[VARIABLE] = os.pathsep.join(filter(None, (*directories, os.environ.get(VARIABLE, ""))))
 
 
 def begin_with_draws(args: argparse.Namespace) -> None:

@@ -24,6 +24,8 @@ class LessonDialogue:
         play: The lesson; not begun.
         ask: Writes a prompt and returns the line that is answered, None at the end of the input.
         tell: Writes a line.
+        beat: The one to begin with, from 0.
+        keep: Called whenever another beat begins, and at the end.
     """
 
     def __init__(
@@ -32,8 +34,11 @@ class LessonDialogue:
         play: LessonPlay,
         ask: Callable[[str], str | None],
         tell: Callable[[str], None],
+        beat: int = 0,
+        keep: Callable[[], None] = lambda: None,
     ) -> None:
         self._session, self._play, self._ask, self._tell = session, play, ask, tell
+        self._first, self._keep = beat, keep
 
     def hold(self) -> bool:
         """Go through the lesson.
@@ -46,7 +51,9 @@ class LessonDialogue:
         """
         play, lesson = self._play, self._play.lesson
         self._tell_all((visible(f"{lesson.title}. {lesson.minutes:g} minutes, {len(lesson.beats)} beats."),))
-        play.begin()
+        if self._first:
+            self._tell(f"It goes on at beat {self._first + 1}, where it was left.")
+        play.begin(self._first)
         try:
             while play.phase is not LessonPhase.ENDED:
                 self._beat()
@@ -85,6 +92,7 @@ class LessonDialogue:
         last = play.beat_number + 1 == len(play.lesson.beats)
         self._answer("Enter ends the lesson, q leaves: " if last else "Enter for the next beat, q leaves: ")
         play.go_on()
+        self._keep()
 
     def _begin(self) -> None:
         play = self._play

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from engine.models_on_disk.facts import DiskModel
 from inspector.display import visible
-from inspector.scales import amount, size
+from inspector.scales import amount, size, time_left
+
+if TYPE_CHECKING:
+    from engine.models_on_disk.download import DownloadProgress
 
 COLUMNS = ("family", "params", "bits", "size", "context", "KV/token", "fits")
 """After the name, in the order of the table."""
@@ -112,3 +116,14 @@ def matches(model: DiskModel, query: str) -> bool:
     """
     text = " ".join((model.name, model.family, model.bits, model.source)).casefold()
     return all(word in text for word in query.casefold().split())
+
+
+def far(progress: DownloadProgress | None) -> str:
+    """How far a download is: bytes, rate and time left."""
+    if progress is None:
+        return "asking the hub"
+    bytes = f"{size(progress.done)} of {size(progress.total)}"
+    if progress.rate is None:
+        return bytes
+    left = progress.seconds_left
+    return f"{bytes}, {size(int(progress.rate))}/s{time_left(left * 1000 if left is not None else None)}"

@@ -10,12 +10,24 @@ from engine.records import (
     RaceEnded,
     RaceOpened,
     RaceStep,
+    RanksLoaded,
+    RanksMeasured,
     Record,
     RooflineMeasured,
     Swept,
 )
 
-MEASUREMENTS = (RaceOpened, RaceStep, RaceEnded, Profiled, RooflineMeasured, KVCompared, Swept)
+MEASUREMENTS = (
+    RaceOpened,
+    RaceStep,
+    RaceEnded,
+    Profiled,
+    RooflineMeasured,
+    KVCompared,
+    Swept,
+    RanksLoaded,
+    RanksMeasured,
+)
 """What is taken in."""
 MOST = 1e15
 """No engine measured so much of anything."""
@@ -63,6 +75,18 @@ class Measured:
     roofline: RooflineMeasured | None = None
     compared: KVCompared | None = None
     swept: Swept | None = None
+    loaded: RanksLoaded | None = None
+    """How the model is divided over ranks; None where one process computes it."""
+    ranks: RanksMeasured | None = None
+
+    @property
+    def rank_count(self) -> int:
+        """How many processes compute the model."""
+        return len(self.loaded.ranks) if self.loaded is not None else 1
+
+    def of_model(self) -> Measured:
+        """What holds for another tree of the same model, too: the others name nodes of the old one."""
+        return Measured(swept=self.swept, loaded=self.loaded)
 
     def apply(self, record: Record) -> None:
         """Take in one record; those of other matters change nothing."""
@@ -80,6 +104,10 @@ class Measured:
                 self.compared = record
             case Swept():
                 self.swept = record
+            case RanksLoaded():
+                self.loaded, self.ranks = record, None
+            case RanksMeasured():
+                self.ranks = record
             case _:
                 pass
 
@@ -100,6 +128,8 @@ def sound(record: Record) -> bool:
         case RooflineMeasured(decode=decode, prefill=prefill):
             works = [work for work in (decode, prefill) if work is not None]
             above = record.bandwidth_gbs, record.matmul_gflops, *(min(work.ms, work.flops) for work in works)
+        case RanksLoaded(ranks=ranks) | RanksMeasured(ranks=ranks):
+            above = (len(ranks),)
         case Swept(points=points):
             above = tuple(min((len(each.values) for each in point.figures), default=0) for point in points)
         case _:

@@ -265,6 +265,7 @@ class Timeline:
         match record:
             case records.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None
+                self.measured.loaded = self.measured.ranks = None
             case records.Loading():
                 self.loading = record
             case records.PromptOpened():
@@ -310,7 +311,7 @@ class Timeline:
         if record.new_tree:
             self.tree, self.looks = SessionTree(), Looks()
             self.items, self.prompts, self.finished, self.rows = [], Prompts(), {}, set()
-            self.measured = Measured(swept=self.measured.swept)  # the others name nodes of the old tree
+            self.measured = self.measured.of_model()
         self.next = self.moved = None
         end = record.parent
         for item in record.tokens:

@@ -27,6 +27,7 @@ from inspector.tools.marks.tool import MARKS
 from inspector.tools.modules.tool import MODULES
 from inspector.tools.positions.tool import POSITIONS
 from inspector.tools.race.tool import RACE
+from inspector.tools.ranks.tool import RANKS
 from inspector.tools.recordings.tool import RECORDINGS
 from inspector.tools.sampler.tool import SAMPLER
 from inspector.tools.speculation.tool import SPECULATION
@@ -50,6 +51,7 @@ TOOLS: tuple[Tool, ...] = (
     BATCH,
     DRAWS,
     COSTS,
+    RANKS,
     SWEEP,
     ATTENTION,
     LENS,

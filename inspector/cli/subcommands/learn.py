@@ -80,6 +80,7 @@ def run(args: Namespace) -> int:
 def _plain(listed: Listed, recorded: bool) -> int:
     """Hold a lesson as a dialogue; from its recording, where its model can't be loaded."""
     from inspector.lessons.dialogue import LessonDialogue
+    from inspector.lessons.progress import LessonProgress, Progress
 
     out = output()
     if sys.stdin is None:
@@ -101,8 +102,24 @@ def _plain(listed: Listed, recorded: bool) -> int:
 
     with ExitStack() as stack:
         session, play = _begun(listed, recorded, stack)
-        LessonDialogue(session, play, ask, tell).hold()
+        known = Progress().read().get(listed.lesson.id, LessonProgress())
+        play.right |= {number: right for number, right in known.right.items() if number < known.beat}
+        LessonDialogue(session, play, ask, tell, known.beat, lambda: _keep(play)).hold()
     return OK
+
+
+def _keep(play: LessonPlay) -> None:
+    """Keep how far it is, as the screen does; a file that can't be written is no reason to stop."""
+    from inspector.lessons.play import LessonPhase
+    from inspector.lessons.progress import LessonProgress, Progress
+
+    over = play.phase is LessonPhase.ENDED
+    try:
+        Progress().keep(
+            play.lesson.id, LessonProgress(0 if over else play.beat_number, dict(play.right), over)
+        )
+    except EngineError as error:
+        note(f"Progress isn't kept: {error}")
 
 
 def _begun(listed: Listed, recorded: bool, stack: ExitStack) -> tuple[HeadlessSession, LessonPlay]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from engine.errors import EngineError
 from inspector.cli.exit import OK, note, output
 from inspector.cli.flags import Parser, add_jsonl, command_parser
 from inspector.cli.subcommand import Subcommand
@@ -14,6 +16,8 @@ from inspector.cli.subcommand import Subcommand
 if TYPE_CHECKING:
     from engine.models_on_disk.facts import DiskModel
 
+ERASE = "\r\x1b[K"
+"""Takes a line of progress away."""
 _NAME = 60
 """Cells of a name at most; the path follows in JSON."""
 
@@ -27,7 +31,8 @@ def parser() -> Parser:
         "directories in INSPECTOR_MODELS, which are separated as in PATH.",
         "bits: of most weights, by their arrays. KV/token: what one more token adds to the cache, in the type of the "
         "files. fits: the context for which weights x 1.1 + KV are within the memory that is free now; on a Mac "
-        "within all that is installed. Open one: inspector --model NAME, or its path.",
+        "within all that is installed. Open one: inspector --model NAME, or its path. A download that was stopped or "
+        "cut is gone on with by the same command; every file is held against the hash that the hub states.",
     )
     made.add_argument(
         "directories",
@@ -35,12 +40,21 @@ def parser() -> Parser:
         nargs="*",
         help="list the models in these, two levels down, and no others",
     )
+    made.add_argument(
+        "--get", metavar="ID", help="download this model of the hub (HF_ENDPOINT) into the hub's cache"
+    )
     add_jsonl(made, "table")
     return made
 
 
 def run(args: Namespace) -> int:
-    """Run `inspector models`."""
+    """Run `inspector models`.
+
+    Raises:
+        EngineError: A model can't be downloaded.
+    """
+    if args.get is not None:
+        return _get(args.get, args.directories, args.jsonl)
     from engine.memory import memory_for_models
     from engine.models_on_disk.listing import listed
     from inspector.recordings.sessions import recent_models
@@ -61,7 +75,40 @@ def run(args: Namespace) -> int:
     return OK
 
 
-SUBCOMMAND = Subcommand(parser, run, "the models that are on the disk")
+SUBCOMMAND = Subcommand(parser, run, "the models that are on the disk; --get downloads one")
+
+
+def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
+    """Download a model, and tell how far it is."""
+    from engine.models_on_disk.download import DownloadProgress, download
+    from inspector.state.disk_models import far
+
+    if directories:
+        raise EngineError("--get downloads into the hub's cache.", "Leave the directories out.")
+    out, shown = output(), sys.stderr is not None and sys.stderr.isatty() and not jsonl
+
+    def tell(progress: DownloadProgress) -> None:
+        if jsonl:
+            known = {"done": progress.done, "total": progress.total, "bytes_a_second": progress.rate}
+            out.write(json.dumps({"event": "download", "id": spec, **known}) + "\n")
+            out.flush()
+        elif shown:
+            sys.stderr.write(f"{ERASE}{far(progress)}")
+            sys.stderr.flush()
+
+    try:
+        path = download(spec, tell, lambda: False)
+    except KeyboardInterrupt:
+        note("Stopped. What came is kept: the same command goes on with it.")
+        raise
+    finally:
+        if shown:
+            sys.stderr.write(ERASE)
+    out.write(
+        json.dumps({"event": "downloaded", "id": spec, "path": str(path)}) + "\n" if jsonl else f"{path}\n"
+    )
+    out.flush()
+    return OK
 
 
 def _event(model: DiskModel, available: int | None) -> dict[str, object]:

@@ -11,6 +11,7 @@ from engine.settings import LoadSettings
 from inspector.main.dialogs.facts import FactsDialog
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import Draft, PromptDialog
+from inspector.main.downloads import Downloads
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.recordings.sessions import recent_models
 from inspector.session.lookup import Lookup
@@ -31,6 +32,7 @@ class SetupActions(ToolActions):
         self._given = self.draft
         self._typed: list[Prompt] = []
         """What was given or left in it before."""
+        self._downloads = Downloads(host)
         self._lookup = Lookup(PreviewPrompt, PromptPreview, host.controller.client)
 
     def prompt(self) -> None:
@@ -61,7 +63,8 @@ class SetupActions(ToolActions):
         present = Path(facts.path) if facts is not None and not self.timeline.recorded else None
         connection = self.controller.connection
         elsewhere = connection.now.where if connection is not None and connection.far else ""
-        dialog = ModelDialog(self.controller.setup.load, present, recent_models, elsewhere)
+        load = self.controller.setup.load
+        dialog = ModelDialog(load, present, recent_models, self._downloads, elsewhere)
         self.host.open(dialog, self._open)
 
     def _open(self, load: LoadSettings | None) -> None:
@@ -71,7 +74,7 @@ class SetupActions(ToolActions):
     def facts(self) -> None:
         """Show the facts about the model."""
         if (facts := self.timeline.facts) is not None:
-            self.host.open(FactsDialog(facts))
+            self.host.open(FactsDialog(facts, self.timeline.measured.loaded))
 
 
 SETTING_UP = Tool(
@@ -104,7 +107,8 @@ SETTING_UP = Tool(
             (
                 ("letters", "Filter by name, family, bits or source: `qwen 4-bit`. A path or a hub id opens as typed."),
                 ("`↑` `↓`", "Go through the list, `pgup` `pgdn` by pages; its facts are below."),
-                ("`⏎`", "Open it; one of the hub's that is not whole has the rest downloaded."),
+                ("`⏎`", "Open it. A hub id that is not on the disk, or not whole, is downloaded first while the "
+                 "session goes on: `⏎` again stops that, and goes on with it later."),
             ),
         ),
     ),

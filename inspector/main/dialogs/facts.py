@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.widget import Widget
 from textual.widgets import Static
 
-from engine.records import ModelFacts
+from engine.records import ModelFacts, RankFacts, RanksLoaded
 from inspector.display import visible
 from inspector.main.dialogs.special_tokens import ids_of, template_parts, token_rows, uses
 from inspector.widgets.dialog import Dialog
@@ -21,8 +21,13 @@ from inspector.widgets.overlay import Overlay
 _ROLES = (("begin (BOS)", "BOS"), ("end (EOS)", "EOS"), ("padding (PAD)", "PAD"))
 
 
-def rows(facts: ModelFacts) -> Iterator[tuple[str, str]]:
-    """Name and value of each fact; printable."""
+def rows(facts: ModelFacts, ranks: RanksLoaded | None = None) -> Iterator[tuple[str, str]]:
+    """Name and value of each fact; printable.
+
+    Args:
+        facts: Of the model.
+        ranks: How it is divided over processes; None where it isn't.
+    """
     yield "name", visible(facts.name)
     yield "path", visible(facts.path)
     yield "family", f"{visible(facts.family)}, {facts.layers} layers"
@@ -31,6 +36,8 @@ def rows(facts: ModelFacts) -> Iterator[tuple[str, str]]:
         "weights",
         f"{facts.weight_bytes / 2**20:,.1f} MiB, {visible(facts.quantization or 'not quantized')}",
     )
+    if ranks is not None:
+        yield "ranks", f"{len(ranks.ranks)}, {ranks.sharding}: " + ", ".join(map(_rank, ranks.ranks))
     by = f", float32 matrices by {visible(facts.blas)}" if facts.blas else ""
     held = f" ({visible(facts.stored)} in the files)" if facts.stored else ""
     yield "computed in", f"{visible(facts.dtype)}{held} on the {visible(facts.backend)}{by}"
@@ -48,6 +55,11 @@ def rows(facts: ModelFacts) -> Iterator[tuple[str, str]]:
         yield "end of sequence", ", ".join(map(str, facts.eos_ids)) or "none stated"
     yield "chat template", "yes" if facts.has_chat_template else "no: prompts are raw"
     yield "loaded in", f"{facts.load_ms:,.0f} ms"
+
+
+def _rank(rank: RankFacts) -> str:
+    layers = f"layers {rank.first_layer + 1} to {rank.first_layer + rank.layers}"
+    return f"{rank.rank} on {visible(rank.host)} ({layers}, {rank.weight_bytes / 2**20:,.1f} MiB)"
 
 
 def _number(line: int) -> str:
@@ -83,6 +95,7 @@ class FactsDialog(Dialog[None]):
 
     Args:
         facts: Of the model.
+        ranks: How it is divided over processes; None where it isn't.
     """
 
     KEPT: ClassVar[tuple[str, ...]] = ("facts",)
@@ -90,17 +103,17 @@ class FactsDialog(Dialog[None]):
     LEAVE: ClassVar[str] = "Close"
     HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "scroll", 5),)
 
-    def __init__(self, facts: ModelFacts) -> None:
+    def __init__(self, facts: ModelFacts, ranks: RanksLoaded | None = None) -> None:
         super().__init__()
-        self.facts = facts
+        self.facts, self.ranks = facts, ranks
 
     def serves(self, made: Overlay[None]) -> bool:
         """Whether it is the same model."""
-        return isinstance(made, FactsDialog) and made.facts == self.facts
+        return isinstance(made, FactsDialog) and (made.facts, made.ranks) == (self.facts, self.ranks)
 
     def body(self) -> Iterable[Widget]:
         table = Table.grid(padding=(0, 2))
-        for name, value in rows(self.facts):
+        for name, value in rows(self.facts, self.ranks):
             table.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
         yield Static(table, id="facts-table")
         for note in self.facts.notes:

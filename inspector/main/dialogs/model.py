@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,7 @@ from engine.paths import typed
 from engine.settings import LoadSettings, for_model
 from inspector.display import visible
 from inspector.main.dialogs.model_list import ChosenModel, ModelList
+from inspector.main.downloads import Downloads
 from inspector.scales import size
 from inspector.state.disk_models import matches
 from inspector.widgets.dialog import Remark
@@ -33,6 +35,10 @@ ELSEWHERE = "The engine at {} opens it: type pocket, a hub id, or a path on its 
 """For an engine that has another disk than this one: its models can't be listed here."""
 _PLACE = re.compile(r"[~/.].*|[^/\s]+/[^/\s]+")
 """What is typed as a path or as a hub id: it is opened as it is, unless the list has a model of just that name."""
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+"""What is typed as a hub id: where it isn't on the disk it is downloaded before it is opened."""
+_LOOK = 0.2
+"""Seconds between two looks how far a download is."""
 _BATCH = 0.1
 """Seconds between two times that what was read is shown."""
 
@@ -44,6 +50,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         load: How the present model was loaded.
         present: Directory of the model that is open, None without one.
         recent: Tells the directories of the models used last; called in a thread.
+        downloads: Downloads models; goes on when this is left.
         elsewhere: Where the engine is that opens it, which has its own disk; empty where it is here.
     """
 
@@ -56,12 +63,15 @@ class ModelDialog(PickDialog[LoadSettings]):
         load: LoadSettings,
         present: Path | None,
         recent: Callable[[], Sequence[str]],
+        downloads: Downloads,
         elsewhere: str = "",
     ) -> None:
         super().__init__()
         self._elsewhere = elsewhere
         self.set_class(bool(elsewhere), "-elsewhere")
-        self.load, self._present, self._recent = load, present, recent
+        self.load, self._present, self._recent, self._downloads = load, present, recent, downloads
+        self._ended = downloads.ended
+        """How many downloads had ended when the list was read."""
         self._models: list[DiskModel] = []
         self._available = memory_for_models()
         self._stop = Event()
@@ -72,6 +82,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         asked = "pocket, a hub id, or a path there" if self._elsewhere else "filter, directory or hub id"
         yield SafeInput("", asked, id="model-name")
         yield Remark(WAYS, id="model-remark")
+        yield Remark(id="model-download")
         yield ModelList(id="model-list")
         yield ChosenModel(id="model-chosen")
 
@@ -80,7 +91,9 @@ class ModelDialog(PickDialog[LoadSettings]):
         super().begin()
         self.set_focus(self.query_one("#model-name", SafeInput))
         self._show()
+        self._follow()
         if not self._elsewhere:
+            self.set_interval(_LOOK, self._follow)
             self._list_models()
 
     def let_go(self) -> None:
@@ -155,13 +168,45 @@ class ModelDialog(PickDialog[LoadSettings]):
     def _say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#model-remark", Remark).say(text, wrong)
 
+    # ---- downloading --------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Show how far a download is, or what came of it; then list the models again."""
+        downloads, remark = self._downloads, self.query_one("#model-download", Remark)
+        text = downloads.situation or downloads.outcome
+        remark.display = bool(text)
+        remark.say(text, wrong=not downloads.spec and downloads.failed)
+        if downloads.ended != self._ended and self._read:
+            self._ended, self._read = downloads.ended, False
+            self._list_models()
+
+    def _missing(self, chosen: DiskModel | str) -> str:
+        """The hub id of what is to be downloaded before it can be opened; empty where nothing is."""
+        if isinstance(chosen, DiskModel):
+            return chosen.hub_id if chosen.downloads else ""
+        hub = self._read and _HUB_ID.fullmatch(chosen) and not os.path.lexists(chosen)
+        return chosen if hub and not os.path.isdir(os.path.dirname(chosen)) else ""
+
+    def _download(self, spec: str) -> None:
+        """Begin a download, or stop the one of this model."""
+        downloads = self._downloads
+        if not downloads.spec:
+            downloads.start(spec)
+        elif downloads.spec == spec:
+            downloads.stop()
+        else:
+            self._say(f"{visible(downloads.spec)} is being downloaded: wait, or stop that first", wrong=True)
+        self._follow()
+
     # ---- opening ------------------------------------------------------------------------------
 
     def action_apply(self) -> None:
-        """Open what is highlighted."""
+        """Open what is highlighted, or have it downloaded."""
         chosen = self.query_one("#model-list", ModelList).chosen
         if chosen is None:
             self._say(NOTHING, wrong=True)
+        elif missing := self._missing(chosen):
+            self._download(missing)
         elif isinstance(chosen, str):
             self._open(chosen)
         elif chosen.spec:

@@ -85,7 +85,9 @@ how large the cache is when the context window is full, and what branches share.
             return
         window = timeline.facts.context_window if timeline.facts else None
         of = f"{scales.percent(kv.offset / window)} of the window of {scales.count(window)}" if window else ""
-        self.title(Content(f"KV cache · {scales.count(kv.offset)} tokens"), Content(of))
+        over = f"over {timeline.measured.rank_count} ranks" if timeline.measured.rank_count > 1 else ""
+        ends = " · ".join(filter(None, (over, of)))
+        self.title(Content(f"KV cache · {scales.count(kv.offset)} tokens"), Content(ends))
 
     def _summary(self, timeline: Timeline, kv: KVReading, per_token: bool = True) -> Row:
         """Used and allocated, each in the colour it has in the chart; and what a token takes by the model's shape."""

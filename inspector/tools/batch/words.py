@@ -63,11 +63,12 @@ def compared_words(batch: BatchSoFar) -> Facts:
         return []
     facts = [("ids alone", _equal(compared))]
     facts += [(f"lane {each.lane}", difference_words(each)) for each in compared if each.difference]
+    what = "prompts" if batch.opened.node is None else "continuations"
     if (both := batch.compared) is not None and both.together_ms:
         facts.append(
             (
                 "at once",
-                f"{milliseconds(both.together_ms)} for {both.lanes} prompts, one after another "
+                f"{milliseconds(both.together_ms)} for {both.lanes:,} {what}, one after another "
                 f"{milliseconds(both.alone_ms)}: {both.alone_ms / both.together_ms:.2f} times faster",
             )
         )

@@ -23,10 +23,16 @@ from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.safety import SafeInput
 
 PICTURE = "svg"
-NAMES = (*FORMATS, PICTURE)
-"""What can be made, by the end of a file's name."""
-LABELS = (*(format.label for format in FORMATS.values()), "picture")
-PURPOSES = (*(format.purpose for format in FORMATS.values()), "the screen as it stands, as SVG")
+LESSON = "lesson"
+"""The web page of a lesson, where its recording is on show."""
+NAMES = (*FORMATS, PICTURE, LESSON)
+"""What can be made: but for the last, the end of a file's name."""
+LABELS = (*(format.label for format in FORMATS.values()), "picture", "lesson's page")
+PURPOSES = (
+    *(format.purpose for format in FORMATS.values()),
+    "the screen as it stands, as SVG",
+    "the whole lesson as a page that asks, shows what was recorded, and needs no program",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class ExportDialog(Dialog[Wanted]):
     Args:
         name: The kind that is chosen at first.
         stem: The file's name without its end.
+        lesson: Whether a lesson's recording is on show.
     """
 
     HEADING: ClassVar[str] = "Export"
@@ -57,17 +64,20 @@ class ExportDialog(Dialog[Wanted]):
         Binding("enter", "apply", "Export", show=False),
     ]
 
-    def __init__(self, name: str, stem: str) -> None:
+    def __init__(self, name: str, stem: str, lesson: bool = False) -> None:
         super().__init__()
-        self._name, self._stem = name, stem
+        self._lesson, self._stem = lesson, stem
+        self._kind = name if lesson or name != LESSON else "html"
         self._destination = Destination("Export")
 
     def body(self) -> Iterable[Widget]:
         yield Label("what", classes="field-label", markup=False)
-        yield Choice(LABELS, NAMES.index(self._name), id="export-what")
-        yield Remark(PURPOSES[NAMES.index(self._name)], id="export-purpose")
+        labels = LABELS if self._lesson else LABELS[:-1]
+        yield Choice(labels, NAMES.index(self._kind), id="export-what")
+        yield Remark(PURPOSES[NAMES.index(self._kind)], id="export-purpose")
         yield Label("file", classes="field-label", markup=False)
-        yield SafeInput(f"{self._stem}.{self._name}", f"session.{self._name}", id="export-path")
+        end = _end(self._kind)
+        yield SafeInput(f"{self._stem}.{end}", f"session.{end}", id="export-path")
         yield Remark(visible(directory_hint()), id="export-remark")
 
     def on_mount(self) -> None:
@@ -82,7 +92,7 @@ class ExportDialog(Dialog[Wanted]):
         field = self.query_one("#export-path", SafeInput)
         before, dot, end = field.value.rpartition(".")
         if dot and end in NAMES:
-            field.value = f"{before}.{name}"
+            field.value = f"{before}.{_end(name)}"
 
     @on(Input.Changed, "#export-path")
     def _typed(self) -> None:
@@ -102,6 +112,11 @@ class ExportDialog(Dialog[Wanted]):
             self.query_one("#export-remark", Remark).say(visible(str(error)), wrong=True)
         else:
             self.dismiss(Wanted(name, path, force))
+
+
+def _end(name: str) -> str:
+    """The end of a file's name."""
+    return "html" if name == LESSON else name
 
 
 def stem(title: str) -> str:

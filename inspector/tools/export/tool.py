@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from engine.errors import EngineError
 from engine.paths import replacing, shorter
 from inspector.display import visible
+from inspector.lessons.catalogue import of_recording
 from inspector.main.tool import SET_UP, Host, Key, Needs, Tool, ToolActions
 from inspector.scales import size
 from inspector.tools.export import FORMATS, Recording, figures
-from inspector.tools.export.dialog import PICTURE, ExportDialog, Wanted, stem
+from inspector.tools.export.dialog import LESSON, PICTURE, ExportDialog, Wanted, stem
+from inspector.tools.export.lesson import page
 from inspector.tools.export.recording import line, snapshot
 from inspector.tools.export.svg import alone
 from inspector.version import version
@@ -34,7 +37,15 @@ class ExportActions(ToolActions):
         except EngineError as error:
             self.host.answer(visible(str(error)))
             return
-        self.host.open(ExportDialog(self._exported, stem(figures.title(told))), self._left)
+        lesson = self._lesson is not None
+        self.host.open(ExportDialog(self._exported, stem(figures.title(told)), lesson), self._left)
+
+    @property
+    def _lesson(self) -> Path | None:
+        """The lesson's recording that is on show; None for any other session."""
+        playback = self.host.playback
+        path = playback.path if playback is not None and self.timeline.recorded else None
+        return path if path is not None and of_recording(path) is not None else None
 
     def _left(self, wanted: Wanted | None) -> None:
         if wanted is None:
@@ -49,6 +60,12 @@ class ExportActions(ToolActions):
         if wanted.name == PICTURE:
             title = figures.title(line(Recording(self.timeline)))
             self.host.screenshot(title, lambda svg: self._told(_written(wanted, lambda: alone(svg))))
+            return
+        if wanted.name == LESSON:
+            if (path := self._lesson) is None or (listed := of_recording(path)) is None:
+                raise EngineError("The lesson is no longer on show.", "Open its recording again.")
+            self.host.answer(f"Writing {visible(str(wanted.path))}")
+            self.host.in_background(lambda: _written(wanted, lambda: page(listed.lesson, path)), self._told)
             return
         setup = self.controller.setup
         recording = snapshot(self.timeline, setup.settings, setup.load, f"mlx-inspector {version()}")

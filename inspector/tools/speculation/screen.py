@@ -14,6 +14,7 @@ from engine.records import DraftRound, Record, SpeculationVerified
 from engine.settings import LoadSettings
 from inspector.display import visible
 from inspector.main.dialogs.model import ModelDialog
+from inspector.main.downloads import Downloads
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.sessions import recent_models
@@ -169,7 +170,8 @@ class SpeculationScreen(ToolScreen[None]):
         if not self.refused():
             load = self.host.controller.setup.load
             drafting = LoadSettings(self.control.drafting_model or load.model)
-            self.host.open(DraftModelDialog(drafting, None, recent_models), self._named)
+            dialog = DraftModelDialog(drafting, None, recent_models, Downloads(self.host))
+            self.host.open(dialog, self._named)
 
     def _named(self, load: LoadSettings | None) -> None:
         if load is not None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine import memory
+from engine.errors import EngineError
+from engine.models_on_disk import places
 from engine.records import Ended
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
+from inspector.cli import screen
 from inspector.recordings import sessions
 from inspector.recordings.recorder import Recorder
 from tests.engine.models_on_disk import made_up
+from tests.engine.models_on_disk.hub import COMMIT, FakeHub, serving
+from tests.inspector.cli.test_main import complaint
 from tests.inspector.fakes import Session
 
 HOSTILE = "evil\x1b[2J[x]\u202e\x9b"
@@ -110,3 +116,34 @@ def test_models_of_recent_sessions_come_first(
         ("pocket", "bundled"),
         ("used", "recent"),
     ]
+
+
+def test_a_model_is_downloaded_and_listed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = made_up.model(tmp_path / "m")
+    with serving(FakeHub({each.name: each.read_bytes() for each in made.iterdir()})) as hub:
+        for name, value in hub.environ(tmp_path / "cache").items():
+            monkeypatch.setenv(name, value)
+        out, err = printed(capsys, "--get", "some/tiny")
+        assert (Path(out[0]).name, err) == (COMMIT, [])
+        *going, done = events(capsys, "--get", "some/tiny")
+        assert {each["event"] for each in going} == {"download"}
+        assert going[-1]["done"] == going[-1]["total"] > 0
+        assert (done["event"], done["id"], done["path"]) == ("downloaded", "some/tiny", out[0])
+        assert "some/tiny" in [each["name"] for each in events(capsys)]
+        hub.status = 404
+        assert complaint(capsys, "models", "--get", "some/none").startswith("The hub has no model some/none")
+    assert "can't be downloaded now" in complaint(capsys, "models", "--get", "some/none")
+    assert complaint(capsys, "models", "--get", "../x").startswith("../x is no hub id.")
+    assert complaint(capsys, "models", "--get", "some/x", "dir").startswith(
+        "--get downloads into the hub's cache."
+    )
+
+
+def test_more_directories_are_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(places.VARIABLE, "before")
+    screen._list_also([str(tmp_path), "other"])
+    assert os.environ[places.VARIABLE] == os.pathsep.join([str(tmp_path), "other", "before"])
+    with pytest.raises(EngineError, match="--models can't take 'a:b'"):
+        screen._list_also(["a:b"])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from engine import commands
+from engine.errors import Cancelled, LoadError
+from engine.models_on_disk import download as downloading
 from engine.models_on_disk import listing
+from engine.models_on_disk.download import DownloadProgress
 from engine.models_on_disk.facts import DiskModel
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.model_list import ModelList
@@ -90,8 +93,8 @@ def test_it_filters_by_name_family_and_bits(hub: Path) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("text", ["some/tin", "some/tiny-4", "/no/where", "./here", "~/models", "pocke?"])
-def test_an_id_or_a_path_is_opened_as_it_was_typed_also_where_a_model_begins_so(hub: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["/no/where", "./here", "~/models", "a/b/c", "pocke?"])
+def test_a_path_is_opened_as_it_was_typed_also_where_a_model_begins_so(hub: Path, text: str) -> None:
     async def test(rig: Rig) -> None:
         await opened(rig)
         rig.app.screen.query_one("#model-name", SafeInput).value = text
@@ -116,15 +119,124 @@ def test_why_a_model_cant_be_opened_is_said_and_nothing_is_sent(hub: Path) -> No
     run(test)
 
 
-def test_what_is_missing_of_a_hubs_model_is_downloaded_by_its_id(hub: Path) -> None:
+def test_what_is_missing_of_a_hubs_model_is_downloaded_by_its_id(
+    hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        downloading, "download", lambda spec, *_: pytest.fail(spec) if spec != "some/half" else hub
+    )
+
     async def test(rig: Rig) -> None:
         await opened(rig)
         await rig.press("down")
         assert "downloads what is missing" in rig.screen_text()
         await rig.press("enter")
-        assert loaded(rig) == "some/half"
+        await rig.until(lambda: "some/half is on the disk now" in download_line(rig))
 
     run(test)
+
+
+def download_line(rig: Rig) -> str:
+    return str(rig.app.screen.query_one("#model-download").render())
+
+
+class FakeDownloads:
+    """In the place of the download: goes on as the test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.specs: list[str] = []
+        self.go_on, self.ended = threading.Event(), threading.Event()
+        self.fails: LoadError | None = None
+        self.then: Callable[[], object] = lambda: None
+        monkeypatch.setattr(downloading, "download", self._download)
+
+    def _download(
+        self, spec: str, tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]
+    ) -> Path:
+        self.specs.append(spec)
+        tell(DownloadProgress(3 * 2**20, 12 * 2**20, 2**20))
+        try:
+            while not self.go_on.wait(0.01):
+                if stopped():
+                    raise Cancelled
+            if self.fails is not None:
+                raise self.fails
+            self.then()
+            return Path("there")
+        finally:
+            self.ended.set()
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_an_id_that_is_not_on_the_disk_is_downloaded_while_the_session_goes_on(
+    hub: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    fake = FakeDownloads(monkeypatch)
+    fake.then = lambda: made_up.model(made_up.repository(hub, "some/new"))
+
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press(*"some/new", "enter")
+        await rig.until(lambda: "3 MiB of 12 MiB, 1 MiB/s, about 9 s left" in download_line(rig))
+        if size[1] > 12:
+            assert "3 MiB of 12 MiB" in rig.screen_text()
+        rig.app.screen.query_one("#model-name", SafeInput).value = "some/other"
+        await rig.pilot.pause()
+        await rig.press("enter")
+        assert remark(rig) == "some/new is being downloaded: wait, or stop that first"
+        await rig.press("escape")
+        assert rig.app.screen is rig.app.main
+        await rig.press("space")
+        assert rig.engine.names == ["Step"]
+        rig.engine.sent.clear()
+        await rig.press("o")
+        assert "Downloading some/new" in download_line(rig)
+        rig.app.screen.query_one("#model-name", SafeInput).value = "some/new"
+        fake.go_on.set()
+        await rig.until(lambda: "some/new" in names(rig.app.screen.query_one(ModelList)))
+        picks = rig.app.screen.query_one(ModelList)
+        await rig.until(lambda: isinstance(picks.chosen, DiskModel) and picks.chosen.name == "some/new")
+        assert download_line(rig) == "some/new is on the disk now: ⏎ opens it"
+        await rig.press("enter")
+        assert loaded(rig) == str(hub / "models--some--new" / "snapshots" / "0123abcd")
+        assert fake.specs == ["some/new"]
+
+    run(test, size=size)
+
+
+def test_enter_stops_a_download_and_goes_on_with_it(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeDownloads(monkeypatch)
+
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press(*"some/new", "enter")
+        await rig.until(lambda: fake.specs)
+        await rig.press("enter")
+        await rig.until(lambda: "was stopped; what came is kept" in download_line(rig))
+        assert fake.ended.is_set()
+        fake.fails = LoadError("The hub has no model some/new [b]\x1b.", "Check the name.")
+        fake.go_on.set()
+        await rig.until(lambda: rig.app.screen._read)  # type: ignore[attr-defined]
+        await rig.press("enter")
+        await rig.until(
+            lambda: download_line(rig).startswith("The hub has no model some/new [b]␛. Check the name.")
+        )
+        assert fake.specs == ["some/new", "some/new"]
+        assert rig.engine.sent == []
+
+    run(test)
+
+
+def test_the_programs_end_ends_a_download(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeDownloads(monkeypatch)
+
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        await rig.press(*"some/new", "enter")
+        await rig.until(lambda: fake.specs)
+
+    run(test)
+    assert fake.ended.wait(60)
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
+from inspector.lessons.catalogue import shipped
 from inspector.tools.export.dialog import ExportDialog, stem
+from inspector.tools.export.lesson import page
 from inspector.widgets.choice import Choice
 from inspector.widgets.safety import SafeInput
 from tests.inspector.rig import Rig, run
+from tests.inspector.tools.recordings.test_replay_screen import replayed
 
 
 @pytest.fixture(autouse=True)
@@ -236,3 +239,23 @@ def test_before_a_prompt_there_is_nothing_to_export() -> None:
 )  # fmt: skip
 def test_a_files_name_is_plain(title: str, name: str) -> None:
     assert stem(title) == name
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_a_lessons_recording_on_show_can_be_its_page(size: tuple[int, int], tmp_path: Path) -> None:
+    listed = shipped()[0]
+
+    async def test(rig: Rig) -> None:
+        dialog = await opened(rig)
+        path(dialog).value = "mine.csv"
+        await rig.press("left")  # around to the last of them
+        assert dialog.query_one("#export-what", Choice).chosen == 5
+        assert path(dialog).value == "mine.html"
+        await rig.press("ctrl+s")
+        await done(rig)
+        assert "mine.html" in rig.status
+        assert (tmp_path / "mine.html").read_text() == page(listed.lesson, listed.trace)
+        dialog = await opened(rig)  # asked for again
+        assert dialog.query_one("#export-what", Choice).chosen == 5
+
+    replayed(test, listed.trace, size)

@@ -1,0 +1,1 @@
+"""A model over several processes: what each holds, and where the time of a step goes."""

@@ -1,0 +1,132 @@
+"""The ranks on the screen: what each holds, a measurement, and where there are none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.commands import MeasureRanks
+from engine.records import Failure, Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime
+from inspector.main.dialogs.facts import rows
+from inspector.state.measured import sound
+from inspector.tools.ranks.page import fitting
+from inspector.tools.ranks.screen import RanksScreen
+from tests.inspector import fakes
+from tests.inspector.rig import Rig, run
+from tests.inspector.tools.recordings.test_measured_replay import write
+from tests.inspector.tools.recordings.test_replay_screen import replayed
+
+MIB = 2**20
+FIRST = RankFacts(0, "here[b]", 11, 4, 4, 16 * MIB, 170 * MIB, 0, 0)
+LOADED = RanksLoaded(
+    "pipeline", (FIRST, replace(FIRST, rank=1, host="there\x1b", first_layer=0, memory_bytes=0))
+)
+HELD = tuple(replace(each, kv_used_bytes=20 * 1024, kv_allocated_bytes=MIB) for each in LOADED.ranks)
+MEASURED = RanksMeasured(
+    "pipeline", HELD, 5, 5, 20.0, 1.5, (RankTime(0, 4.0, 8.0, 0.1, 0.2), RankTime(1, 10.0, 2.0, 0.3, 0.4)), 1
+)
+
+
+async def opened(rig: Rig, *ranks: RanksLoaded) -> RanksScreen:
+    await rig.push([*rig.session.load(), *ranks, *rig.session.open()])
+    await rig.end("Configure")
+    await rig.push(rig.session.steps(4))
+    rig.engine.sent.clear()
+    await rig.press("at")
+    assert isinstance(rig.app.screen, RanksScreen)
+    return rig.app.screen
+
+
+def test_without_ranks_it_says_how_to_get_some() -> None:
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        assert "One process computes this model." in rig.screen_text()
+        assert "--ranks 2" in rig.screen_text()
+        await rig.press("r")
+        assert rig.engine.sent == []
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_each_rank_is_shown_and_measured(size: tuple[int, int]) -> None:
+    async def test(rig: Rig) -> None:
+        await opened(rig, LOADED)
+        text = rig.screen_text()
+        assert "5-8" in text
+        assert "1-4" in text
+        if size[0] >= 80:
+            assert "pipeline: each of 2 ranks has some layers" in text
+        await rig.press("r")
+        assert rig.engine.last(MeasureRanks) == MeasureRanks()
+        await rig.push([Measuring("MeasureRanks", 1, 6, "ranks")])
+        assert "round 2 of 6" in rig.screen_text()
+        await rig.push([MEASURED])
+        await rig.end("MeasureRanks")
+        text = rig.screen_text()
+        assert "10.0 ms" in text
+        assert "8.0 ms" in text
+        if size[0] >= 80:
+            assert "rank 1 computes 10.0 ms, the next one 4.0 ms" in " ".join(text.replace("│", " ").split())
+            assert "40 KiB used of 2 MiB allocated on all ranks, after 5 tokens" in text
+            assert "█" in text
+            assert "▒" in text
+        if size[0] >= 120:
+            assert "here[b]" in text
+            assert "there␛" in text
+        await rig.press("r")
+        await rig.push([Failure("MeasureRanks", "Rank 1 [b] is lost.", "Load again.")])
+        await rig.end("MeasureRanks")
+        assert "Rank 1 [b] is lost." in rig.screen_text()
+
+    run(test, size=size)
+
+
+def test_the_kv_panel_and_the_facts_name_the_ranks() -> None:
+    async def test(rig: Rig) -> None:
+        await opened(rig, LOADED)
+        await rig.press("escape")
+        assert "over 2 ranks" in rig.screen_text()
+        await rig.press("i")
+        assert "2, pipeline: 0 on here[b] (layers 5 to 8, 16.0 MiB)" in rig.screen_text()
+        told = dict(rows(fakes.facts(), LOADED))["ranks"]
+        assert told.endswith("1 on there␛ (layers 1 to 4, 16.0 MiB)")
+        await rig.press("escape")
+        await rig.push([fakes.facts()])  # another model, in one process
+        assert "over 2 ranks" not in rig.screen_text()
+
+    run(test)
+
+
+def test_a_recording_shows_its_ranks(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write(path, [LOADED, MEASURED])
+
+    async def test(rig: Rig) -> None:
+        await rig.press("at")
+        assert "Ranks · recorded" in rig.screen_text()
+        assert "rank 1 computes 10.0 ms" in rig.screen_text()
+        await rig.press("r", "r")
+        assert "needs a live model" in rig.app.screen.said  # type: ignore[attr-defined]
+        assert rig.engine.sent == []
+
+    replayed(test, path)
+
+
+def test_what_no_engine_measured_is_not_shown() -> None:
+    assert sound(LOADED)
+    assert sound(MEASURED)
+    for wrong in (
+        replace(LOADED, ranks=()), replace(MEASURED, ranks=()), replace(MEASURED, step_ms=-1.0),
+        replace(MEASURED, times=(RankTime(0, float("nan"), 0.0, 0.0, 0.0),)),
+    ):  # fmt: skip
+        assert not sound(wrong)
+
+
+def test_columns_give_way() -> None:
+    assert fitting(120, True)[:2] == ("rank", "host")
+    assert "host" not in fitting(76, True)
+    assert fitting(36, True) == ("rank", "layers", "compute", "comm.")
+    assert "compute" not in fitting(120, False)
