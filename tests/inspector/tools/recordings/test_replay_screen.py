@@ -546,7 +546,8 @@ def test_an_adapter_stays_with_its_model(path, given, model, adapter):
 @pytest.mark.parametrize("given", [False, True])
 def test_a_recording_alone_never_has_a_models_own_code_run(path, given):
     entries = load(path).entries
-    save_as(path, [Entry(LoadSettings("some/model", trust_remote_code=True)), *entries[1:]], "test 1")
+    recorded = LoadSettings("some/model", trust_remote_code=True, ranks=8, hostfile="hosts.json")
+    save_as(path, [Entry(recorded), *entries[1:]], "test 1")
 
     async def test(rig: Rig) -> None:
         if not given:
@@ -555,6 +556,7 @@ def test_a_recording_alone_never_has_a_models_own_code_run(path, given):
             await rig.pilot.pause(0.01)
         load = rig.engine.last(commands.Load).settings
         assert (load.model, load.trust_remote_code) == ("some/model", given)
+        assert (load.ranks, load.hostfile) == (1, "")
 
     replayed(test, path, live=given, load={"trust_remote_code": True} if given else {})
 
