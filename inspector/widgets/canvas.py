@@ -66,7 +66,7 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
         case Phase.PREFILL:
             return "The prompt is going through the model.", empty
         case _ if recorded:
-            return "Up to here nothing was generated.", "Space shows what came next, G goes on live."
+            return "Up to here nothing was generated.", "Space shows what came next."
         case _:
             return "Nothing was generated yet.", "Press space for one step, r to run, W for a tour."
 

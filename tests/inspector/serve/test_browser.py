@@ -193,6 +193,7 @@ def test_steps_by_key_and_by_click(serve, tmp_path: Path) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in programs)
 
 
+@pytest.mark.slow
 def test_a_page_of_another_site_reaches_nothing(serve, tmp_path: Path) -> None:
     """One that is open in the very browser that was admitted."""
     served = serve("--no-save")
@@ -211,6 +212,7 @@ def test_a_page_of_another_site_reaches_nothing(serve, tmp_path: Path) -> None:
     assert served.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_a_long_paste_is_refused_in_words_and_the_session_goes_on(serve, tmp_path: Path) -> None:
     served = serve("--no-save")
     with Browser(tmp_path / "profile", size=(1200, 820)) as browser:
@@ -225,6 +227,7 @@ def test_a_long_paste_is_refused_in_words_and_the_session_goes_on(serve, tmp_pat
     assert served.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_a_class_sees_a_step_within_a_second_and_changes_nothing(serve, tmp_path: Path) -> None:
     presenter = Terminal([sys.executable, "-m", "inspector", "--temp", "0", "--prompt", "Once upon a time"])
     try:
