@@ -33,7 +33,7 @@ _BUSY = "Another client is connected, and an engine takes one at a time: leave t
 _STRANGER = "This is an engine of mlx-inspector, and the token is wrong or missing."
 
 
-class Refused(Exception):
+class ClientRefused(Exception):
     """A client that is not let in.
 
     Args:
@@ -169,7 +169,7 @@ class EngineServer:
             if before is not None:
                 before.dismiss("Its program has another connection now.")
             visitor.begin(welcome)
-        except Refused as refused:
+        except ClientRefused as refused:
             self._told(f"A client was refused: {refused.why}")
             self._refuse(lines, refused)
         except (OSError, WireError):
@@ -178,7 +178,7 @@ class EngineServer:
             return visitor
         return None
 
-    def _refuse(self, lines: Lines, refused: Refused) -> None:
+    def _refuse(self, lines: Lines, refused: ClientRefused) -> None:
         with suppress(OSError):  # it has gone
             lines.say(HELLO_SECONDS, refused=refused.why, final=refused.final)
 
@@ -199,11 +199,11 @@ class EngineServer:
         given = token.encode("utf-8", "replace") if type(token) is str else b""
         if not hmac.compare_digest(given, self._token.encode()) or "hello" not in hello:
             self._stopping.wait(WRONG_SECONDS)
-            raise Refused(_STRANGER, final=True)
+            raise ClientRefused(_STRANGER, final=True)
         spoken = (hello["hello"], hello.get("wire"), hello.get("program"))
         if spoken != (PROTOCOL, wire.VERSION, self._program):
             theirs = str(spoken[2])[:40]
-            raise Refused(
+            raise ClientRefused(
                 f"The engine is of version {self._program}, the client of {theirs!a}: install the same one.",
                 final=True,
             )
@@ -216,7 +216,7 @@ class EngineServer:
         if not (returns and self._visitor is not None and self._visitor.client == client):
             self._changed.wait_for(lambda: self._visitor is None, LEAVING_SECONDS)
             if self._visitor is not None:
-                raise Refused(_BUSY, final=False)
+                raise ClientRefused(_BUSY, final=False)
         number = self._place(hello.get("from"), returns)
         if not returns:
             self._clients += 1
@@ -233,13 +233,13 @@ class EngineServer:
         if begin == "end":
             return journal.next
         if self._lost:
-            raise Refused(f"The engine has not kept all of its session: {self._lost}.", final=True)
+            raise ClientRefused(f"The engine has not kept all of its session: {self._lost}.", final=True)
         if begin == "session":
             return journal.first
         if not returns or type(begin) is not int:
-            raise Refused("The engine was started again: the session that it had is gone.", final=True)
+            raise ClientRefused("The engine was started again: the session that it had is gone.", final=True)
         if not journal.oldest <= begin <= journal.next:
-            raise Refused("Other models were loaded meanwhile: the session is gone.", final=True)
+            raise ClientRefused("Other models were loaded meanwhile: the session is gone.", final=True)
         return begin
 
     def _leave(self, visitor: Visitor) -> None:

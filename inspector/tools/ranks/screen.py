@@ -40,7 +40,7 @@ class RanksScreen(ToolScreen[None]):
         Binding(
             "r,space", "again", "Measure", tooltip="Measure a step on all ranks; while it is measured, stop."
         ),
-        Binding("escape,at,q", "leave", "Back", tooltip="Go back; what is measured stops."),
+        Binding("escape,dollar_sign,q", "leave", "Back", tooltip="Go back; what is measured stops."),
     ]
     AUTO_FOCUS = "#ranks-view"
 

@@ -35,7 +35,7 @@ RANKS = Tool(
     RanksActions,
     screen=True,
     keys=(
-        Key("ranks", "at", "@", "Ranks", LOOK,
+        Key("ranks", "dollar_sign", "$", "Ranks", LOOK,
             "Show the processes that compute the model together: layers, weights, KV and memory of each, and a step's "
             "compute and communication.", RanksActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.recorded),
@@ -47,7 +47,7 @@ RANKS = Tool(
                 ("`r` `space`", "Measure a step on all ranks, with fences; while it is measured, stop."),
                 ("`↑` `↓`", "Scroll."),
                 ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `@` `q`", "Go back; what is measured stops."),
+                ("`esc` `$` `q`", "Go back; what is measured stops."),
             ),
             "Rank 0 has the screen, samples and decides; the others run the same forwards. `--ranks 2` begins so.",
         ),

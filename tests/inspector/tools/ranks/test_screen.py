@@ -34,7 +34,7 @@ async def opened(rig: Rig, *ranks: RanksLoaded) -> RanksScreen:
     await rig.end("Configure")
     await rig.push(rig.session.steps(4))
     rig.engine.sent.clear()
-    await rig.press("at")
+    await rig.press("dollar_sign")
     assert isinstance(rig.app.screen, RanksScreen)
     return rig.app.screen
 
@@ -105,7 +105,7 @@ def test_a_recording_shows_its_ranks(tmp_path: Path) -> None:
     write(path, [LOADED, MEASURED])
 
     async def test(rig: Rig) -> None:
-        await rig.press("at")
+        await rig.press("dollar_sign")
         assert "Ranks · recorded" in rig.screen_text()
         assert "rank 1 computes 10.0 ms" in rig.screen_text()
         await rig.press("r", "r")
