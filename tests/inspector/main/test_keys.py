@@ -42,7 +42,7 @@ def test_a_screen_of_a_tool_has_a_page_of_its_own_keys_that_leaves_none_out():
     glyphs = {"escape": "esc", "enter": "⏎", "up": "↑", "down": "↓", "left": "←", "right": "→",
               "pageup": "pgup", "pagedown": "pgdn", "minus": "-", "plus": "+", "left_square_bracket": "[",
               "right_square_bracket": "]", "question_mark": "?", "comma": ",", "full_stop": ".",
-              "exclamation_mark": "!", "number_sign": "#", "semicolon": ";", "at": "@"}  # fmt: skip
+              "exclamation_mark": "!", "number_sign": "#", "semicolon": ";", "dollar_sign": "$"}  # fmt: skip
     screens = leaves(ToolScreen)
     assert len({screen.TOOL for screen in screens}) >= 7
     for screen in screens:
