@@ -282,9 +282,9 @@ def test_another_model_is_opened_with_the_same_load_settings():
             rig.app.screen.query_one("#model-name", SafeInput).value = name
             await rig.press("enter")
             assert remark(rig, "model-remark")[1]
-        rig.app.screen.query_one("#model-name", SafeInput).value = "mlx-community/other"
+        rig.app.screen.query_one("#model-name", SafeInput).value = "./models/other"
         await rig.press("enter")
-        load = LoadSettings("mlx-community/other", kv_bits=4)
+        load = LoadSettings("./models/other", kv_bits=4)
         assert rig.engine.sent == [commands.Load(load)]
 
     run(test, load=LoadSettings(adapter_path="adapters", extra_eos_token=("x",), kv_bits=4))
