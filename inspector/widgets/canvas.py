@@ -177,11 +177,11 @@ def looks_same(one: Content | None, other: Content | None) -> bool:
 
 
 def strip_of(row: Row, width: int, base: Style) -> Strip:
-    """A row as a strip of exactly `width` cells, on the base style's ground; `…` marks where it was cut.
+    """A row as a strip of exactly `width` cells, on the base style's ground; `…` marks where more than blanks was cut.
 
     Neighbours of one style are joined: a chart has a segment a column, and each costs the paint that follows.
     """
     strip = Strip(Segment.apply_style(Segment.simplify(row), base))
-    if strip.cell_length > width > 0:
+    if strip.cell_length > width > 0 and strip.crop(width).text.strip():
         strip = Strip([*strip.crop(0, width - 1), Segment("…", base)])
     return strip.adjust_cell_length(width, base)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.segment import Segment
+from rich.style import Style
 from textual.strip import Strip
 
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas, Row, strip_of
 from tests.inspector.painting import painting
 from tests.inspector.panels_app import on_screen, screen, shown
 
@@ -32,3 +34,10 @@ async def test_another_size_is_painted_once_and_as_wide_as_it_is() -> None:
                 await pilot.resize_terminal(*size)
                 assert panel.painted == size[1]
                 assert screen(pilot) == "\n".join([f"{size[0]:x}" * size[0]] * size[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "drawn"), [("p95 26.3  ", "p95 26.3"), ("p95 26.35 ", "p95 26.…"), ("p95", "p95     ")]
+)
+def test_blanks_beyond_the_edge_cut_no_digit(text: str, drawn: str) -> None:
+    assert strip_of([Segment(text)], 8, Style.null()).text == drawn
