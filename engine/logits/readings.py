@@ -21,7 +21,7 @@ from engine.sampling.ranking import Row, log_softmax, rank_of, ranked
 LN2 = math.log(2)
 SAMPLERS_BEST = 5
 """Candidates that a grammar's distribution has besides the model's own: as a rule it cuts all of these but one or two.
-Finding them takes 0.3 to 0.5 ms on a vocabulary of 150,000."""
+On a vocabulary of 150,000 that takes 0.6 to 0.8 ms where up to 3,000 tokens are kept, 3.4 ms where all are."""
 
 
 def entropy_bits(logprobs: Row) -> float:

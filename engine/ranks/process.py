@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from engine.processes import ending_of, python_command
 from engine.ranks.hosts import RankHost
 
 MODULE = "engine.ranks.rank"
@@ -97,9 +98,7 @@ class RankProcess:
             status = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return ""
-        if status < 0:
-            return f"was ended by {_signal_name(-status)}"
-        return f"ended with status {status}"
+        return ending_of(status)
 
     def last_words(self) -> str:
         """The last line of its stderr that says something, shortened; empty where there is none."""
@@ -125,15 +124,6 @@ class RankProcess:
 def _command(rank: int, host: RankHost) -> list[str]:
     """What starts a rank: here with the modules of this process, elsewhere with the same Python and directory."""
     if host.local:
-        path = json.dumps([os.path.abspath(folder) for folder in sys.path])
-        begin = f"import sys, json; sys.path[:] = json.loads(sys.argv[1]); import {MODULE} as rank; rank.main({rank})"
-        return [sys.executable, "-c", begin, path]
+        return python_command(f"import {MODULE} as rank; rank.main({rank})")
     there = f"cd {shlex.quote(os.getcwd())} && exec {shlex.quote(sys.executable)} -m {MODULE} {rank}"
     return ["ssh", "-T", "-o", "BatchMode=yes", host.ssh, there]
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

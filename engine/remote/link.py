@@ -6,18 +6,17 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections import deque
 from contextlib import suppress
 from typing import Protocol
 
 from engine.errors import EngineError
+from engine.processes import ending_of, python_command
 from engine.remote.address import Address
 
 LAST_WORDS = 400
 """Characters of what a process wrote last."""
-_START = "import sys; sys.path[:] = {path!r}; from engine.remote.child import main; main({fd}, {program!r})"
 
 
 class Link(Protocol):
@@ -107,10 +106,10 @@ class ProcessLink:
         """
         self.close(0.0)
         ours, theirs = socket.socketpair()
-        code = _START.format(path=sys.path, fd=theirs.fileno(), program=self._program)
+        call = f"from engine.remote.child import main; main({theirs.fileno()}, {self._program!r})"
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
+                python_command(call),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -153,7 +152,7 @@ class ProcessLink:
             self._reader.join(0.5)
         lines = [line.decode("utf-8", "replace").strip() for line in self._words]
         said = next((line for line in reversed(lines) if line), "")[-LAST_WORDS:]
-        return said or _ending(process.returncode)
+        return said or (f"it {ending_of(process.returncode)}" if process.returncode else "")
 
     def close(self, timeout: float) -> bool:
         """Give the process some seconds to end, then end it and all that it started; nothing is left."""
@@ -168,14 +167,3 @@ class ProcessLink:
         if self._reader is not None:
             self._reader.join(0.5)
         return True
-
-
-def _ending(code: int | None) -> str:
-    """How a process ended, in words."""
-    if code is None or code == 0:
-        return ""
-    if code > 0:
-        return f"it ended with status {code}"
-    with suppress(ValueError):
-        return f"it was ended by {signal.Signals(-code).name}"
-    return f"it was ended by signal {-code}"
