@@ -360,7 +360,8 @@ def main() -> None:
     except Refused as error:
         tell(error=error.kind, message=str(error))
     except OSError as error:
-        reason = getattr(error, "reason", None) or error.strerror or error
+        reason = getattr(error, "reason", None) or error
+        reason = getattr(reason, "strerror", None) or reason
         tell(
             error="disk" if error.filename else "network",
             message=str(reason).splitlines()[0][:160] or "no reason given",
