@@ -33,15 +33,21 @@ for number, usual in (
         signal.signal(number, usual)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more worker than cores: a test in six waits for a process, a socket or a timer of the program."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_finish() -> None:
     """Set aside what lasts, libraries and all tests: once, and not anew with each model that is loaded, as the program
-    does, which loads few. Scanning all of it takes half a second."""
-    from engine.session import handlers  # after mlx_lm was imported in the program's way
+    does, which loads few. Tests load hundreds of small ones: before each the program scans all objects that there are,
+    which was a twelfth of the suite; here they are left to the thresholds above."""
+    from engine.lockstep import handlers as lockstep  # after mlx_lm was imported in the program's way
+    from engine.session import handlers as session
 
     gc.collect()
     gc.freeze()
-    handlers.collect_all = gc.collect
-    handlers.set_aside = lambda: None
+    session.collect_all = lockstep.collect_all = session.set_aside = lambda: None
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are slow are left out

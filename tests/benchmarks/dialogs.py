@@ -93,7 +93,13 @@ class Watch:
 
     @property
     def _busy(self) -> bool:
-        return bool(self.app.controller.client.outstanding or self.app.inbox.waiting)
+        inbox: Any = self.app.inbox  # of older checkouts the list itself
+        return bool(self.app.controller.client.outstanding or getattr(inbox, "waiting", inbox))
+
+    @property
+    def _prefilled(self) -> bool:
+        timeline: Any = self.app.controller.timeline
+        return getattr(timeline, "prompts", timeline).prefilled is not None  # older checkouts have one prompt
 
     async def until(self, there: Callable[[], bool]) -> None:
         """Wait for something to become true."""
@@ -137,9 +143,7 @@ class Watch:
     async def rounds(self, turn: int) -> None:
         """Open everything, beginning at another thing each turn."""
         client = self.app.controller.client
-        await self.until(
-            lambda: self.app.controller.timeline.prompts.prefilled is not None and not client.outstanding
-        )
+        await self.until(lambda: self._prefilled and not client.outstanding)
         for key in (
             "space",
             "space",

@@ -36,15 +36,20 @@ def test_every_head_of_every_layer_is_read_and_its_row_sums_to_one(session: Sess
             assert sum(row) == pytest.approx(1, abs=1e-5)
 
 
+ROUNDING = 1e-4
+"""Of a probability: the lens multiplies all its rows at once, the step one, and the BLAS of a processor with AVX-512
+adds up the two in another order. A logit of some 20 is apart by 1.1e-5 there, six units of its last place."""
+
+
 def test_the_last_layers_lens_is_the_models_own_distribution(session: Session) -> None:
     read = read_lens(session, session.node, positions=4, followed=(5,))
     assert read.facts.failed is None
     last = read.columns[-1].cells[-1]
     for token, candidate in zip(last.top, session.next.candidates, strict=False):
         assert token.id == candidate.id
-        assert token.prob == pytest.approx(candidate.prob, rel=1e-5)
+        assert token.prob == pytest.approx(candidate.prob, rel=ROUNDING)
     assert last.final_rank == 1
-    assert last.entropy_bits == pytest.approx(session.next.entropy_bits, rel=1e-5)
+    assert last.entropy_bits == pytest.approx(session.next.entropy_bits, rel=ROUNDING)
     assert len(read.columns) == 4
     assert len(read.columns[0].cells) == session.facts.layers + 1
 

@@ -100,6 +100,13 @@ class Browser:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
+    def becomes(self, script: str, expected: Any) -> None:
+        """Wait until an expression is worth this: what follows a `toggle` event follows it later than the click."""
+        end = time.monotonic() + SECONDS
+        while (found := self.value(script)) != expected:
+            assert time.monotonic() < end, f"{script} is {found!r}, not {expected!r}"
+            time.sleep(0.01)
+
     def click(self, selector: str) -> None:
         """Click the middle of the first element of a kind, as a mouse does."""
         x, y = self._middle(selector)

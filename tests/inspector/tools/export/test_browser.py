@@ -276,7 +276,7 @@ def test_what_was_looked_at_inside_is_shown_as_text_and_colours_it(browser: Brow
     assert browser.value("document.querySelector('.heads b').textContent") == "layer 1, head 2"
     shares = "[...document.querySelectorAll('.weights tr')].map((row) => row.children[2].textContent)"
     assert browser.value(shares) == ["75.0 %", "25.0 %"]
-    assert browser.value("document.querySelector('#text [data-place=\"1\"]').className") == "t h5"
+    browser.becomes("document.querySelector('#text [data-place=\"1\"]').className", "t h5")
     browser.click("#panel details:nth-last-of-type(1) summary")
     assert browser.value("document.querySelector('.lens .leads').textContent").startswith("<img")
     browser.press("ArrowRight")
