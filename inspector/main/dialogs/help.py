@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widget import Widget
-from textual.widgets import Markdown, TabbedContent, TabPane
+from textual.widgets import TabbedContent, TabPane
 
 from inspector.main.dialogs.keys_page import KeysPage
-from inspector.main.dialogs.topics import TopicPages, page
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.key_hints import KeyHint
+
+if TYPE_CHECKING:
+    from inspector.main.dialogs.topics import TopicPages
 
 PAGES: tuple[tuple[str, str], ...] = (
     ("keys", "Keys"),
@@ -49,6 +51,7 @@ class HelpDialog(Dialog[None]):
     def __init__(self, keys: str) -> None:
         super().__init__()
         self._keys = keys
+        self._topics: TopicPages | None = None
 
     def body(self) -> Iterable[Widget]:
         with TabbedContent(id="help-tabs"):
@@ -63,22 +66,31 @@ class HelpDialog(Dialog[None]):
         self.query_one(TabbedContent).active = "help-keys"
         for keys in self.query(KeysPage):
             keys.tell(self._keys)
-        for pages in self.query(TopicPages):
-            pages.begin()
+        if self._topics is not None:
+            self._topics.begin()
         for place in self.query(VerticalScroll):
             place.scroll_home(animate=False)
 
     @on(TabbedContent.TabActivated)
     def _fill(self, message: TabbedContent.TabActivated) -> None:
-        """Lay a page out when it is first shown: one in Markdown takes a good part of a second."""
+        """Lay a page out when it is first shown: one in Markdown takes a good part of a second, its parser 40 ms."""
         name = (message.pane.id or "").removeprefix("help-")
         if name == TOPIC_TAB:
-            if not message.pane.children:
-                message.pane.mount(TopicPages())
+            if self._topics is None:
+                from inspector.main.dialogs.topics import TopicPages
+
+                self._topics = TopicPages()
+                message.pane.mount(self._topics)
             return
         place = self.query_one(f"#page-{name}", VerticalScroll)
-        if not place.children:
-            place.mount(KeysPage(self._keys) if name == "keys" else Markdown(page(name), open_links=False))
+        if place.children:
+            return
+        if name == "keys":
+            place.mount(KeysPage(self._keys))
+            return
+        from inspector.main.dialogs.topics import MarkdownPage
+
+        place.mount(MarkdownPage(name))
 
     def action_other_page(self, by: int = 1) -> None:
         """Show another page, ready to be scrolled."""
@@ -89,14 +101,13 @@ class HelpDialog(Dialog[None]):
 
     def _focus_page(self) -> None:
         """Focus what the tab shows, once it is there."""
-        for pages in self.query(TopicPages):
-            if pages.region:
-                pages.focus_shown()
-                return
+        if self._topics is not None and self._topics.region:
+            self._topics.focus_shown()
+            return
         for place in self.query(f"#{self.query_one(TabbedContent).active} VerticalScroll"):
             place.focus()
 
     def action_topics(self) -> None:
         """Show the list of pages, where one of them is open."""
-        for pages in self.query(TopicPages):
-            pages.close()
+        if self._topics is not None:
+            self._topics.close()

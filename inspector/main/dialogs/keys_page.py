@@ -25,11 +25,13 @@ class KeysPage(Static):
     def __init__(self, markdown: str) -> None:
         super().__init__()
         self._markdown = _lines_of(markdown)
+        self._wrapped: tuple[int, list[Content]] = (0, [])
+        """What was wrapped last, at its width: the layout asks how high it is, and then it is drawn."""
 
     def tell(self, markdown: str) -> None:
         """Show other keys."""
         if self._markdown != (lines := _lines_of(markdown)):
-            self._markdown = lines
+            self._markdown, self._wrapped = lines, (0, [])
             self.refresh(layout=True)
 
     def render(self) -> Content:
@@ -37,10 +39,15 @@ class KeysPage(Static):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """As many lines as it needs at this width."""
-        return sum(1 for _ in self._lines(width))
+        return len(self._lines(width))
 
-    def _lines(self, width: int) -> Iterator[Content]:
+    def _lines(self, width: int) -> list[Content]:
         width = max(1, width)  # a terminal of a few columns leaves nothing beside the frames
+        if self._wrapped[0] != width:
+            self._wrapped = (width, list(self._wrap(width)))
+        return self._wrapped[1]
+
+    def _wrap(self, width: int) -> Iterator[Content]:
         for line in self._markdown:
             if line.startswith("## "):
                 yield from (Content(), *Content.styled(line[3:], _HEADING).wrap(width))

@@ -1,4 +1,5 @@
-"""The help's pages on one thing each: a list of them, and the page that was chosen, which is read only then."""
+"""The help's pages in Markdown: those on one thing each are a list and the page that was chosen, which is read only
+then."""
 
 from __future__ import annotations
 
@@ -29,6 +30,17 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
 """File name in `help/parts` without its ending, title, and what the page tells."""
 BACK = "⌫ All pages"
 _NAMES = [name for name, *_ in TOPICS]
+
+
+class MarkdownPage(Markdown):
+    """One page of the help.
+
+    Args:
+        name: Its place in `help`, without the ending.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(page(name), open_links=False)
 
 
 def page(name: str) -> str:
@@ -77,10 +89,10 @@ class TopicPages(Vertical):
             name: Its file name.
         """
         place = self.query_one("#topic", VerticalScroll)
-        if shown := place.query(Markdown):
+        if shown := place.query(MarkdownPage):
             shown.first().update(page(f"parts/{name}"))
         else:
-            place.mount(Markdown(page(f"parts/{name}"), open_links=False))
+            place.mount(MarkdownPage(f"parts/{name}"))
         place.scroll_home(animate=False)
         back = Content.assemble((f"{BACK}  ", ""), (TOPICS[_NAMES.index(name)][1], "bold $text-primary"))
         self.query_one("#topic-list", Button).label = back
