@@ -136,7 +136,8 @@ class TokenTree(TokenPaths):
             parent: Node before the token.
             token: Token id.
             origin: Of the token. A node that exists keeps its first origin, but for a prompt's token that is stepped:
-                that one belongs to the completion from here on.
+                that one belongs to the completion from here on. The prompt that a completion's token follows is that
+                of its parent: since it was taken first, a longer prompt may have been read up to there.
             held: Number of the interventions that it is computed under; None for those of its parent.
 
         Returns:
@@ -155,9 +156,9 @@ class TokenTree(TokenPaths):
             self._nodes.append(at)
             above.children[key] = node
         at = self._nodes[node]
-        if origin != "prompt" and at.origin == "prompt":
-            at.origin, at.start, at.prompt_begin = origin, above.start, above.prompt_begin
-            at.decoded = above.decoded + 1
+        if origin != "prompt":
+            at.origin = origin if at.origin == "prompt" else at.origin
+            at.start, at.prompt_begin, at.decoded = above.start, above.prompt_begin, above.decoded + 1
         above.latest = node
         at.drawn_reroll = above.reroll
         return node

@@ -46,6 +46,7 @@ from inspector.session.prefill import Prompt
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import version
+from inspector.widgets.keys_in_order import KeysInOrder
 from inspector.widgets.painting.style_sheet import RememberingStylesheet
 from inspector.widgets.readable import readable
 from inspector.widgets.safety import ControlFilter
@@ -165,6 +166,7 @@ class InspectorApp(App[int]):
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
+        self._keys = KeysInOrder(self, self._hand_on)
         self._filter = ControlFilter()
         for each in self._filters:
             if isinstance(each, DimFilter):
@@ -238,9 +240,16 @@ class InspectorApp(App[int]):
         """
         if self._exit and isinstance(event, events.InputEvent):
             return
-        if isinstance(event, events.Key) and self._narrator_takes(event):
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self._keys.take(event)
             return
         if isinstance(event, events.MouseDown) and gone_at(self.screen, event.x, event.y):
+            return
+        await super().on_event(event)
+
+    async def _hand_on(self, event: events.Event) -> None:
+        """Give a key or a pasted text to the screen on top."""
+        if self._exit or (isinstance(event, events.Key) and self._narrator_takes(event)):
             return
         await super().on_event(event)
 
@@ -277,6 +286,7 @@ class InspectorApp(App[int]):
 
     def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
+        self._keys.look()
         if self.main.is_attached:
             self.inbox.tick()
             self.playback.tick()

@@ -142,8 +142,9 @@ class RecordedSource:
     def _step(self, step: records.Step) -> None:
         self._add(step.node, step.parent, step.id, step.origin)
         at = self.nodes[step.node]
+        at.start = self.nodes[step.parent].start
         if at.origin == "prompt":  # it belongs to the completion from here on
-            at.origin, at.start = step.origin, self.nodes[step.parent].start
+            at.origin = step.origin
         at.has_step, at.drawn_reroll = True, step.choice.reroll
         self._leave(step.node, step.pending)
 

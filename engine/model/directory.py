@@ -108,9 +108,8 @@ def check(path: Path, needs_weights: bool = True) -> None:
         check_sizes(path, config, tensors)
         longest = max((size for shape in tensors.values() for size in shape), default=0)
     else:
-        longest = max(
-            (min(size, WIDEST) for name, size in _numbers(config) if name == "vocab_size"), default=0
-        )
+        sizes = [size for name, size in _numbers(config) if name == "vocab_size" and isinstance(size, int)]
+        longest = min(max(sizes, default=0), WIDEST)
     _check_files(path, names, longest)
 
 
@@ -255,6 +254,10 @@ def check_sizes(path: Path, config: dict[str, Any], tensors: Tensors) -> None:
         raise LoadError(f"The weights in {path} hold no tensors.", "Download them again.")
     largest = max(map(math.prod, tensors.values()))
     for name, value in _numbers(config):
+        if not isinstance(value, int):
+            raise LoadError(
+                f"{path}/config.json says {name} {str(value)[:40]!r}, which is no number.", _AGAIN
+            )
         allowed = max(len(tensors), LAYERS) if _LAYER_COUNT.fullmatch(name) else PACKED * largest
         if _WINDOW.fullmatch(name):
             allowed = WIDEST
@@ -267,10 +270,13 @@ def check_sizes(path: Path, config: dict[str, Any], tensors: Tensors) -> None:
             )
 
 
-def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """The fields of a config, and of the configs in it, that say how much is built."""
+def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """The fields of a config, and of the configs in it, that say how much is built. Sizes may be lists, one for each
+    layer, which the model's own code checks; what is no number in the place of a window is left to nobody else."""
     for name, value in table.items():
-        if isinstance(value, int) and any(form.fullmatch(name) for form in (_LAYER_COUNT, _SIZE, _WINDOW)):
+        if _WINDOW.fullmatch(name) and value is not None:
+            yield name, int(value) if isinstance(value, float) and value.is_integer() else value
+        elif isinstance(value, int) and any(form.fullmatch(name) for form in (_LAYER_COUNT, _SIZE)):
             yield name, value
         elif isinstance(value, dict):
             yield from _numbers(value)

@@ -84,6 +84,7 @@ def facts_of(
         probe.head_size or first_of(config, "head_dim") or (hidden // heads if hidden and heads else None)
     )
     special, special_count = special_tokens(tokens)
+    window = first_of(config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
     return ModelFacts(
         name=path.name
         if not _is_snapshot(path)
@@ -100,9 +101,7 @@ def facts_of(
         weight_bytes=whole.nbytes,
         dtype=whole.dtype,
         quantization=whole.quantization,
-        context_window=first_of(
-            config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"
-        ),
+        context_window=None if window is None else int(window),
         hard_window=whole.learned_positions,
         cache_kinds=probe.kinds,
         kv_bytes_per_token=probe.bytes_per_token,

@@ -67,6 +67,8 @@ class Overlay(LaidOutOnce[Result]):
     """Whether it was laid out with its widgets at their sizes: what is painted before that is painted twice."""
     painted: bool = False
     """Whether it was painted since it was shown."""
+    takes_keys: bool = False
+    """Whether its widgets are there and the first one has the focus: keys that come before that wait."""
     _styled: str = ""
     """The theme that its widgets were styled in."""
     _held: tuple[Result | None] | None = None
@@ -114,7 +116,7 @@ class Overlay(LaidOutOnce[Result]):
         for name in self.KEPT:
             setattr(self, name, getattr(made, name))
         self._dismissed, self._held, self._since = False, None, Message().time
-        self._settled, self.painted, self._below = False, False, None
+        self._settled, self.painted, self.takes_keys, self._below = False, False, False, None
         if self._compositor.size != self.app.size:
             self.update_classes(self._size_classes(), animate=False)
         if self.is_mounted:
@@ -145,10 +147,14 @@ class Overlay(LaidOutOnce[Result]):
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Paint, and leave where that was asked for under another screen. The toolkit would style everything anew."""
         event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
+        self.call_later(self._take_keys)  # behind this event, with which the toolkit sets the focus
         if not self._settled:
             self.call_later(self.call_later, self._settle)
         if self._held is not None:
             self.dismiss(self._held[0])
+
+    def _take_keys(self) -> None:
+        self.takes_keys = True
 
     def _settle(self) -> None:
         """The widgets know their sizes: paint."""

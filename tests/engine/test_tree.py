@@ -59,6 +59,20 @@ def test_the_completion_begins_after_the_prompt_or_where_it_was_left() -> None:
     assert tree[tree.add(tree.add(inside, 8, "chosen"), 8, "chosen")].start == 2
 
 
+def test_a_token_that_is_taken_again_follows_the_prompt_that_was_read_since() -> None:
+    tree = TokenTree()
+    prompt = tree.add_prompt(ROOT, [5, 6])[-1]
+    first = tree.add(prompt, 7, "sampled")
+    taken = tree.add(first, 8, "sampled")
+    assert tree.chunks(taken) == ((0, 1),)
+    assert tree[taken].decoded == 2
+    tree.add_prompt(ROOT, [5, 6, 7])
+    assert tree.chunks(taken) == ((0, 1),)  # what was computed of it was computed so
+    assert tree.add(first, 8, "chosen") == taken
+    assert tree.chunks(taken) == ((0, 2),)
+    assert (tree[taken].start, tree[taken].decoded, tree[taken].origin) == (3, 1, "sampled")
+
+
 @given(st.text("ab"), st.text("ab"))
 def test_the_common_beginning_is_the_longest_that_both_have(one: str, other: str) -> None:
     shared = common_prefix(one, other)

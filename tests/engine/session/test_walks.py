@@ -278,3 +278,24 @@ def test_a_long_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> No
             max_examples=30, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_branch_that_is_taken_again_behind_a_longer_prompt_is_that_of_the_prompt(
+    zoo: Zoo, bits: int
+) -> None:
+    """The chunk of the longer prompt gives other numbers: keys that it read at once are quantized after that."""
+    loaded = zoo.load("llama", kv_bits=bits, kv_group_size=32, quantized_kv_start=0)
+    session, reference = Session(loaded, Settings(temp=0.0)), Reference(loaded)
+    list(session.prefill("", [3, 250]))
+    *_, fifth = session.insert([1, 1, 256])
+    taken = session.choose(2686)
+    before = session.logits.copy()
+    list(session.prefill("", [3, 250, 1, 1, 256, 9]))
+    session.move(fifth.node)
+    again = session.choose(2686)
+    assert again.node == taken.node
+    path = session.tree.tokens(again.node), session.tree.chunks(again.node)
+    assert path == ([3, 250, 1, 1, 256, 2686], ((0, 4),))
+    assert np.abs(session.logits - reference.logits(tuple(path[0]), path[1])).max() <= 1e-4
+    assert np.abs(session.logits - before).max() > 1e-3

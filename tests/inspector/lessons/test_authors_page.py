@@ -14,7 +14,7 @@ from inspector.lessons.authors.check import read_checked
 from inspector.lessons.authors.reference import current
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.reading import BEAT, HEAD, read
-from inspector.main.dialogs.help import page
+from inspector.main.dialogs.topics import page
 
 FIVE = Path(__file__).with_name("five-beats.md")
 

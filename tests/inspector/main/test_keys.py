@@ -9,8 +9,8 @@ import pytest
 from textual.content import Content
 
 from engine.records import Ended
-from inspector.main.dialogs.help import PAGES, page
-from inspector.main.dialogs.topics import TOPICS
+from inspector.main.dialogs.help import PAGES
+from inspector.main.dialogs.topics import TOPICS, page
 from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.keyline import fitting, written
 from inspector.main.screen import key_table

@@ -28,7 +28,7 @@ CACHES: dict[str, tuple[str, dict[str, Any]]] = {
 MEASURED = {"position_draw": 0.583, "rejection": 0.853, "match": 0.410}
 """Of pocket's own 4 bits at temperature 1, over 300 tokens of other draws."""
 NOISE = 0.08
-"""Texts of 300 tokens differ by up to 0.06 among each other."""
+"""The means of six texts of 300 tokens were off by up to 0.04, in float32 and in bfloat16; single texts by 0.17."""
 
 
 def settings_of(loaded: Loaded, temp: float) -> Settings:
@@ -61,7 +61,7 @@ def test_acceptance_is_as_measured_before(zoo: Zoo) -> None:
     draft = make_draft(SpeculationSettings("self-4bit"), loaded, lambda record: None, Event())
     looked: list[AcceptanceRates] = []
     accepted: list[bool] = []
-    for seed in (3, 5):
+    for seed in (3, 5, 7, 11, 13, 17):
         session = begun(
             loaded, replace(settings_of(loaded, 1.0), seed=seed), loaded.tokens.encode("Once upon a time")
         )

@@ -1,0 +1,104 @@
+"""Keys and pasted texts, one after another: what is typed behind a key that opens a dialog goes into that dialog.
+
+The toolkit hands each key at once to the widget that has the focus then. One that comes a few milliseconds behind the
+key that opens a dialog thus went to the screen below, or to a dialog whose widgets were not there yet, and was lost.
+Here it waits until the one before it was dealt with on its whole way, from the widget that had the focus up to the
+application, which carries out what a key means, and until the screen that is then on top has its widgets. A key that
+comes alone waits for nothing.
+
+The way is followed by a callback in the queue of each node, behind the key: a queue is first in, first out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from textual import events
+from textual.app import App
+from textual.dom import DOMNode
+from textual.message import Message
+
+from inspector.widgets.overlay import Overlay
+
+PATIENCE = 2.0
+"""Seconds after which the next key is handed on, whatever became of the one before."""
+
+
+class KeysInOrder:
+    """Hands on what is typed.
+
+    Args:
+        app: Whose keys they are.
+        hand_on: Gives one to the screen on top; awaited in the application's own queue.
+    """
+
+    def __init__(self, app: App[Any], hand_on: Callable[[events.Event], Awaitable[None]]) -> None:
+        self._app, self._hand_on = app, hand_on
+        self._waiting: deque[events.Event] = deque()
+        self._way: deque[DOMNode] = deque()
+        """The nodes that the key which is under way has yet to pass, or not to be followed to."""
+        self._at: DOMNode | None = None
+        """In whose queue it is followed; None while nothing is under way, or in the application's."""
+        self._turn = 0
+        """Counts the keys that were followed: a callback of an earlier one is late."""
+        self._since: float | None = None
+        """When what is under way began; None while nothing is."""
+
+    async def take(self, event: events.Event) -> None:
+        """Hand on a key or a pasted text, once its turn has come.
+
+        Args:
+            event: As the terminal's driver sent it.
+        """
+        self._waiting.append(event)
+        if self._since is None:
+            await self._next()
+
+    def look(self) -> None:
+        """Go on where a node went away with what was in its queue; called with each frame."""
+        if self._since is None:
+            return
+        if self._at is not None and not (self._at.is_running and self._at.is_attached):
+            self._hop(self._turn)
+        elif time.monotonic() - self._since > PATIENCE:
+            self._way.clear()
+            self._hop(self._turn)
+
+    async def _next(self) -> None:
+        self._since = None
+        if not self._waiting:
+            return
+        top = self._app.screen
+        if isinstance(top, Overlay) and not top.takes_keys and not top.left:
+            self._follow([top])
+            return
+        event = self._waiting.popleft()
+        event.time = Message().time  # a screen that is shown again heeds nothing older
+        way = [node for node in (self._app.focused or top).ancestors_with_self if node is not self._app]
+        self._follow([])
+        await self._hand_on(event)
+        self._follow(way)
+
+    def _follow(self, way: list[DOMNode]) -> None:
+        self._turn += 1
+        self._way, self._since = deque(way), time.monotonic()
+        if way:
+            self._hop(self._turn)
+
+    def _hop(self, turn: int) -> None:
+        """Wait behind the key in the next queue on its way; at the end of the way it is the next key's turn."""
+        if turn != self._turn:
+            return
+        while self._way:
+            self._at = node = self._way.popleft()
+            if node.post_message(events.Callback(callback=lambda: self._hop(turn))):
+                return
+        self._at = None
+        self._app.post_message(events.Callback(callback=lambda: self._done(turn)))
+
+    async def _done(self, turn: int) -> None:
+        if turn == self._turn:
+            await self._next()

@@ -1,0 +1,171 @@
+"""What is typed behind a key that opens or leaves something goes where it would have gone a second later."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.events import Event, Key, Paste
+from textual.widgets import Input, Static, TextArea
+
+from inspector.main.dialogs.jump import JumpDialog
+from inspector.main.dialogs.prompt import PromptDialog
+from inspector.main.screen import MainScreen
+from inspector.tools.find.dialog import FindDialog
+from inspector.widgets.keys_in_order import KeysInOrder
+from tests.inspector.rig import Rig, run
+
+NAMES = {"/": "slash", "?": "question_mark"}
+
+
+def typed(rig: Rig, *keys: str) -> None:
+    """Keys that lie in the terminal's buffer together: nothing happens between them."""
+    for key in keys:
+        rig.app.post_message(Key(NAMES.get(key, key), key if len(key) == 1 else None))
+
+
+def field(rig: Rig) -> str:
+    """The text of the field that has the focus."""
+    focused = rig.app.focused
+    assert isinstance(focused, Input | TextArea)
+    return focused.value if isinstance(focused, Input) else focused.text
+
+
+async def calm(rig: Rig) -> None:
+    """Wait until all keys were dealt with, and what follows from them."""
+    await rig.until(lambda: rig.app._keys._since is None)
+    await rig.pilot.pause()
+    await rig.until(lambda: rig.app._keys._since is None)
+
+
+def test_a_text_behind_the_key_of_a_dialog_is_in_its_field() -> None:
+    async def body(rig: Rig) -> None:
+        await rig.ready()
+        for turn in range(3):  # the first builds the dialog, the others show it again
+            typed(rig, "p", "X", "q", "r", "backspace", "Z")
+            await calm(rig)
+            assert isinstance(rig.app.screen, PromptDialog)
+            assert field(rig).endswith("XqZ" * (turn + 1))
+            typed(rig, "escape", "g", "2")
+            await calm(rig)
+            assert isinstance(rig.app.screen, JumpDialog)
+            assert field(rig) == "2"
+            await rig.press("escape")
+        assert "Step" not in rig.engine.names
+
+    run(body)
+
+
+def test_what_is_pasted_behind_a_key_arrives_in_its_place() -> None:
+    async def body(rig: Rig) -> None:
+        await rig.ready()
+        typed(rig, "/", "a")
+        rig.app.post_message(Paste("bc"))
+        typed(rig, "d")
+        await calm(rig)
+        assert isinstance(rig.app.screen, FindDialog)
+        assert field(rig) == "abcd"
+
+    run(body)
+
+
+def test_a_key_that_leaves_is_followed_by_those_of_the_screen_below() -> None:
+    async def body(rig: Rig) -> None:
+        await rig.ready()
+        typed(rig, "w", "escape", "t", "t", "?", "q", "space")
+        await calm(rig)
+        assert isinstance(rig.app.screen, MainScreen)
+        assert rig.engine.names.count("Step") == 1
+
+    run(body)
+
+
+class Vanishing(Static, can_focus=True):
+    """Goes with the first key."""
+
+    async def on_key(self, event: Key) -> None:
+        await self.remove()
+
+
+class Small(App[None]):
+    """Notes the keys that reach it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = KeysInOrder(self, super().on_event)
+        self.seen: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        yield Vanishing()
+        yield Static("another")
+
+    def on_mount(self) -> None:
+        self.query_one(Vanishing).focus()
+        self.set_interval(1 / 30, self.keys.look)
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, Key) and not event.is_forwarded:
+            await self.keys.take(event)
+        else:
+            await super().on_event(event)
+
+    def on_key(self, event: Key) -> None:
+        self.seen.append(event.key)
+
+
+def test_a_widget_that_goes_with_the_key_holds_up_no_other() -> None:
+    async def body() -> None:
+        app = Small()
+        async with app.run_test() as pilot:
+            begun = time.monotonic()
+            for key in "xyz":
+                app.post_message(Key(key, key))
+            while app.seen[-2:] != ["y", "z"]:
+                await pilot.pause(0.01)
+                assert time.monotonic() - begun < 30, app.seen
+            assert not app.query(Vanishing)
+
+    asyncio.run(body())
+
+
+KEYS = (*"pgsbia/?NEwtlBcWmMeu0fT", "space", "left", "right", "up", "down", "tab", "home", "end", "7", "d")
+
+
+@pytest.mark.wide(3)
+@pytest.mark.parametrize("seed", range(12))
+def test_keys_at_once_do_what_they_do_one_by_one(seed: int) -> None:
+    chance = random.Random(seed)
+    keys: list[str] = []
+    for _ in range(10):
+        keys += [chance.choice(KEYS), *chance.choices(KEYS, k=chance.randrange(2)), "escape"]
+
+    def seen(rig: Rig) -> tuple[object, ...]:
+        timeline = rig.app.controller.timeline
+        return (
+            [type(screen).__name__ for screen in rig.app.screen_stack],
+            [type(command).__name__ for command in rig.engine.sent],
+            timeline.selected,
+            rig.app.theme,
+            getattr(rig.app.focused, "id", None),
+        )
+
+    async def one_by_one(rig: Rig) -> None:
+        await rig.ready()
+        for key in keys:
+            typed(rig, key)
+            await calm(rig)
+        told.append(seen(rig))
+
+    async def at_once(rig: Rig) -> None:
+        await rig.ready()
+        typed(rig, *keys)
+        await calm(rig)
+        told.append(seen(rig))
+
+    told: list[tuple[object, ...]] = []
+    run(one_by_one)
+    run(at_once)
+    assert told[0] == told[1]
