@@ -106,7 +106,7 @@ def record_scene(scene: Scene, path: Path) -> int:
     Raises:
         EngineError: The model can't be loaded, or the file can't be written.
     """
-    load = LoadSettings()
+    load = LoadSettings(dtype="float32")  # the same tokens on every machine, whatever BLAS it has
     with engine_session(load, scene.settings) as session, recording(session, path, load.model) as written:
         client = session.controller.client
         for act in scene.acts:
