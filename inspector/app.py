@@ -166,7 +166,7 @@ class InspectorApp(App[int]):
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
-        self._keys = KeysInOrder(self, self._hand_on)
+        self.keys = KeysInOrder(self, self._hand_on)
         self._filter = ControlFilter()
         for each in self._filters:
             if isinstance(each, DimFilter):
@@ -241,7 +241,7 @@ class InspectorApp(App[int]):
         if self._exit and isinstance(event, events.InputEvent):
             return
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            await self._keys.take(event)
+            await self.keys.take(event)
             return
         if isinstance(event, events.MouseDown) and gone_at(self.screen, event.x, event.y):
             return
@@ -286,7 +286,7 @@ class InspectorApp(App[int]):
 
     def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
-        self._keys.look()
+        self.keys.look()
         if self.main.is_attached:
             self.inbox.tick()
             self.playback.tick()

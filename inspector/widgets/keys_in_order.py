@@ -42,10 +42,17 @@ class KeysInOrder:
         """The nodes that the key which is under way has yet to pass, or not to be followed to."""
         self._at: DOMNode | None = None
         """In whose queue it is followed; None while nothing is under way, or in the application's."""
+        self._opened: Overlay[Any] | None = None
+        """The screen whose queue was waited for since the last key: by then it has its widgets."""
         self._turn = 0
         """Counts the keys that were followed: a callback of an earlier one is late."""
         self._since: float | None = None
         """When what is under way began; None while nothing is."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a key is under way, or waits for one that is."""
+        return self._since is not None
 
     async def take(self, event: events.Event) -> None:
         """Hand on a key or a pasted text, once its turn has come.
@@ -72,10 +79,11 @@ class KeysInOrder:
         if not self._waiting:
             return
         top = self._app.screen
-        if isinstance(top, Overlay) and not top.takes_keys and not top.left:
+        if isinstance(top, Overlay) and not top.takes_keys and self._opened is not top:
+            self._opened = top
             self._follow([top])
             return
-        event = self._waiting.popleft()
+        event, self._opened = self._waiting.popleft(), None
         event.time = Message().time  # a screen that is shown again heeds nothing older
         way = [node for node in (self._app.focused or top).ancestors_with_self if node is not self._app]
         self._follow([])

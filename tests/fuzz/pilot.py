@@ -206,6 +206,8 @@ class PilotHost:
     async def _settle(self) -> None:
         """Have everything taken in that was sent, handed out and asked for, and painted."""
         app = self._app
+        while app.keys.busy and not self.over and app._exception is None:  # each waits for the one before it
+            await asyncio.sleep(0)
         for _ in range(2):
             await self._pilot._wait_for_screen(BOUND)
             if self.over or app._exception is not None:
