@@ -38,13 +38,14 @@ def report(recording: Recording) -> str:
     Args:
         recording: Its path is exported.
     """
+    branches = paths(recording)
     parts = [
         [f"# {escaped(figures.title(recording))}"],
         _quoted("".join(item.text for item in recording.items)),
         _figures(recording),
-        _captions(recording),
+        _captions(recording, branches),
         _surprises(recording.items),
-        _branches(paths(recording)),
+        _branches(branches),
         _steps(recording.items),
     ]
     if source := figures.source(recording):
@@ -68,14 +69,29 @@ def _figures(recording: Recording) -> list[str]:
     return ["## Figures", "", *_table(("what", "value"), pairs)]
 
 
-def _captions(recording: Recording) -> list[str]:
-    marks, rows = recording.timeline.tree.marks, []
-    for item in recording.items:
+def _captions(recording: Recording, branches: Sequence[Path]) -> list[str]:
+    """What was written onto the path, and onto the other branches, each with how that one goes on."""
+    rows = [(*row, "") for row in _written(recording, recording.items)]
+    seen = {item.node for item in recording.items}
+    for branch in branches:
+        own = [item for item in branch.items if item.node not in seen]
+        rows += [(*row, branch.text) for row in _written(recording, own)]
+        seen.update(item.node for item in own)
+    if not rows:
+        return []
+    heading = ("step", "token", "what it shows", "on another branch")
+    columns = len(heading) if any(row[-1] for row in rows) else len(heading) - 1
+    table = _table(heading[:columns], [row[:columns] for row in rows])
+    return ["## Captions and notes", "", *table]
+
+
+def _written(recording: Recording, items: Iterable[Item]) -> Iterator[tuple[str, str, str]]:
+    marks = recording.timeline.tree.marks
+    for item in items:
         mark = marks.at(item.node)
         text = " · ".join(part for part in (mark.name, mark.caption, mark.note) if part)
         if text or mark.bookmarked:
-            rows.append((_place(item), _label(item), visible(text) + " ★" * mark.bookmarked))
-    return ["## Captions and notes", "", *_table(("step", "token", "what it shows"), rows)] if rows else []
+            yield _place(item), _label(item), f"{visible(text)}{' ★' * mark.bookmarked}".strip()
 
 
 def _surprises(items: Sequence[Item]) -> list[str]:

@@ -337,6 +337,22 @@ def test_the_report_tells_text_figures_captions_and_steps() -> None:
     assert made.count("\n| 66 |") == 2  # a caption and a step
 
 
+def test_the_report_tells_what_was_written_onto_other_branches() -> None:
+    made = session(9)
+    timeline = made.timeline()
+    left = timeline.steps[4]
+    timeline.apply(Marked(left.node, "gone", caption="left | there", bookmarked=True))
+    other = next(each.id for each in timeline.steps[2].choice.candidates if each.id != timeline.steps[2].id)
+    for record in [made.move(timeline.steps[1].node), *made.choose(timeline.steps[1].node, other)]:
+        timeline.apply(record)
+    assert left not in timeline.items
+    report = FORMATS["md"].make(snapshot(timeline, Settings(), LoadSettings(), "test 1"))
+    row = next(line for line in report.splitlines() if "gone · left" in line)
+    assert row.startswith(f"| {left.index + 1} | ")
+    assert "gone · left \\| there ★ |" in row
+    assert "| on another branch |" in report
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
