@@ -56,7 +56,12 @@ def test_the_samplers_best_are_among_the_candidates() -> None:
         candidates, probs = position.next.candidates, position.node_logits.sampled.probs
         best = [int(id) for id in np.argsort(-probs, kind="stable")[:5] if probs[id] > 0]
         assert {*best, position.next.picked} <= {each.id for each in candidates}
-        assert [each.rank for each in candidates[:8]] == [*range(1, 9)]
+        larger = [int((session.logits > session.logits[each.id]).sum()) for each in candidates[:8]]
+        assert [each.rank for each in candidates[:8]] == [
+            1 + count for count in larger
+        ]  # in bfloat16 some are equal
+        assert larger == sorted(larger)
+        assert larger[-1] < 8
         assert len(candidates) == len({each.id for each in candidates}) <= 8 + 5 + 1
         assert sum(
             each.sampler_prob for each in candidates
