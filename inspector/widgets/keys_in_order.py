@@ -39,7 +39,7 @@ class KeysInOrder:
         self._app, self._hand_on = app, hand_on
         self._waiting: deque[events.Event] = deque()
         self._way: deque[DOMNode] = deque()
-        """The nodes that the key which is under way has yet to pass, or not to be followed to."""
+        """The nodes that the key which is under way has yet to pass."""
         self._at: DOMNode | None = None
         """In whose queue it is followed; None while nothing is under way, or in the application's."""
         self._opened: Overlay[Any] | None = None
@@ -86,15 +86,14 @@ class KeysInOrder:
         event, self._opened = self._waiting.popleft(), None
         event.time = Message().time  # a screen that is shown again heeds nothing older
         way = [node for node in (self._app.focused or top).ancestors_with_self if node is not self._app]
-        self._follow([])
+        self._since = time.monotonic()  # busy while it is handed on, too
         await self._hand_on(event)
         self._follow(way)
 
     def _follow(self, way: list[DOMNode]) -> None:
         self._turn += 1
         self._way, self._since = deque(way), time.monotonic()
-        if way:
-            self._hop(self._turn)
+        self._hop(self._turn)
 
     def _hop(self, turn: int) -> None:
         """Wait behind the key in the next queue on its way; at the end of the way it is the next key's turn."""
