@@ -14,7 +14,8 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.state.timeline import Timeline
-from inspector.tools.export import Recording, figures
+from inspector.tools.export import figures
+from inspector.tools.export.recording import Recording
 from inspector.tools.export.svg import alone
 
 SETTLING = 8

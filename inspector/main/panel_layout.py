@@ -227,7 +227,10 @@ class PanelLayout:
         """The lines that can be moved now, as they are on screen."""
         regions, area = self._regions(), self._area
         if self.now is Layout.GRID and not self._across(self.shown):
-            under = area.bottom - min(region.bottom for region in regions.values() if region.y == area.y)
+            tops = [region.bottom for region in regions.values() if region.y == area.y]
+            if not tops:
+                return {}  # the terminal has just got another size, and the panels not yet their places
+            under = area.bottom - min(tops)
             column = sorted(
                 (region for region in regions.values() if region.right == area.right), key=lambda each: each.y
             )

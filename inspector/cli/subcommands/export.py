@@ -101,7 +101,7 @@ def run(args: Namespace) -> int:
 
 
 def _session(args: Namespace, name: str, trace: Path) -> str:
-    from inspector.tools.export import FORMATS
+    from inspector.tools.export.formats import FORMATS
     from inspector.tools.export.recording import line, read
 
     recording = read(trace)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from inspector.main.inside.help import SHARED
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.attention.control import AttentionControl
-from inspector.tools.attention.screen import AttentionScreen
-from inspector.tools.attention.weights import Head
 
 
 class AttentionActions(ToolActions):
@@ -18,12 +16,16 @@ class AttentionActions(ToolActions):
 
     def open(self) -> None:
         """Look at the heads of the selected token."""
+        from inspector.tools.attention.screen import AttentionScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(AttentionScreen(self.host, self.control))
 
     def point(self, *place: int) -> None:
         """Choose a head of a layer."""
+        from inspector.tools.attention.weights import Head
+
         layer, head = place
         self.control.choose(Head(layer - 1, head - 1))
 

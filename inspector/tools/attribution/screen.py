@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -16,36 +15,12 @@ from inspector.main.tool import Host
 from inspector.session.answers import Answers
 from inspector.state.inside.contributions import ContributionRow, compared, heads_of, ranked, rows_of
 from inspector.tools.attribution.bars import Chart
+from inspector.tools.attribution.choices import AttributionChoices
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.key_hints import KeyHint
 
 BRIEF = 76
 """Cells of a screen below which the heading is short."""
-
-
-@dataclass(slots=True)
-class AttributionChoices:
-    """What a person chose, kept from opening to opening."""
-
-    node: int | None = None
-    """The token at which tokens were chosen: elsewhere they are the usual ones."""
-    token: int | None = None
-    """The token whose logit it is; None for the one that was taken."""
-    against: int | None = None
-    """The one that it is compared with; None for the best other candidate."""
-    alone: bool = False
-    """Whether one token is looked at by itself."""
-    by_size: bool = False
-    unfolded: set[int] = field(default_factory=set)
-    """Parts whose heads are shown, by their place in the record."""
-    row: tuple[int, int | None] | None = None
-    """The row that is looked at; None for the largest."""
-
-    def at(self, node: int) -> AttributionChoices:
-        """The same, its tokens forgotten where they were chosen at another node."""
-        if node != self.node:
-            self.node, self.token, self.against = node, None, None
-        return self
 
 
 class AttributionScreen(InsideScreen[AttributionRead]):

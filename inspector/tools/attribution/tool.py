@@ -8,7 +8,7 @@ from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
 from inspector.state.inside.contributions import compared
-from inspector.tools.attribution.screen import AttributionChoices, AttributionScreen
+from inspector.tools.attribution.choices import AttributionChoices
 
 
 class AttributionActions(ToolActions):
@@ -24,6 +24,8 @@ class AttributionActions(ToolActions):
 
     def open(self) -> None:
         """Take a logit of the selected token apart: against the highlighted candidate, where that is another one."""
+        from inspector.tools.attribution.screen import AttributionScreen
+
         self.controller.client.pause()
         self.host.answer()
         highlighted, choices = self.host.candidate, self.choices.at(self.timeline.before)

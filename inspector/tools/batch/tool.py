@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.batch.control import BatchControl
-from inspector.tools.batch.screen import BatchScreen
 
 
 class BatchActions(ToolActions):
@@ -17,6 +16,8 @@ class BatchActions(ToolActions):
 
     def open(self) -> None:
         """Open the batch; one that was paused goes on there."""
+        from inspector.tools.batch.screen import BatchScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(BatchScreen(self.host, self.control), self._left)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.beams.control import BeamControl
-from inspector.tools.beams.screen import BeamScreen
 
 
 class BeamActions(ToolActions):
@@ -16,6 +15,8 @@ class BeamActions(ToolActions):
 
     def open(self) -> None:
         """Open the beam search; a search that waits goes on there."""
+        from inspector.tools.beams.screen import BeamScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(BeamScreen(self.host, self.control), self._left)

@@ -8,8 +8,6 @@ from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
 from inspector.main.tool import LOOK, STEP, Host, Key, Needs, Tool, ToolActions
 from inspector.state.breakpoints import conditions
-from inspector.tools.breakpoints.dialog import BreakpointsDialog
-from inspector.tools.breakpoints.landmarks import FORK, SURPRISE, go
 
 
 class BreakpointActions(ToolActions):
@@ -21,6 +19,8 @@ class BreakpointActions(ToolActions):
 
     def open(self) -> None:
         """Ask for breakpoints."""
+        from inspector.tools.breakpoints.dialog import BreakpointsDialog
+
         points, problems = self.controller.runs.breakpoints.points, SavedBreakpoints().read().problems
         self.host.open(BreakpointsDialog(points, problems), self._left)
 
@@ -34,10 +34,14 @@ class BreakpointActions(ToolActions):
 
     def surprise(self, by: int) -> None:
         """Look at the surprise before or after."""
+        from inspector.tools.breakpoints.landmarks import SURPRISE, go
+
         self.host.answer(go(self.timeline, SURPRISE, by))
 
     def fork(self, by: int) -> None:
         """Look at the fork point before or after."""
+        from inspector.tools.breakpoints.landmarks import FORK, go
+
         self.host.answer(go(self.timeline, FORK, by))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.commands import MoveTo
 from inspector.main.tool import BRANCH, HelpSection, Hint, Key, Needs, Tool, ToolActions, When
-from inspector.tools.compare.comparison import nearest
-from inspector.tools.compare.screen import ALONE, ComparedPlace, CompareScreen
+
+if TYPE_CHECKING:
+    from inspector.tools.compare.screen import ComparedPlace
 
 
 class CompareActions(ToolActions):
@@ -13,6 +16,9 @@ class CompareActions(ToolActions):
 
     def open(self) -> None:
         """Compare the current path with the branch that parts from it nearest."""
+        from inspector.tools.compare.comparison import nearest
+        from inspector.tools.compare.screen import ALONE, CompareScreen
+
         other = nearest(self.timeline)
         if other is None:
             self.host.answer(ALONE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from inspector.main.tool import SET_UP, HelpSection, Key, Tool, ToolActions
 from inspector.session.connection import KEY
-from inspector.tools.connection.dialog import ConnectionDialog
 
 HERE = "The engine runs in this program. inspector --connect ADDRESS uses one elsewhere"
 
@@ -14,6 +13,8 @@ class ConnectionActions(ToolActions):
 
     def open(self) -> None:
         """Show it, and what can be done about it."""
+        from inspector.tools.connection.dialog import ConnectionDialog
+
         connection = self.controller.connection
         if connection is None:
             self.host.answer(HERE)

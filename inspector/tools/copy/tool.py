@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from inspector.main.tool import LOOK, HelpSection, Key, Needs, Tool, ToolActions
 from inspector.scales import size
-from inspector.tools.copy.dialog import CopyDialog
-from inspector.tools.copy.texts import Copyable, copyables
+
+if TYPE_CHECKING:
+    from inspector.tools.copy.texts import Copyable
 
 MOST_BYTES = 74_994
 """Terminals that limit a clipboard's escape sequence take 100,000 bytes of it (hterm, and scripts that follow it): 8
@@ -21,6 +24,9 @@ class CopyActions(ToolActions):
 
     def open(self) -> None:
         """Ask what to copy."""
+        from inspector.tools.copy.dialog import CopyDialog
+        from inspector.tools.copy.texts import copyables
+
         listed = copyables(self.timeline, self.host.candidate, self.controller.setup.settings)
         self.host.open(CopyDialog(listed), self._chosen)
 

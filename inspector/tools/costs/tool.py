@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.costs.control import CostControl
-from inspector.tools.costs.screen import BITS, PARTS, ROOFLINE, ProfileScreen
 
 
 class CostActions(ToolActions):
@@ -16,11 +15,21 @@ class CostActions(ToolActions):
 
     def parts(self) -> None:
         """Open the parts of a step, or the roofline where a recording has that alone."""
+        from inspector.tools.costs.screen import PARTS, ROOFLINE
+
         alone = self.control.recorded and self.control.profiled is None
         self.open(ROOFLINE if alone else PARTS)
 
+    def bits(self) -> None:
+        """Open the KV cache at fewer bits."""
+        from inspector.tools.costs.screen import BITS
+
+        self.open(BITS)
+
     def open(self, page: int) -> None:
         """Open a page; what it needs is measured."""
+        from inspector.tools.costs.screen import ProfileScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(ProfileScreen(self.host, self.control, page))
@@ -38,7 +47,7 @@ COSTS = Tool(
             recorded=lambda own: own.control.profiled is not None or own.control.roofline is not None),
         Key("compare_kv", "Q", "Q", "Quantized KV", LOOK,
             "Compare the KV cache with quantized ones: bytes, and how far the logits change.",
-            lambda own: own.open(BITS), Needs.DISTRIBUTION | Needs.ENGINE,
+            CostActions.bits, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.compared is not None),
     ),
     help=(

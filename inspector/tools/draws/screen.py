@@ -12,21 +12,16 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.commands import DrawMany
 from engine.records import BatchEnded, BatchStep, DrawsCounted, Record
 from inspector.display import quoted, token_label, visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.controller import Controller
-from inspector.session.job import Job
-from inspector.state.batch import BatchSoFar
+from inspector.tools.draws.control import DrawControl
 from inspector.tools.draws.report import frequency_lines, tree_lines, verdict
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.inks import panel_css
 from inspector.widgets.key_hints import KeyHint
 
-COUNTS = (10, 40, 200, 1000, 2000, 10_000)
-LENGTHS = (1, 2, 4, 8, 16, 32)
 ABOUT = (
     "The sampler states a probability for each token. How often does it come?",
     "",
@@ -35,49 +30,6 @@ ABOUT = (
 )
 LOW = 20
 """Rows below which one panel is shown at a time."""
-
-
-class DrawControl:
-    """Starts draws and stops them.
-
-    Args:
-        controller: Sends the commands.
-    """
-
-    def __init__(self, controller: Controller) -> None:
-        self.controller = controller
-        self.draws, self.tokens = 200, 1
-        self.job = Job(controller.client, DrawMany)
-
-    @property
-    def drawn(self) -> DrawsCounted | None:
-        """What came last, live or recorded up to the place where the replay is."""
-        return self.controller.timeline.batches.drawn
-
-    @property
-    def continued(self) -> BatchSoFar | None:
-        """The continuations of those draws; None where they have only a first token."""
-        last, drawn = self.controller.timeline.batches.last, self.drawn
-        return last if last is not None and drawn is not None and last.opened.node == drawn.node else None
-
-    def toggle(self) -> None:
-        """Draw after the token that is looked at, or stop."""
-        if not self.job.stop():
-            timeline = self.controller.timeline
-            node = timeline.tip if timeline.following else timeline.before
-            self.job.start(DrawMany(self.draws, node, self.tokens))
-
-    def count(self, by: int) -> None:
-        """Draw more, or fewer."""
-        self.draws = _next(COUNTS, self.draws, by)
-
-    def lengthen(self, by: int) -> None:
-        """Draw longer continuations, or shorter ones."""
-        self.tokens = _next(LENGTHS, self.tokens, by)
-
-
-def _next(values: tuple[int, ...], value: int, by: int) -> int:
-    return values[max(0, min(len(values) - 1, values.index(value) + by))]
 
 
 class LinesPanel(Canvas):

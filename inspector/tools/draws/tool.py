@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
-from inspector.tools.draws.screen import DrawControl, DrawsScreen
+from inspector.tools.draws.control import DrawControl
 
 
 class DrawsActions(ToolActions):
@@ -16,6 +16,8 @@ class DrawsActions(ToolActions):
 
     def open(self) -> None:
         """Open the draws after the token that is looked at."""
+        from inspector.tools.draws.screen import DrawsScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(DrawsScreen(self.host, self.control))

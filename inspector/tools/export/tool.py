@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
 from engine.paths import replacing, shorter
@@ -11,12 +12,10 @@ from inspector.display import visible
 from inspector.lessons.catalogue import of_recording
 from inspector.main.tool import SET_UP, Host, Key, Needs, Tool, ToolActions
 from inspector.scales import size
-from inspector.tools.export import FORMATS, Recording, figures
-from inspector.tools.export.dialog import LESSON, PICTURE, ExportDialog, Wanted, stem
-from inspector.tools.export.lesson import page
-from inspector.tools.export.recording import line, snapshot
-from inspector.tools.export.svg import alone
 from inspector.version import version
+
+if TYPE_CHECKING:
+    from inspector.tools.export.dialog import Wanted
 
 Written = tuple[str, bool]
 """What to tell, printable, and whether it failed."""
@@ -32,6 +31,10 @@ class ExportActions(ToolActions):
 
     def open(self) -> None:
         """Ask what to make, and where to put it."""
+        from inspector.tools.export import figures
+        from inspector.tools.export.dialog import ExportDialog, stem
+        from inspector.tools.export.recording import Recording, line
+
         try:
             told = line(Recording(self.timeline))
         except EngineError as error:
@@ -57,6 +60,13 @@ class ExportActions(ToolActions):
             self._told((visible(str(error)), True))
 
     def _make(self, wanted: Wanted) -> None:
+        from inspector.tools.export import figures
+        from inspector.tools.export.dialog import LESSON, PICTURE
+        from inspector.tools.export.formats import FORMATS
+        from inspector.tools.export.lesson import page
+        from inspector.tools.export.recording import Recording, line, snapshot
+        from inspector.tools.export.svg import alone
+
         if wanted.name == PICTURE:
             title = figures.title(line(Recording(self.timeline)))
             self.host.screenshot(title, lambda svg: self._told(_written(wanted, lambda: alone(svg))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -16,7 +15,7 @@ from textual.widgets import Input
 from inspector import scales
 from inspector.display import pad, truncate, visible
 from inspector.state.timeline import Timeline
-from inspector.tools.find.text_search import TextPlace, TextPlaces, excerpt, search
+from inspector.tools.find.text_search import TextPlace, TextPlaces, TextSearch, excerpt, search
 from inspector.widgets.around import around
 from inspector.widgets.canvas import Row
 from inspector.widgets.choice import Choice
@@ -29,16 +28,6 @@ SCOPES = ("this path", "all branches")
 WAYS = "What stands in the text: #339 finds an id, 0x e2 9c bytes. A capital letter makes case matter."
 _POSITION, _BRANCH = 9, 16
 """Cells of the position, and of whether a place is on the path."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextSearch:
-    """What was looked for, where, and which place was chosen."""
-
-    query: str = ""
-    everywhere: bool = False
-    chosen: TextPlace | None = None
-    """None where the dialog was left."""
 
 
 class PlaceList(PickList):

@@ -31,6 +31,16 @@ class TextPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class TextSearch:
+    """What was looked for, where, and which place was chosen."""
+
+    query: str = ""
+    everywhere: bool = False
+    chosen: TextPlace | None = None
+    """None where the dialog was left."""
+
+
+@dataclass(frozen=True, slots=True)
 class Excerpt:
     """A place in its text; printable."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from engine.commands import FindTokens, Recall
 from engine.records import Recalled, Record, Step, TokensFound
 from inspector.main.tool import BRANCH, LOOK, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions
 from inspector.session.lookup import Lookup
-from inspector.tools.find.dialog import FindDialog, FindPlace, VocabularySearch
-from inspector.tools.find.text_dialog import TextSearch, TextSearchDialog
+from inspector.tools.find.text_search import TextSearch
+
+if TYPE_CHECKING:
+    from inspector.tools.find.dialog import FindDialog, FindPlace, VocabularySearch
 
 
 class FindActions(ToolActions):
@@ -28,6 +30,8 @@ class FindActions(ToolActions):
 
     def open(self) -> None:
         """Ask for a part of a token, and take what is found."""
+        from inspector.tools.find.dialog import FindDialog
+
         self.controller.client.pause()
         facts = self.timeline.facts
         vocabulary = facts.vocabulary if facts else 0
@@ -36,6 +40,8 @@ class FindActions(ToolActions):
         self.host.answer()
 
     def _place(self) -> FindPlace:
+        from inspector.tools.find.dialog import FindPlace
+
         timeline = self.timeline
         item = timeline.selected
         name = "the token to come"
@@ -60,6 +66,8 @@ class FindActions(ToolActions):
 
     def find_in_text(self) -> None:
         """Ask for a text, and show where it stands."""
+        from inspector.tools.find.text_dialog import TextSearchDialog
+
         self.host.open(TextSearchDialog(self._in_text, lambda: self.timeline, self._look), self._found)
         self.host.answer()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from engine.commands import ReadGrammar
 from engine.grammar_settings import Grammar
@@ -11,8 +12,10 @@ from inspector.display import visible
 from inspector.main.arrangement import Place
 from inspector.main.tool import LOOK, SET_UP, Host, Key, Needs, PanelSpec, Tool, ToolActions
 from inspector.session.lookup import Lookup
-from inspector.tools.grammar.dialog import GrammarChosen, GrammarDialog, GrammarPlace
 from inspector.tools.grammar.panel import GrammarPanel
+
+if TYPE_CHECKING:
+    from inspector.tools.grammar.dialog import GrammarChosen
 
 
 class GrammarActions(ToolActions):
@@ -30,6 +33,8 @@ class GrammarActions(ToolActions):
 
     def open(self) -> None:
         """Ask for a grammar."""
+        from inspector.tools.grammar.dialog import GrammarDialog, GrammarPlace
+
         timeline, settings = self.timeline, self.controller.setup.settings
         self._open, self._asked = True, None
         begun = any(slot < timeline.slot for slot in timeline.completion_slots[:1])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.interventions.choices import SwitchControl
-from inspector.tools.interventions.patch_screen import PatchingScreen
-from inspector.tools.interventions.screen import InterventionsScreen
 
 
 class InterventionsActions(ToolActions):
@@ -18,12 +16,16 @@ class InterventionsActions(ToolActions):
 
     def open(self) -> None:
         """Switch off parts of the model at the selected token."""
+        from inspector.tools.interventions.screen import InterventionsScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(InterventionsScreen(self.host, self.control))
 
     def open_patching(self) -> None:
         """Put what another path computed into the selected token's."""
+        from inspector.tools.interventions.patch_screen import PatchingScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(PatchingScreen(self.host, self.control))

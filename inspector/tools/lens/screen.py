@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -14,6 +13,7 @@ from inspector.display import token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.session.answers import Answers
+from inspector.tools.lens.choices import LensChoices
 from inspector.tools.lens.detail import detail
 from inspector.tools.lens.measures import MEASURES
 from inspector.tools.lens.table import Table
@@ -24,19 +24,6 @@ TOP = 10
 """Tokens of a cell's list."""
 CANDIDATES = 4
 """Of the last layer, that can be followed without asking again."""
-
-
-@dataclass(slots=True)
-class LensChoices:
-    """What a person chose, kept from opening to opening."""
-
-    measure: int = 0
-    layer: int | None = None
-    """The cell that is looked at; None for the last layer's."""
-    followed: int | None = None
-    """The token that is followed; None for the one that was taken next."""
-    opened_at: int | None = None
-    """The token at which it was chosen: elsewhere it starts with the one that was taken."""
 
 
 class LensScreen(InsideScreen[LensRead]):

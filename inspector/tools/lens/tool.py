@@ -7,7 +7,7 @@ from engine.records import LensRead
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
-from inspector.tools.lens.screen import LensChoices, LensScreen
+from inspector.tools.lens.choices import LensChoices
 
 
 class LensActions(ToolActions):
@@ -22,6 +22,8 @@ class LensActions(ToolActions):
 
     def open(self) -> None:
         """Look at the selected token through the lens."""
+        from inspector.tools.lens.screen import LensScreen
+
         self.controller.client.pause()
         self.host.answer()
         self._begin()

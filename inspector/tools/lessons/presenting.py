@@ -10,7 +10,6 @@ from inspector.display import visible
 from inspector.lessons.notes import NotesPage, NotesServer, next_of
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.main.tool import Host
-from inspector.tools.lessons.present_dialogs import BeatsDialog, VotesDialog
 from inspector.tools.lessons.presenter import Presenter, minutes_of
 
 Keys = dict[str, Callable[[], object]]
@@ -92,6 +91,8 @@ class Presenting:
         self._host.answer(self.presenter.hide())
 
     def _ask_votes(self, play: LessonPlay) -> None:
+        from inspector.tools.lessons.present_dialogs import VotesDialog
+
         options = [each.text for each in play.options]
         beat = play.beat_number
 
@@ -103,6 +104,8 @@ class Presenting:
         self._host.open(VotesDialog(options, self.presenter.votes.get(beat, ())), take)
 
     def _ask_beat(self, play: LessonPlay) -> None:
+        from inspector.tools.lessons.present_dialogs import BeatsDialog
+
         titles = [each.title for each in play.lesson.beats]
         jump: Callable[[int | None], None] = lambda beat: play.begin(beat) if beat is not None else None  # noqa: E731
         self._host.open(BeatsDialog(titles, play.beat_number), jump)

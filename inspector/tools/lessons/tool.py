@@ -17,7 +17,6 @@ from inspector.main.panels.text import TextPanel
 from inspector.main.panels.token_views import BORDERS, OFF
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
 from inspector.session.playback import Opening, checked
-from inspector.tools.lessons.card import card
 from inspector.tools.lessons.presenting import Presenting
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
@@ -210,6 +209,8 @@ class LessonActions(ToolActions):
 
     def narration(self) -> Narration | None:
         """What the card says now."""
+        from inspector.tools.lessons.card import card
+
         told = card(self.play, self._hint, self.exploring) if self.play is not None else None
         return self.presenting.presenter.narration(self.play, told) if self.presenting.on else told
 

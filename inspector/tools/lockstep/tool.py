@@ -8,7 +8,6 @@ from engine.commands import OpenLockstep
 from engine.records import WaysParted
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.lockstep.control import LockstepControl
-from inspector.tools.lockstep.screen import LockstepScreen
 
 
 class LockstepActions(ToolActions):
@@ -26,6 +25,8 @@ class LockstepActions(ToolActions):
 
     def open(self) -> None:
         """Show both models at the selected token."""
+        from inspector.tools.lockstep.screen import LockstepScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(LockstepScreen(self.host, self.control), self._left)

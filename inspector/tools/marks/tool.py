@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from inspector.main.tool import LOOK, HelpSection, Key, Needs, Tool, ToolActions
-from inspector.tools.marks.dialog import MarksDialog
-from inspector.tools.marks.places import go, places
 
 
 class MarkActions(ToolActions):
@@ -12,10 +10,15 @@ class MarkActions(ToolActions):
 
     def walk(self, by: int) -> None:
         """Look at the mark before or after."""
+        from inspector.tools.marks.places import go
+
         self.host.answer(go(self.timeline, by))
 
     def open(self) -> None:
         """List all marks, and go to the one that is chosen."""
+        from inspector.tools.marks.dialog import MarksDialog
+        from inspector.tools.marks.places import places
+
         selected = self.timeline.selected
         self.host.open(MarksDialog(places(self.timeline), selected.node if selected else 0), self._chosen)
 

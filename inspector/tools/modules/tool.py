@@ -6,8 +6,6 @@ from engine.commands import ReadExperts, ReadModules
 from engine.records import ExpertsRead, ModelModules
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
-from inspector.tools.modules.experts import ExpertsScreen
-from inspector.tools.modules.screen import ModulesScreen
 
 
 class ModulesActions(ToolActions):
@@ -25,12 +23,16 @@ class ModulesActions(ToolActions):
 
     def open(self) -> None:
         """Show the modules."""
+        from inspector.tools.modules.screen import ModulesScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(ModulesScreen(self.host, self.modules))
 
     def open_experts(self) -> None:
         """Show what the selected token chose."""
+        from inspector.tools.modules.experts import ExpertsScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(ExpertsScreen(self.host, self.experts))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -13,19 +12,11 @@ from engine.records import PositionTried
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.session.answers import Answers
+from inspector.tools.positions.choices import PositionChoices
 from inspector.tools.positions.page import Tried, page
 from inspector.tools.positions.trials import LATER, PositionTrial, trials
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.key_hints import KeyHint
-
-
-@dataclass(slots=True)
-class PositionChoices:
-    """What a person chose, kept from opening to opening."""
-
-    row: int = 0
-    offsets: list[int] = field(default_factory=lambda: [-1, 1, 100, 100])
-    """Of the rows between the first and the last: three of the token, one of the path."""
 
 
 class PositionsScreen(InsideScreen[PositionTried]):

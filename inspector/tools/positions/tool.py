@@ -7,7 +7,7 @@ from engine.records import PositionTried
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
-from inspector.tools.positions.screen import PositionChoices, PositionsScreen
+from inspector.tools.positions.choices import PositionChoices
 from inspector.tools.positions.trials import key_of
 
 
@@ -23,6 +23,8 @@ class PositionsActions(ToolActions):
 
     def open(self) -> None:
         """Look at the position of the selected token."""
+        from inspector.tools.positions.screen import PositionsScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(PositionsScreen(self.host, self.answers, self.choices))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.race.control import RaceControl
-from inspector.tools.race.screen import RaceScreen
 
 
 class RaceActions(ToolActions):
@@ -17,6 +16,8 @@ class RaceActions(ToolActions):
 
     def open(self) -> None:
         """Open the race; one that was paused goes on there."""
+        from inspector.tools.race.screen import RaceScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(RaceScreen(self.host, self.control))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from engine.commands import MeasureRanks
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.job import Job
-from inspector.tools.ranks.screen import RanksScreen
 
 
 class RanksActions(ToolActions):
@@ -18,6 +17,8 @@ class RanksActions(ToolActions):
 
     def open(self) -> None:
         """Show what each rank holds."""
+        from inspector.tools.ranks.screen import RanksScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(RanksScreen(self.host, self.job))

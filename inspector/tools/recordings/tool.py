@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.commands import ReadLogits
 from engine.records import Ended, Failure, Record
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.session.playback import Opening
-from inspector.tools.recordings.save_as import SaveAsDialog, Saved, saved_sentence
-from inspector.tools.recordings.sessions import SessionsDialog
+
+if TYPE_CHECKING:
+    from inspector.tools.recordings.save_as import SaveAsDialog, Saved
 
 
 class RecordingActions(ToolActions):
@@ -30,6 +32,8 @@ class RecordingActions(ToolActions):
 
     def save_as(self) -> None:
         """Ask for a name, and save the session under it."""
+        from inspector.tools.recordings.save_as import SaveAsDialog
+
         playback = self.host.playback
         if playback is None or not playback.entries:
             self.host.answer("There is nothing to save yet")
@@ -61,12 +65,16 @@ class RecordingActions(ToolActions):
             )
 
     def _saved(self, saved: Saved | None) -> None:
+        from inspector.tools.recordings.save_as import saved_sentence
+
         self._dialog = None
         if saved is not None:
             self.host.answer(saved_sentence(saved))
 
     def sessions(self) -> None:
         """List recent sessions, and show the one that is chosen."""
+        from inspector.tools.recordings.sessions import SessionsDialog
+
         self.host.open(SessionsDialog(), self._chosen)
 
     def _chosen(self, path: Path | None) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.settings import Settings
 from inspector.main.tool import Host
-from inspector.tools.sampler.dialog import SamplingDialog
+
+if TYPE_CHECKING:
+    from inspector.tools.sampler.dialog import SamplingDialog
 
 TRIED = "Recorded: the settings were tried, and can't be gone on with. G goes on live from here"
 
@@ -25,6 +29,8 @@ class WhatIfFlow:
 
     def dialog(self) -> SamplingDialog:
         """Begin: a dialog that tries what is typed; give what it returns to `end`."""
+        from inspector.tools.sampler.dialog import SamplingDialog
+
         controller, timeline = self._controller, self._controller.timeline
         self.open, self._slot = controller.stepping, None if timeline.following else timeline.slot
         return SamplingDialog(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from inspector.main.tool import STEP, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.speculation.control import SpeculationControl
-from inspector.tools.speculation.screen import SpeculationScreen
 
 
 class SpeculationActions(ToolActions):
@@ -17,6 +16,8 @@ class SpeculationActions(ToolActions):
 
     def open(self) -> None:
         """Open the screen; a run pauses."""
+        from inspector.tools.speculation.screen import SpeculationScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(SpeculationScreen(self.host, self.control))

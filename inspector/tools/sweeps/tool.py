@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.sweeps.control import SweepControl
-from inspector.tools.sweeps.screen import SweepScreen
 
 
 class SweepActions(ToolActions):
@@ -16,6 +15,8 @@ class SweepActions(ToolActions):
 
     def open(self) -> None:
         """Open the sweeps."""
+        from inspector.tools.sweeps.screen import SweepScreen
+
         self.controller.client.pause()
         self.host.answer()
         self.host.open(SweepScreen(self.host, self.control))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
-from inspector.tools.tour.dialog import TourDialog
-from inspector.tools.tour.stops import STOPS, Stop
+
+if TYPE_CHECKING:
+    from inspector.tools.tour.stops import Stop
 
 _LOWER = ("steps", "kv", "timing")
 
@@ -18,6 +21,9 @@ class TourActions(ToolActions):
 
     def begin(self) -> None:
         """Go from panel to panel; everything is as it was afterwards."""
+        from inspector.tools.tour.dialog import TourDialog
+        from inspector.tools.tour.stops import STOPS
+
         arrangement = self.host.arrangement
         self._before = arrangement.current, arrangement.alone, arrangement.hidden, arrangement.enlarged
         arrangement.enlarged = False

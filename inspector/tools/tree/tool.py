@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from engine.commands import MoveTo
 from engine.records import Marked
@@ -24,11 +25,11 @@ from inspector.main.tool import (
     When,
 )
 from inspector.state.mark_words import written
-from inspector.tools.tree.filtering import FilterDialog
 from inspector.tools.tree.marking import Marking
-from inspector.tools.tree.naming import NamingDialog
 from inspector.tools.tree.panel import TreePanel
-from inspector.tools.tree.pruning import TreeFilter, pruned
+
+if TYPE_CHECKING:
+    from inspector.tools.tree.pruning import TreeFilter
 
 
 class TreeActions(ToolActions):
@@ -106,11 +107,15 @@ class TreeActions(ToolActions):
 
     def filter(self) -> None:
         """Ask which branches to show, in the tree."""
+        from inspector.tools.tree.filtering import FilterDialog
+
         if TREE.id not in self.host.shown:
             self.host.toggle(TREE.id)
         self.host.open(FilterDialog(self.panel.filter, self._count), self._filtered)
 
     def _count(self, wanted: TreeFilter) -> int:
+        from inspector.tools.tree.pruning import pruned
+
         return pruned(self.timeline, wanted, show_fallen=True).fit
 
     def _filtered(self, wanted: TreeFilter | None) -> None:
@@ -120,6 +125,8 @@ class TreeActions(ToolActions):
 
     def stop(self) -> bool:
         """Escape takes a filter off, before it closes the tree."""
+        from inspector.tools.tree.pruning import TreeFilter
+
         if TREE.id not in self.host.shown or not self.panel.filter:
             return False
         self.panel.keep(TreeFilter())
@@ -143,6 +150,8 @@ class TreeActions(ToolActions):
 
     def name(self) -> None:
         """Ask for name, note and caption."""
+        from inspector.tools.tree.naming import NamingDialog
+
         if (node := self._here()) is not None:
             what = f"{'Branch' if self._is_current else 'Token'} {quoted(self.marking.label(node))}"
             stages, here = self.host.stages, self.host.arrangement.current

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from engine.commands import AddTurn
 from engine.records import Failure, PromptOpened, Record, Step, TurnDiffers
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
-from inspector.tools.turns.dialogs import Differing, DiffersDialog, TurnDialog, Typed
+
+if TYPE_CHECKING:
+    from inspector.tools.turns.dialogs import Differing, Typed
 
 
 class TurnActions(ToolActions):
@@ -22,6 +24,8 @@ class TurnActions(ToolActions):
 
     def open(self) -> None:
         """Ask for the next message."""
+        from inspector.tools.turns.dialogs import TurnDialog
+
         if refusal := self._refusal():
             self.host.answer(refusal)
             return
@@ -59,6 +63,8 @@ class TurnActions(ToolActions):
         return self.controller.setup.prompt.echo
 
     def _receive(self, record: Record) -> None:
+        from inspector.tools.turns.dialogs import DiffersDialog
+
         if self._sent is None or self.controller.client.doing is not self._sent:
             return
         match record:

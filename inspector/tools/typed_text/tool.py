@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.commands import Insert, Tokenize
 from engine.records import Ended, Failure, Record, Step, Tokenized
 from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.session.lookup import Lookup
-from inspector.tools.typed_text.dialog import OwnText, OwnTextDialog, spot
-from inspector.tools.typed_text.summary import typed_summary
+
+if TYPE_CHECKING:
+    from inspector.tools.typed_text.dialog import OwnText
 
 
 class TypedTextActions(ToolActions):
@@ -26,6 +29,8 @@ class TypedTextActions(ToolActions):
 
     def open(self) -> None:
         """Ask for a text, and take it token by token."""
+        from inspector.tools.typed_text.dialog import OwnTextDialog, spot
+
         self.controller.client.pause()
         where = spot(self.timeline)
         if not where.taken:
@@ -62,6 +67,8 @@ class TypedTextActions(ToolActions):
 
     def _inserted(self, stopped: bool) -> None:
         """Say what the model thought of it; what was not taken stays to be typed again."""
+        from inspector.tools.typed_text.summary import typed_summary
+
         if not (stopped or self._refused):
             self._text = ""
         self.host.answer(typed_summary(self._steps, stopped))

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from textual.geometry import Region
+from textual import events
+from textual.drivers.headless_driver import HeadlessDriver
+from textual.geometry import Region, Size
 
 from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
@@ -314,6 +316,25 @@ def test_candidates_hidden_stay_so_and_the_two_alone_bring_them_back(config: Pat
         "hidden": ["candidates", "kv", "timing"]
     }
     run(find)
+
+
+@pytest.mark.parametrize("key", ["shift+right", "shift+left", "shift+up", "shift+down"])
+def test_a_divider_is_moved_before_a_new_size_is_laid_out(key: str) -> None:
+    """The terminal has its new size when the key comes, and no panel its place."""
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("t")
+        rig.app.post_message(events.Key("escape", None))
+        rig.app.post_message(events.Key(key, None))
+        driver = rig.app._driver
+        assert isinstance(driver, HeadlessDriver)
+        driver._size = Size(*GRID)
+        rig.app.post_message(events.Resize(driver._size, driver._size))
+        await rig.pilot.pause()
+        check_room(rig)
+
+    run(test, (60, 20))
 
 
 @pytest.mark.wide(1)

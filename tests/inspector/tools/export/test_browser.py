@@ -21,8 +21,8 @@ from engine.records import (
 )
 from engine.records.floats import floats
 from engine.settings import Settings
-from inspector.tools.export import FORMATS, Recording, line
-from inspector.tools.export.recording import read
+from inspector.tools.export.formats import FORMATS
+from inspector.tools.export.recording import Recording, line, read
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.story import STORY
 from tests.inspector.tools.export.browser import Browser, installed

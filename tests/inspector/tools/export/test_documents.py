@@ -22,11 +22,12 @@ from inspector.cli.picture import picture
 from inspector.display import GUARDED, guarded
 from inspector.scales import METRIC
 from inspector.state.timeline import Timeline
-from inspector.tools.export import FORMATS, Recording, figures, line
+from inspector.tools.export import figures
+from inspector.tools.export.formats import FORMATS
 from inspector.tools.export.html import embedded
 from inspector.tools.export.markdown import escaped
 from inspector.tools.export.paths import paths
-from inspector.tools.export.recording import read, snapshot
+from inspector.tools.export.recording import Recording, line, read, snapshot
 from tests.inspector.cold import cold_start
 from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.story import STORY
