@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from engine.errors import SettingsError
+from engine.frozen import frozen
 
 WIDEST = 10
 STEEPEST = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BeamSettings:
     """The settings of a beam search; the sampler's `min_tokens` applies, too."""
 

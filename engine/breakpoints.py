@@ -10,10 +10,10 @@ import math
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from engine.errors import SettingsError
+from engine.frozen import frozen
 
 LONGEST = 200
 """Characters of a text or a regular expression at most."""
@@ -23,7 +23,7 @@ SURE = 0.5
 """A token is sure when the model gives it at least this probability: at least that of all others together."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Breakpoints:
     """Conditions, each None (or False) where it is off; the first that holds stops the run."""
 
@@ -66,7 +66,7 @@ UNSURE = Breakpoints(prob_below=SURE)
 Kind = Literal["bits", "share", "count", "text", "regex", "switch"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Condition:
     """One condition: its name, type and words."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from engine.errors import SettingsError
+from engine.frozen import frozen
 
 GrammarKind = Literal["regex", "json-schema", "lark", "gbnf", "choices"]
 """How a grammar is written; `choices` is one of some texts, a line each."""
@@ -14,7 +14,7 @@ LONGEST = 2**20
 """Characters of a grammar at most: the largest JSON schemas in public use have some 300,000."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grammar:
     """What generated text must match."""
 

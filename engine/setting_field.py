@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from engine.errors import SettingsError
+from engine.frozen import frozen
 
 MOST_BIAS = 1e9
 """The largest logit bias either way: it decides alone, and far above float32 overflows."""
@@ -29,7 +29,7 @@ STAGES = (GRAMMAR, *MLX_LM)
 """Every stage by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Field:
     """One setting: its name, type, bounds and words."""
 

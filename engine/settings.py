@@ -6,10 +6,11 @@ One table (`FIELDS`) names every setting once: flags, the settings screen and th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from engine.errors import SettingsError
+from engine.frozen import frozen
 from engine.grammar_settings import Grammar, check_grammar
 from engine.setting_field import MLX_LM, ORDERS, Field
 
@@ -26,7 +27,7 @@ MOST_RANKS = 64
 DTYPES = ("auto", "file", "float32", "bfloat16", "float16", "dequantized")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """How tokens are sampled and when generation stops; may change at any step."""
 
@@ -72,7 +73,7 @@ class Settings:
     """What the completion must match; None for nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadSettings:
     """The model, and the settings that are fixed once it is loaded."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from engine.errors import SettingsError
+from engine.frozen import frozen
 
 DraftKind = Literal["lookup", "self-4bit", "model"]
 """`lookup`: what followed the last tokens where they stood before; `self-4bit`: the same model, quantized when it is
@@ -15,7 +15,7 @@ MOST_DRAFTS = 16
 """Tokens of a draft at most: every one of them makes the forward that verifies it longer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpeculationSettings:
     """The settings of speculative decoding; none of them changes the text."""
 

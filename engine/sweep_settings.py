@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import get_args
 
 from engine.errors import SettingsError
+from engine.frozen import frozen
 from engine.records import SweepName
 
 SWEEPS: tuple[SweepName, ...] = get_args(SweepName)
@@ -14,7 +14,7 @@ USUAL: tuple[SweepName, ...] = ("ttft", "tpot", "batch", "inspection")
 LARGEST_BATCH = 16
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SweepSettings:
     """Which sweeps, how far and how often."""
 

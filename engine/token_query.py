@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from engine.frozen import frozen
 
 _ID = re.compile(r"#([0-9]{1,12})")
 _BYTES = re.compile(r"(?:0[xX]|‹)((?:\s*[0-9a-fA-F]){2,})\s*›?")
@@ -12,7 +13,7 @@ _SHOWN = {"␣": " ", "↵": "\n", "⇥": "\t"}
 _ESCAPED = {r"\n": "\n", r"\t": "\t"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenQuery:
     """A parsed query."""
 

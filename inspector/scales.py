@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import PromptToken, Step
 
 STEPS = 5
@@ -128,7 +128,7 @@ def _short(value: float) -> str:
 # ---- metrics --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metric:
     """One thing to know of a token, and how to read it as heat."""
 

@@ -6,19 +6,19 @@ chunks as the first time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from engine.cache.kinds import Snapshot
 from engine.cache.live import KV
 from engine.cache.store import KVStore, Segment, UndoRecord
 from engine.chunks import Chunks, cut, inside
+from engine.frozen import frozen
 from engine.tree import TokenTree
 
 HALF = "half a prompt can't be gone on from: its cut into chunks changes the numbers"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MoveCost:
     """The tokens that a move got without a forward."""
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
 from engine.cache.kinds import Snapshot
 from engine.chunks import Chunks
+from engine.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Segment:
     """The end of a path, as the cache held it when the session left it."""
 
@@ -35,7 +35,7 @@ class Segment:
     """One for each cache."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UndoRecord:
     """What removes one token from the end of the cache."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.commands.command import Command
+from engine.frozen import frozen
 from engine.records import NO_OPTIONS, ChatOptions
 from engine.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LanePrompt:
     """A prompt of a batch."""
 
@@ -24,7 +24,7 @@ class LanePrompt:
     """Of its sampler and its stops; None for the session's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartBatch(Command):
     """Begin a batch, and prefill the lanes that begin; the session doesn't change.
 
@@ -41,7 +41,7 @@ class StartBatch(Command):
     """Steps to take, None for all."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AdvanceBatch(Command):
     """Continue the batch; a cancel pauses it.
 
@@ -54,7 +54,7 @@ class AdvanceBatch(Command):
     """Steps to take, None for all."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AddLanes(Command):
     """Add prompts to the batch, to begin with its next step where there is room; answered by `LanesAdded`."""
 
@@ -63,7 +63,7 @@ class AddLanes(Command):
     prompts: tuple[LanePrompt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemoveLane(Command):
     """Take a lane out of the batch, or out of those that wait; answered by `LaneEnded`."""
 
@@ -72,7 +72,7 @@ class RemoveLane(Command):
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompareBatch(Command):
     """Run the prompt of each lane alone, once all have ended.
 
@@ -82,7 +82,7 @@ class CompareBatch(Command):
     over_ranks: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DrawMany(Command):
     """Draw many continuations after a node, over one copy of its KV; the session doesn't change.
 

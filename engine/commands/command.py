@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import ClassVar
+
+from engine.frozen import frozen
 
 _next_id = count(1).__next__
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """Base of all commands. Two commands with equal fields are equal: their ids are not compared."""
 
@@ -33,7 +35,7 @@ class Command:
         cls.kind = cls.__dict__.get("kind", cls.__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cancel(Command):
     """Stop another command, queued or running, at its next chunk or step; no record answers this one.
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.commands.command import Command
+from engine.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run(Command):
     """Step until a stop or a cancel."""
 
@@ -25,7 +25,7 @@ class Run(Command):
     """It continues the run before, which was cancelled for another pace: its breakpoints keep their counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LookAhead(Command):
     """Decode greedily after some candidates; answered by `LookedAhead` records.
 
@@ -38,7 +38,7 @@ class LookAhead(Command):
     tokens: int = 8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SearchBeams(Command):
     """Search with beams from the current node; answered by `BeamOpened`, `BeamStep` records and `BeamEnded`.
 
@@ -50,7 +50,7 @@ class SearchBeams(Command):
     """Steps to take, None for all."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GoOnBeams(Command):
     """Continue the paused search; answered by `BeamStep` records and, at its end, `BeamEnded`."""
 

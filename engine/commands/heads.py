@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.commands.inside import Inside
+from engine.frozen import frozen
 
 TRIANGLE_TOKENS = 2048
 """Tokens of a path whose triangle is read, at most: 4 MiB of weights of 16 bits."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadTriangle(Inside):
     """Where one head looks from each token of a path; answered by `Measuring` records and a `TriangleRead`."""
 
@@ -22,7 +21,7 @@ class ReadTriangle(Inside):
     """From 0."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScoreHeads(Inside):
     """How much each head does what heads are known to do; answered by `Measuring` records and a `HeadsScored`."""
 

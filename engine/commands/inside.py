@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.commands.command import Command
+from engine.frozen import frozen
 from engine.records import PositionChange
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inside(Command):
     """Base of the commands that look inside; the session doesn't move and nothing is added to its tree."""
 
     over_ranks: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadAttention(Inside):
     """Where each head of each layer looks; answered by `AttentionRead`."""
 
@@ -24,7 +24,7 @@ class ReadAttention(Inside):
     """The token that looks; its distribution is the one after it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadLens(Inside):
     """What each layer would predict; answered by `LensRead`."""
 
@@ -37,7 +37,7 @@ class ReadLens(Inside):
     """Tokens whose probability and rank are wanted in each cell."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attribute(Inside):
     """What the embedding, each attention, head and MLP add to a logit; answered by `AttributionRead`."""
 
@@ -47,19 +47,19 @@ class Attribute(Inside):
     """One id, or two whose difference is taken apart: the first less the second."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadModules(Inside):
     """What is inside the model: one token runs on caches of its own; answered by `ModelModules`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadExperts(Inside):
     """Which experts a token goes through, and what recurrent layers keep after it; answered by `ExpertsRead`."""
 
     node: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TryPosition(Inside):
     """What the model predicts where it is told a wrong position, or without its causal mask.
 

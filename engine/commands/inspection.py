@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.commands.command import Command
+from engine.frozen import frozen
 from engine.grammar_settings import Grammar
 from engine.records import NO_OPTIONS, ChatOptions, Message
 from engine.settings import LoadSettings, Settings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tokenize(Command):
     """Cut a text into tokens without taking them; answered by `Tokenized`. An aside."""
 
@@ -19,7 +19,7 @@ class Tokenize(Command):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PreviewPrompt(Command):
     """Cut a prompt as a `Prefill` of these fields would, and change nothing; answered by `PromptPreview`. An aside."""
 
@@ -33,7 +33,7 @@ class PreviewPrompt(Command):
     """Tokens that are handed out at most: of a longer prompt the first and the last ones."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CutText(Command):
     """Cut a text by a model's tokenizer alone: its weights are not read, and a loaded model stays as it is.
 
@@ -52,7 +52,7 @@ class CutText(Command):
     """What else the chat template gets."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FindTokens(Command):
     """Search the vocabulary at a node, from kept logits; answered by `TokensFound`. An aside."""
 
@@ -63,7 +63,7 @@ class FindTokens(Command):
     limit: int = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadGrammar(Command):
     """What a grammar expects after a node, or why it can't be used; answered by `GrammarExpected`. An aside.
 
@@ -77,7 +77,7 @@ class ReadGrammar(Command):
     """To try; None for the one in force."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Explain(Command):
     """Explain the sampler stage by stage after a node, from kept logits; answered by `Explained`.
 
@@ -91,7 +91,7 @@ class Explain(Command):
     """Other settings to try with the same draw; None for those that were used."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadLogits(Command):
     """Hand out kept rows of logits, for a recording: a `LogitsRow` for each node, the first after a `ModelVocabulary`.
 
@@ -102,7 +102,7 @@ class ReadLogits(Command):
     """In the order in which they are answered; none for all that are kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WhatIf(Command):
     """Which steps up to a node would have picked other tokens under other settings; answered by `WhatIfAnswered`.
 

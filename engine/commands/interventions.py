@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.commands.command import Command
 from engine.commands.inside import Inside
+from engine.frozen import frozen
 from engine.records import Intervention, PatchKind, Scope
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Intervene(Inside):
     """What the model predicts after a node under interventions; answered by `Intervened`."""
 
@@ -21,7 +21,7 @@ class Intervene(Inside):
     """The most probable tokens that are listed, of those without and of those with the interventions."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SweepHeads(Inside):
     """Switch off all heads, parts and layers one at a time in this token's forward; answered by `Measuring` records and
     one `HeadsSwept`."""
@@ -33,7 +33,7 @@ class SweepHeads(Inside):
     """The logit of this one is taken off."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HoldInterventions(Command):
     """Go on under interventions: the token is run again under them, as the first of a branch that stays under them.
 
@@ -49,7 +49,7 @@ class HoldInterventions(Command):
     interventions: tuple[Intervention, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PatchActivations(Inside):
     """Replace activations by those of another path, one layer and position at a time; answered by `Measuring` records
     and one `ActivationsPatched`."""

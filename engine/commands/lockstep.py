@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.commands.command import Command
+from engine.frozen import frozen
 from engine.settings import LoadSettings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenLockstep(Command):
     """Load a second model beside the first; answered by `LockstepMemory`, `Measuring` and `LockstepOpened`."""
 
@@ -26,14 +26,14 @@ class OpenLockstep(Command):
     """The chat template, jinja2 source, that the second model gets in the place of its own; None for its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CloseLockstep(Command):
     """Drop the second model; answered by `LockstepClosed`."""
 
     over_ranks: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiffText(Command):
     """Read a text in both models; answered by `LockstepRead` records and one `LockstepEnded`."""
 
@@ -45,7 +45,7 @@ class DiffText(Command):
     """Most probable tokens of each that are listed at each place."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadLockstep(Command):
     """Read what was not yet read of the path to a node in both models; answered by `LockstepRead` records."""
 
@@ -55,7 +55,7 @@ class ReadLockstep(Command):
     """Most probable tokens of each that are listed at each place."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FollowSecond(Command):
     """Take the token after a node that the second model picks; answered by a `Step`."""
 
@@ -64,7 +64,7 @@ class FollowSecond(Command):
     node: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartWays(Command):
     """Let both models go on from a node with their own picks; answered by `Measuring` records and `WaysParted`."""
 

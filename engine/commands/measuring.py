@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.commands.command import Command
+from engine.frozen import frozen
 from engine.sweep_settings import SweepSettings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sweep(Command):
     """Measure the model's speed and memory point by point; answered by `Measuring` records and one `Swept`."""
 
@@ -17,12 +17,12 @@ class Sweep(Command):
     settings: SweepSettings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measure(Command):
     """Base of measurements on separate caches; answered by `Measuring` records and those that the class names."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Race(Measure):
     """Race with a KV cache and without one; answered by `RaceOpened`, `RaceStep` records and `RaceEnded`."""
 
@@ -32,7 +32,7 @@ class Race(Measure):
     """Tokens after the last; at most the context window."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Profile(Measure):
     """Measure the parts of the next step with fences; answered by one `Profiled`."""
 
@@ -41,14 +41,14 @@ class Profile(Measure):
     """Counted rounds, after the warm-up."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasureRoofline(Measure):
     """Compare prefill and decode with the machine's limits; answered by one `RooflineMeasured`."""
 
     over_ranks: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompareKV(Measure):
     """Compute the path with quantized KV caches; answered by `KVCompared` after each precision."""
 
@@ -58,7 +58,7 @@ class CompareKV(Measure):
     """None for 64, or 32 where the heads are smaller."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasureRanks(Measure):
     """What each rank holds, and its time in compute and communication; answered by one `RanksMeasured`.
 

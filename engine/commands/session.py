@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from engine.commands.command import Command
+from engine.frozen import frozen
 from engine.records import NO_OPTIONS, ChatOptions, Intervention, Message, Origin
 from engine.settings import LoadSettings, Settings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Load(Command):
     """Load a model; answered by `Loading` records and one `ModelFacts`."""
 
@@ -18,7 +18,7 @@ class Load(Command):
     settings: LoadSettings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prefill(Command):
     """Add a prompt to the tree and go to its end; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`."""
 
@@ -41,7 +41,7 @@ class Prefill(Command):
     """The prompt that mlx_lm.cache_prompt was given for it: the file has no token ids."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GoOnPrefill(Command):
     """Continue a prefill that was cancelled; answered by `PrefillChunk` and `Prefilled`."""
 
@@ -50,7 +50,7 @@ class GoOnPrefill(Command):
     """Tokens a chunk from here on; None changes nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AddTurn(Command):
     """Add the user's next turn after the current node, and go to its end.
 
@@ -69,7 +69,7 @@ class AddTurn(Command):
     """`path` adds the turn to the path as it is, `template` begins a prompt with the template's own text."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grown:
     """A node of a tree that is to be rebuilt."""
 
@@ -85,7 +85,7 @@ class Grown:
     """Of the first node of a branch under interventions; those after it are under the same."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Restore(Command):
     """Rebuild a recorded session's tree and move to one of its nodes.
 
@@ -101,7 +101,7 @@ class Restore(Command):
     """Nodes with a re-roll count above 0, and that count."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TakeStep(Command):
     """Take the token that the sampler picked and run it through the model; answered by `Step`."""
 
@@ -109,7 +109,7 @@ class TakeStep(Command):
     stoppable: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choose(Command):
     """Take a token after node `node`; answered by `Moved`, unless it is the current node, and `Step`."""
 
@@ -121,7 +121,7 @@ class Choose(Command):
     """Whether it is taken where the grammar forbids it; from there on the grammar holds no more."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MoveTo(Command):
     """Move the session to a node of the tree; answered by `Moved`.
 
@@ -132,7 +132,7 @@ class MoveTo(Command):
     node: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Take(Command):
     """Take tokens by id after node `node`, as a branch; answered by one `Step` a token."""
 
@@ -144,7 +144,7 @@ class Take(Command):
     """As for `Choose`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Insert(Command):
     """Insert a text after node `node`, as a branch; answered by one `Step` a token."""
 
@@ -155,7 +155,7 @@ class Insert(Command):
     """As for `Choose`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Configure(Command):
     """Use other settings from here on; answered by `Resampled` where a prompt is loaded."""
 
@@ -163,7 +163,7 @@ class Configure(Command):
     settings: Settings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reroll(Command):
     """Draw again after the current node; answered by `Resampled`."""
 
@@ -172,14 +172,14 @@ class Reroll(Command):
     """The re-roll count to draw with, 0 for the first draw; None for one more than the present one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verify(Command):
     """Recompute the path from nothing and compare; answered by `Verified`."""
 
     stoppable: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recall(Command):
     """Recompute the logits after some nodes of one path, in separate caches; answered by `Recalled`."""
 

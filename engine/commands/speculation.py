@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.breakpoints import Breakpoints
 from engine.commands.command import Command
+from engine.frozen import frozen
 from engine.speculation_settings import SpeculationSettings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadDraft(Command):
     """Have a draft ready; answered by `DraftLoading` records and `DraftReady`."""
 
@@ -19,7 +19,7 @@ class LoadDraft(Command):
     settings: SpeculationSettings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TakeRound(Command):
     """Take a round of speculative decoding; answered by a `Step` a token, and `DraftRound`."""
 
@@ -30,7 +30,7 @@ class TakeRound(Command):
     """Only the next stage of the round: propose, verify, take. Each is answered by a `DraftRound`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunRounds(Command):
     """Take rounds until a stop, a breakpoint or a cancel, each of which holds inside a round, too."""
 
@@ -45,7 +45,7 @@ class RunRounds(Command):
     """Plain steps to take first: what the rounds are measured against."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VerifySpeculation(Command):
     """Decode what follows a node again by plain steps, in separate caches; answered by `SpeculationVerified`."""
 

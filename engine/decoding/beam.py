@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from engine.beam_settings import BeamSettings, check_beams
 from engine.errors import StepError
+from engine.frozen import frozen
 from engine.model.batch import Rows, rows
 from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.sampling.ranking import Row, checked_logprobs, ranked
@@ -73,7 +73,7 @@ def search(
     yield run.ended()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BeamCandidate:
     """A live beam and a token that could extend it."""
 

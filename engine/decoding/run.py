@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from threading import Event
 
 from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
+from engine.frozen import frozen
 from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import PipelinedForward, Stopped
 from engine.records import KVReading, Memory, Origin, Step, StepTimes
@@ -78,7 +78,7 @@ def run(session: Session, stopped: Stopped, breaking: BreakpointEvaluator | None
             return
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _PendingStep:
     """A token whose forward is under way."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.errors import SettingsError
 from engine.grammar.source import refusal
 from engine.grammar_settings import Grammar
-from engine.limited_process import answer_of
+from engine.processes.limited import answer_of
 
 MEMORY = 1024 * 2**20
 """Bytes of address space of the process; some 300 MB are numpy's and llguidance's own. Not bounded on macOS."""

@@ -24,7 +24,7 @@ def main() -> None:
     from engine.grammar.matcher import ByteVocabulary, Matcher
     from engine.grammar.source import refusal
     from engine.grammar_settings import Grammar
-    from engine.limited_process import limit
+    from engine.processes.limited import limit
 
     used = math.ceil(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))  # by the imports
     limit(given["bytes"], given["seconds"] + used)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
 from engine.errors import StepError
+from engine.frozen import frozen
 from engine.lockstep.alignment import Span, by_bytes, byte_ends, one_by_one
 from engine.lockstep.rows import ChunkedRows
 from engine.lockstep.second import Second
@@ -25,7 +25,7 @@ KEPT_BYTES = 64 * 2**20
 """Of the second model's rows, as many as the session keeps of the first's by default."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Paths:
     """A path of the session, and the second model's path of the same text."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 from engine.commands import OpenLockstep
 from engine.errors import Cancelled, LoadError, PromptError
+from engine.frozen import frozen
 from engine.lockstep.alignment import first_difference
 from engine.model import directory, source
 from engine.model.load import Loaded, Quantization, float32_scales, load
@@ -35,7 +36,7 @@ OVERHEAD = 1.1
 Emit = Callable[[LockstepMemory | Measuring | LockstepOpened], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Second:
     """The second model, and how it is compared with the first."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.lockstep.alignment import Span
 from engine.lockstep.divergence import LogProbs, entropy_bits, kl_nats, logprobs_of
 from engine.lockstep.rows import RowSource
@@ -14,7 +14,7 @@ from engine.records import Candidate, LockstepSpan
 from engine.sampling.ranking import Row, rank_of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpanReading:
     """What one model made of the tokens of a span."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.grammar.states import GrammarState, GrammarStates
 from engine.logits.readings import RowReader
 from engine.logits.token_texts import TokenTexts
@@ -17,7 +17,7 @@ from engine.settings import Settings
 from engine.tree import TokenPaths
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeLogits:
     """The logits after a node and the sampler's result: enough for the next step, not yet for a record."""
 
@@ -34,7 +34,7 @@ class NodeLogits:
     """The grammar's state; None without one, and before it begins."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Position:
     """A node's logits, and the distribution that a record has of them."""
 

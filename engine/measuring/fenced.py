@@ -10,10 +10,10 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import Cancelled, SettingsError
+from engine.frozen import frozen
 from engine.measuring.fences import FencedPlace, Fences, places
 from engine.measuring.trial import RepeatedStep
 from engine.model.forward import Stopped, never
@@ -31,7 +31,7 @@ COPIED = " The kind of cache can't take a token off again, so each step copies i
 UNCACHED = " There is no KV cache: the step runs the whole path."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Round:
     """One measured step, in milliseconds."""
 

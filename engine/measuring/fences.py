@@ -18,11 +18,12 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.cache.kinds import arrays
+from engine.frozen import frozen
 from engine.model.layers import decoder_layers, is_stack, parts_of, role_of
 from engine.records import Role
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FencedPlace:
     """A part's place in the model, and its role."""
 

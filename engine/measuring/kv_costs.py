@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
@@ -17,6 +17,7 @@ from engine.cache.head_groups import group_size_problem, valid_group_sizes
 from engine.cache.kinds import Kind, kind_of
 from engine.chunks import Chunks, end_at
 from engine.errors import Cancelled, SettingsError
+from engine.frozen import frozen
 from engine.model.forward import FIXED_CHUNK, Runner, Stopped, never
 from engine.model.load import Loaded
 from engine.records import KVCompared, KVCost, Measuring
@@ -81,7 +82,7 @@ def _list(values: Sequence[int]) -> str:
     return ", ".join(map(str, values))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Base:
     """The path in the model's own type."""
 

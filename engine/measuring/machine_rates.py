@@ -9,13 +9,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from engine.errors import Cancelled
+from engine.frozen import frozen
 from engine.model.forward import Stopped
 from engine.records import ModelFacts
 
@@ -29,7 +29,7 @@ SMALLEST, LARGEST = 256, 8192
 """Rows of the matrices."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rate:
     """The best of some measurements, and how it was taken."""
 

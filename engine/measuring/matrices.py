@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from engine.decoding.lookahead import look_ahead
 from engine.errors import LoadError
+from engine.frozen import frozen
 from engine.memory import memory_available
 from engine.model import blas
 from engine.model.forward import Stopped
@@ -22,7 +23,7 @@ CANDIDATES, TOKENS = 5, 8
 """Of the look-ahead: its forwards run five rows at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Way:
     """One way to multiply a model's matrices."""
 

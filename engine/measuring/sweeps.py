@@ -10,7 +10,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import metadata
 from itertools import islice
 
@@ -18,6 +18,7 @@ import mlx.core as mx
 from mlx_lm.generate import BatchGenerator
 
 from engine.errors import Cancelled
+from engine.frozen import frozen
 from engine.measuring import bench
 from engine.measuring.matrices import PROMPT, Matrices
 from engine.memory import memory_installed
@@ -45,7 +46,7 @@ Values = dict[tuple[str, str], float]
 """By name and unit."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Place:
     """One place to measure."""
 

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -20,6 +19,7 @@ from mlx_lm.models import cache as caches
 from mlx_lm.models import switch_layers
 
 from engine.cache.kinds import kind_named
+from engine.frozen import frozen
 from engine.model.weights import own_arrays, own_parameters
 from engine.records import KVGroup, ModelFacts
 
@@ -34,7 +34,7 @@ HOW = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Weights:
     """The weights that one token needs, and those that several tokens do."""
 

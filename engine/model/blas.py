@@ -22,13 +22,13 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 
+from engine.frozen import frozen
 from engine.model import elf
 
 FUNCTIONS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
@@ -49,7 +49,7 @@ class BlasError(Exception):
     """A library can't serve MLX; the message says why, in part of a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Blas:
     """Which library multiplies matrices."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from engine.frozen import frozen
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_PLTRELSZ, _DT_STRTAB, _DT_SYMTAB, _DT_PLTREL, _DT_JMPREL, _DT_RELA = 2, 5, 6, 20, 23, 7
@@ -19,7 +20,7 @@ class ElfError(Exception):
     """The file is not a shared library of the expected form."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mapping:
     """A part of this process's memory."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
+from engine.frozen import frozen
 from engine.model.dtype import dtype_of, quantization_of
 from engine.model.probe import CacheProbe
 from engine.model.special_tokens import TEMPLATE_CHARACTERS, special_tokens
@@ -20,7 +20,7 @@ from engine.records import ModelFacts
 LEARNED_POSITIONS = ("wpe", "embed_positions", "position_embeddings", "position_embedding")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Whole:
     """What is known of a model before its weights are read, and before several processes divide it."""
 

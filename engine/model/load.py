@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from mlx_lm import utils
 
 from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError, RankError
+from engine.frozen import frozen
 from engine.model import blas, directory, source
 from engine.model.dtype import dtype_of, quantization_of, quantize, set_dtype, weights_in
 from engine.model.facts import Whole, arrays_of, facts_of, first_of, whole_of
@@ -38,7 +39,7 @@ Emit = Callable[[Loading], None]
 PLAIN_LAYERS = (nn.Linear, nn.Embedding, nn.RMSNorm, nn.LayerNorm)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loaded:
     """A model ready to run, in the thread that loaded it."""
 
@@ -53,7 +54,7 @@ class Loaded:
     """Makes its caches."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quantization:
     """How weights are quantized while they are loaded."""
 
@@ -61,7 +62,7 @@ class Quantization:
     group_size: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prepared:
     """A whole model that is built, but for its weights' values."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -10,12 +10,13 @@ import mlx.core as mx
 from engine.cache.head_groups import group_size_problem
 from engine.cache.kinds import kind_of
 from engine.cache.live import KV
+from engine.frozen import frozen
 from engine.model.forward import MakeKV
 from engine.records import CacheKind
 from engine.settings import LoadSettings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheProbe:
     """What a model's caches are, and what can be done with them."""
 

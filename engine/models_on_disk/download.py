@@ -15,11 +15,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.errors import Cancelled, LoadError
+from engine.frozen import frozen
 from engine.models_on_disk.places import hub_cache
 
 PATTERNS = (
@@ -49,7 +49,7 @@ _MESSAGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DownloadProgress:
     """How far a download is."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from engine.frozen import frozen
 
 Source = Literal["bundled", "recent", "given", "hub", "LM Studio"]
 WORKING_SHARE = 1.1
 """Memory of a loaded model, in bytes of its weights: beside these the program and a chunk's activations take some."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredWeights:
     """What the headers of a model's files say of its weights."""
 
@@ -32,7 +33,7 @@ class StoredWeights:
         return self.size * 8 / self.parameters if self.parameters else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KVSize:
     """Bytes of the KV cache, in the type of the files."""
 
@@ -62,7 +63,7 @@ class KVSize:
         return max(0, (room - self.at(self.window)) // self.growing + self.window)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiskModel:
     """One model of a list."""
 

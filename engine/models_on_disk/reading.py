@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from engine.errors import LoadError
 from engine.files import MIB
+from engine.frozen import frozen
 from engine.model import directory as model_directory
 from engine.model.directory import TOKENIZER_FILES, check_sizes, read_object
 from engine.model.tensors import BITS, Damaged, TensorEntry, read_entries
@@ -33,7 +34,7 @@ _WINDOWS = ("max_position_embeddings", "n_positions", "max_sequence_length", "se
 _AGAIN = "Download it again."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Files:
     """The names in a model's directory, and its weights' files among them."""
 

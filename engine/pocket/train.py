@@ -11,7 +11,6 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +19,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from engine.frozen import frozen
 from engine.pocket.network import Llama, Shape
 
 WARM_UP_STEPS = 50
@@ -32,7 +32,7 @@ HELD_OUT_ROWS = 60
 EVALUATION_BATCH = 10
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Data:
     """Token ids, one long row each."""
 

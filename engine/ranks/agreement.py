@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -18,12 +17,13 @@ import numpy as np
 
 from engine.cache.kinds.kind import Reading
 from engine.cache.live import KV, grouped
+from engine.frozen import frozen
 
 TOLERANCE = 0.05
 """Of the largest logit of a row, between machines, as a share of the largest magnitude of both."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Print:
     """What tells rows of logits from others."""
 
@@ -47,7 +47,7 @@ class Print:
         return f"computed other logits (the largest is {other.largest:.6g}, not {self.largest:.6g})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankHeld:
     """What one rank's caches hold, and what can be done with them, after an operation."""
 

@@ -13,11 +13,11 @@ import ipaddress
 import json
 import os
 import socket
-from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import EngineError, LoadError
 from engine.files import CONFIG_LIMIT, read_regular
+from engine.frozen import frozen
 from engine.paths import typed
 from engine.settings import MOST_RANKS, LoadSettings
 
@@ -30,7 +30,7 @@ BACKENDS = ("ring", "jaccl", "jaccl-ring")
 """Those of MLX by which ranks can be joined here; the last two, of Macs with Thunderbolt, could not be tried."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankHost:
     """Where one rank runs."""
 
@@ -47,7 +47,7 @@ class RankHost:
         return self.ssh in (LOOPBACK, "localhost", "::1")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankMeeting:
     """How MLX is told where the ranks meet."""
 
@@ -58,7 +58,7 @@ class RankMeeting:
     """Where rank 0 waits for another one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankHosts:
     """The ranks' places, in their order, and how they are joined."""
 

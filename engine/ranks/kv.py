@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, TypeVar, cast
 
 import mlx.core as mx
@@ -21,6 +21,7 @@ from engine.cache.kinds.kind import Reading
 from engine.cache.live import KV
 from engine.chunks import Chunks
 from engine.errors import StepError
+from engine.frozen import frozen
 from engine.ranks.agreement import Print, RankHeld, held
 from engine.ranks.mirror import fenced_forward
 from engine.ranks.ring import Answer, Ranks
@@ -49,7 +50,7 @@ class Handle:
         self._released.append(("snapshot", self.number))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MirroredSnapshot(Snapshot):
     """The snapshots of all other ranks; the last of the own ones."""
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from engine.processes import ending_of, python_command
+from engine.processes.python import ending_of, python_command
 from engine.ranks.hosts import RankHost
 
 MODULE = "engine.ranks.rank"

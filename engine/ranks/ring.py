@@ -17,10 +17,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from engine.errors import EngineError, LoadError, RankError
+from engine.frozen import frozen
 from engine.ranks.hosts import RankHosts
 from engine.ranks.process import RankProcess
 
@@ -40,7 +40,7 @@ QUIT_SECONDS = 1.0
 AGAIN = "Start the program again; the session can be saved before."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loss:
     """Which rank was lost, and why."""
 

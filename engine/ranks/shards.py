@@ -7,10 +7,10 @@ models of one file lack, and loads a tokenizer and weights in a way of its own, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.errors import LoadError
+from engine.frozen import frozen
 from engine.records import Sharding
 
 
@@ -24,7 +24,7 @@ class Group(Protocol):
         """Number of ranks."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shard:
     """What one rank has of a model."""
 

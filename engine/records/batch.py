@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.records.steps import Distribution
 
 LaneEnd = Literal["eos", "stop", "length", "cancelled", "grammar", "removed"]
 """Why a lane ended: as a completion (`FinishReason`), or a person took it out."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneOpened:
     """A prompt that has a lane, or waits for one."""
 
@@ -29,7 +29,7 @@ class LaneOpened:
     """Settings, besides the seed, that are other than the session's: `temperature 0.7`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneKV:
     """What one lane has in the KV caches of a batch."""
 
@@ -43,7 +43,7 @@ class LaneKV:
     """Bytes of its columns that hold padding."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneToken:
     """A lane grew by a token."""
 
@@ -68,7 +68,7 @@ class LaneToken:
     """After it; None where it ended the lane. Its node is a number in the batch's own tree."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchTotals:
     """Sums over a batch so far. A row-step is one row in one forward, of one column in prefill."""
 
@@ -94,7 +94,7 @@ class BatchTotals:
         return self.prefill_ms + self.decode_ms
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchOpened:
     """A batch began."""
 
@@ -109,14 +109,14 @@ class BatchOpened:
     """Why the lanes run through the model one after another, empty if they run at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LanesAdded:
     """More prompts, for a batch that was opened."""
 
     lanes: tuple[LaneOpened, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LanesJoined:
     """Lanes got rows, and their prefill begins."""
 
@@ -125,7 +125,7 @@ class LanesJoined:
     """Columns of padding on the left of each prompt, to the length of the longest."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LanesPrefilled:
     """A chunk of the prompts of some lanes went through the model."""
 
@@ -141,7 +141,7 @@ class LanesPrefilled:
     ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneStarted:
     """A lane's prompt is read, and its first token is drawn."""
 
@@ -152,7 +152,7 @@ class LaneStarted:
     """Since the batch began, without its pauses."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchStep:
     """Every live lane grew by a token: one forward, or one a lane."""
 
@@ -167,7 +167,7 @@ class BatchStep:
     totals: BatchTotals
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneEnded:
     """A lane has ended."""
 
@@ -180,14 +180,14 @@ class LaneEnded:
     """Since the batch began, without its pauses."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchEnded:
     """No lane is live and none waits; another may be added."""
 
     totals: BatchTotals
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneDifference:
     """The first token in which a lane differs from its prompt alone."""
 
@@ -203,7 +203,7 @@ class LaneDifference:
     """Of the two tokens' logprobs, alone: at greedy below twice the rounding where rounding alone tells them apart."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneCompared:
     """A lane beside its prompt run alone."""
 
@@ -225,7 +225,7 @@ class LaneCompared:
         return self.largest <= self.rounding
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchCompared:
     """All lanes at once against one after the other, both measured in this process."""
 
@@ -237,7 +237,7 @@ class BatchCompared:
     alone_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DrawnToken:
     """How often one token came first, beside the probability that the sampler states."""
 
@@ -252,7 +252,7 @@ class DrawnToken:
     """... and ends here."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DrawsCounted:
     """The first tokens of many draws after one node, against the sampler's distribution."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Beam:
     """A live hypothesis of a beam search, after one of its steps."""
 
@@ -31,7 +32,7 @@ class Beam:
     """Tokens since the search began."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hypothesis:
     """A continuation that a beam search finished, or greedy decoding."""
 
@@ -50,7 +51,7 @@ class Hypothesis:
     """How its end-of-sequence token is written: a model may have several, which end the same text."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BeamOpened:
     """A beam search began."""
 
@@ -65,7 +66,7 @@ class BeamOpened:
     """Why the beams run through the model one after another, empty if they run at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BeamStep:
     """Every live beam grew by a token."""
 
@@ -86,7 +87,7 @@ class BeamStep:
     """Whether `BeamEnded` follows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BeamEnded:
     """A beam search is over."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from engine.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Message:
     """One message of a conversation."""
 
@@ -16,7 +16,7 @@ class Message:
     """Its other keys as a JSON object, empty where it has none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChatOptions:
     """What a chat template gets in addition to the messages."""
 
@@ -40,7 +40,7 @@ def conversation(text: str, system: str | None) -> tuple[Message, ...]:
     return (*before, Message("user", text))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnDiffers:
     """The template gives the conversation another text than the path has: a turn was not added. The person decides."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from engine.frozen import frozen
 
 # ---- progress ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measuring:
     """The progress of a measurement."""
 
@@ -25,7 +26,7 @@ class Measuring:
 # ---- the race ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RaceOpened:
     """A race begins: the same tokens with a KV cache and without one, both in separate caches."""
 
@@ -41,7 +42,7 @@ class RaceOpened:
     """How the milliseconds are taken, as sentences."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RaceStep:
     """Both lanes took one step with the same token."""
 
@@ -73,7 +74,7 @@ class RaceStep:
         return self.cached_pick == self.uncached_pick
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RaceEnded:
     """A race reached its length."""
 
@@ -104,7 +105,7 @@ Role = Literal[
 itself, between its parts. `other`: not known; the part's name says where it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProfilePart:
     """One part of a step, fenced: its inputs were evaluated before its time, its outputs within it."""
 
@@ -117,7 +118,7 @@ class ProfilePart:
     """Without the parts inside it; a mean over the same rounds as the whole step."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Profiled:
     """One step taken apart, on a copy of the cache."""
 
@@ -144,7 +145,7 @@ class Profiled:
 # ---- the roofline -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Work:
     """One forward: what it must read and compute by formula, and how long it took."""
 
@@ -179,7 +180,7 @@ class Work:
         return self.flops / max(1, self.weight_bytes + self.kv_bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RooflineMeasured:
     """Prefill and decode of this model against the limits of this machine, both as MLX reaches them."""
 
@@ -220,7 +221,7 @@ class RooflineMeasured:
 # ---- quantized KV -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KVCost:
     """The KV cache of one path at one precision."""
 
@@ -246,7 +247,7 @@ class KVCost:
     """Which caches of the model are not quantized."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KVCompared:
     """The path in caches of several precisions; emitted after each of them, with all results so far."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from engine.frozen import frozen
 
 FinishReason = Literal["eos", "stop", "length", "cancelled", "grammar"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finished:
     """A stop was reached. Stepping on past it stays possible, except past a hard window."""
 
@@ -18,7 +20,7 @@ class Finished:
     """`<|im_end|>`, the stop string, `100 tokens`, `context window of 512 tokens`, the grammar."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """A command is done; the engine waits for the next."""
 
@@ -29,7 +31,7 @@ class Ended:
     """`Command.id`; 0 in a recording, which does not keep it: it has a meaning only in the sending process."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """A command failed; the session's current node is the one before."""
 

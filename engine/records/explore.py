@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.records.steps import Candidate
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AheadLine:
     """One candidate, and the tokens that greedy decoding would take after it."""
 
@@ -23,7 +22,7 @@ class AheadLine:
     """Whether an end-of-sequence token was reached."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LookedAhead:
     """The state of a look-ahead: emitted after every token, with all lines so far."""
 
@@ -40,7 +39,7 @@ class LookedAhead:
     """Why the lines run through the model one after another, or the path was recomputed; empty if neither."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokensFound:
     """Tokens of the vocabulary that a search found, with what model and sampler make of them after one node."""
 
@@ -54,7 +53,7 @@ class TokensFound:
     """Probability of all that match together, by the model."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """One token of a text as the tokenizer cuts it."""
 
@@ -65,7 +64,7 @@ class Piece:
     special: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tokenized:
     """A text was cut into tokens; nothing was taken."""
 
@@ -73,7 +72,7 @@ class Tokenized:
     pieces: tuple[Piece, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptPreview:
     """A prompt as it would be prefilled, the chat template filled and cut into tokens; nothing was taken."""
 
@@ -91,7 +90,7 @@ class PromptPreview:
     """Requests that can't be met."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BreakpointHit:
     """A run stopped because of its breakpoints."""
 

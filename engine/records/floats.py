@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from engine.frozen import frozen
 
 Width = Literal[16, 32]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Floats:
     """An array of IEEE 754 numbers, packed little-endian, the last axis together."""
 

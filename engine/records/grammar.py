@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.records.steps import GrammarReading
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpectedBeginning:
     """Tokens that a grammar allows and that begin alike."""
 
@@ -18,7 +17,7 @@ class ExpectedBeginning:
     """Their probability together, by the model; None where the logits were dropped."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GrammarExpected:
     """A grammar that can be used, and what it expects after a node."""
 

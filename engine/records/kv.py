@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.records.model import CacheKind
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KVGroup:
     """The caches of one model that have the same kind and the same figures."""
 
@@ -24,7 +23,7 @@ class KVGroup:
     """Bytes that each has allocated."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KVReading:
     """The KV cache at one moment, read off the cache objects."""
 
@@ -43,7 +42,7 @@ class KVReading:
     """Keys, values and states that this pass made and dropped."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Memory:
     """Memory of the framework, as `mlx.core` reports it, and of the process."""
 

@@ -7,9 +7,9 @@ llama.cpp prints it; entropies are in bits, as everywhere else.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.records.model import ModelFacts
 from engine.records.steps import Candidate
 
@@ -18,7 +18,7 @@ Alignment = Literal["ids", "bytes"]
 are compared between the places where both have a border."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LockstepMemory:
     """What a second model will need; emitted before it is loaded."""
 
@@ -30,7 +30,7 @@ class LockstepMemory:
     """Of the machine before it is loaded; None where the system doesn't report it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LockstepOpened:
     """A second model is ready beside the first."""
 
@@ -43,7 +43,7 @@ class LockstepOpened:
     """What can't be compared and why: one sentence each."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LockstepClosed:
     """There is no second model any more."""
 
@@ -51,7 +51,7 @@ class LockstepClosed:
     """What it was; empty where there was none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LockstepSpan:
     """A piece of the text that both models have between two borders: as a rule one token of each."""
 
@@ -108,7 +108,7 @@ class LockstepSpan:
         return None if self.rank is None or self.other_rank is None else self.other_rank - self.rank
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LockstepRead:
     """Some spans of a text in both models, in its order; those from `since` on replace what was read there before."""
 
@@ -129,7 +129,7 @@ class LockstepRead:
     """The token that the sampler takes from the second model's distribution there, with the same settings and draw."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LockstepEnded:
     """A text was read in both models."""
 
@@ -144,7 +144,7 @@ class LockstepEnded:
     """Memory at its peak, as MLX reports it, both models included."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WayPart:
     """A piece of two continuations: the same text in both, or different texts."""
 
@@ -154,7 +154,7 @@ class WayPart:
     same: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WaysParted:
     """Both models went on from one token, each with its own picks, the same settings and the same draws."""
 

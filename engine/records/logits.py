@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NewType
+
+from engine.frozen import frozen
 
 Packed = NewType("Packed", bytes)
 """Bytes compressed with zlib, which nobody looks into before they are asked for; in a file they are base64."""
 RowType = Literal["bfloat16", "float16", "float32"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogitsRow:
     """The model's logits after one node, every one of them, exactly as the sampler got them."""
 
@@ -28,7 +29,7 @@ class LogitsRow:
         return len(self.packed)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelVocabulary:
     """The bytes of a model's tokens, once for all rows."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from engine.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Marked:
     """The marks of one node from here on; none if all have their defaults."""
 
@@ -21,21 +21,21 @@ class Marked:
     """Id of the panel or tool that shows what the caption says: the replay goes there. Empty for none in particular."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deleted:
     """A node and all below it are no longer shown. They stay in the engine's tree, so that it can be undone."""
 
     node: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Undeleted:
     """A deletion was undone."""
 
     node: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Undone:
     """The last change of a person was taken back; what that changes, a mark, a deletion or settings, is told next."""
 
@@ -43,7 +43,7 @@ class Undone:
     """Whether the change that was taken back last was made again instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BeatReached:
     """A lesson came to one of its beats: a replay of the lesson goes from one of these to the next."""
 
@@ -55,7 +55,7 @@ class BeatReached:
     """Whether what the learner does in it was done; before that, whether it is about to begin."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QuestionAsked:
     """A question of a lesson to the engine: its answer is what follows, up to the command's `Ended`.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from engine.frozen import frozen
 
 CacheKind = Literal["plain", "quantized", "rotating", "recurrent", "chunked", "list", "other"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpecialToken:
     """A token that is a mark of the format rather than text."""
 
@@ -19,7 +20,7 @@ class SpecialToken:
     """What the tokenizer uses it for: `BOS`, `EOS`, `PAD`, `UNK` and the like; empty for most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelFacts:
     """The facts about a loaded model."""
 
@@ -70,7 +71,7 @@ class ModelFacts:
     """Its source in jinja2, or the beginning of a very long one; empty where there is none, or code in its place."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loading:
     """The progress of loading."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.records.inside.interventions import Intervention
 from engine.records.kv import KVReading
 from engine.records.steps import Distribution
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moved:
     """The session moved to another node of the tree, whose path the cache now holds; this was the cost."""
 
@@ -29,7 +28,7 @@ class Moved:
     """KV that was restored from memory."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verified:
     """The path was recomputed from nothing, and its logits compared with those of the live cache."""
 

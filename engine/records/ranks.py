@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from engine.frozen import frozen
 
 Sharding = Literal["tensor", "pipeline"]
 """`tensor`: every rank has a part of each weight of all layers. `pipeline`: every rank has some whole layers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankFacts:
     """One process of several that compute a model together, at one moment."""
 
@@ -32,7 +33,7 @@ class RankFacts:
     """Bytes that this cache has allocated."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RanksLoaded:
     """A model was loaded over several processes; follows its `ModelFacts`, which are of the whole model."""
 
@@ -41,7 +42,7 @@ class RanksLoaded:
     """In their order; nothing is in the caches yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankTime:
     """Where the time of one token's forward went on one rank, with a fence before and after each communication."""
 
@@ -55,7 +56,7 @@ class RankTime:
     communication_spread_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RanksMeasured:
     """What ranks hold now, and the time of one more token on each; the session did not change."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.records.kv import KVReading, Memory
 from engine.records.steps import Distribution
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Restoring:
     """How much of the path the model has run."""
 
@@ -17,7 +16,7 @@ class Restoring:
     """Tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Restored:
     """The tree of a recorded session was rebuilt, and the cache holds the path to one of its nodes."""
 

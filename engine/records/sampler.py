@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.records.steps import Distribution
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageColumn:
     """The candidates of one step after one stage of the sampler."""
 
@@ -22,7 +22,7 @@ class StageColumn:
     """One for each candidate, in their order; None once it is cut."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Explained:
     """The sampler's distribution after one node, stage by stage, from kept logits."""
 
@@ -39,7 +39,7 @@ class Explained:
     """Whether these are the settings with which the distribution was stepped."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WhatIfStep:
     """The token that the same draw would have picked at one step of the path under other settings."""
 
@@ -51,7 +51,7 @@ class WhatIfStep:
     """Whether that is the token that was taken."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WhatIfAnswered:
     """The steps of a path under other settings: each after the unchanged path before it."""
 
@@ -63,7 +63,7 @@ class WhatIfAnswered:
     ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recalled:
     """The logits after some nodes were recomputed and are kept."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.speculation_settings import SpeculationSettings
 
 DraftFate = Literal["drafted", "accepted", "refused", "unseen"]
@@ -13,7 +13,7 @@ so that nobody looked at it."""
 RoundStage = Literal["proposed", "verified", "taken"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DraftLoading:
     """The draft's model is being loaded."""
 
@@ -23,7 +23,7 @@ class DraftLoading:
     """0 where that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DraftReady:
     """A draft is ready to propose tokens."""
 
@@ -35,7 +35,7 @@ class DraftReady:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AcceptanceRates:
     """The probability that a drafted token is accepted, before it is drawn, by three rules.
 
@@ -51,7 +51,7 @@ class AcceptanceRates:
     """The draft samples a token, the target another one: accept where they are equal (mlx_lm)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DraftToken:
     """One token of a draft."""
 
@@ -70,7 +70,7 @@ class DraftToken:
     """None where nobody looked."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TakenInstead:
     """The token that the sampler took in the place of the refused one: the next round, or step, begins with it."""
 
@@ -81,7 +81,7 @@ class TakenInstead:
     target_prob: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DraftRound:
     """One round of speculative decoding: tokens were drafted, verified in one forward, and taken as far as they hold.
 
@@ -122,7 +122,7 @@ class DraftRound:
     """Why the verification costs more here, if it does."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpeculationVerified:
     """A stretch of text was decoded again by plain steps, in separate caches."""
 

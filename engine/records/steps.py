@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.records.chat import NO_OPTIONS, ChatOptions, Message
 from engine.records.kv import KVReading, Memory
 
@@ -12,7 +12,7 @@ Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam", "i
 """How a token was added to the tree. `intervened`: it was computed under interventions, however it was chosen."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepTimes:
     """Milliseconds of one step.
 
@@ -39,7 +39,7 @@ class StepTimes:
     part of the drafting and of that forward. 0 in a step of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """One token that could be next."""
 
@@ -59,7 +59,7 @@ class Candidate:
     """Name of the stage that cut it, None if none did."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageReading:
     """The effect of one stage of the sampler."""
 
@@ -70,7 +70,7 @@ class StageReading:
     """Probability, before the stage, of the tokens that it cut."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GrammarReading:
     """What a grammar allows after one node."""
 
@@ -85,7 +85,7 @@ class GrammarReading:
     """The bytes that every text of the grammar has next."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Distribution:
     """The model's distribution after one node, and the sampler's."""
 
@@ -117,7 +117,7 @@ class Distribution:
     """None without a grammar, and before it begins."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptToken:
     """One token of the prompt, and the model's readings of it."""
 
@@ -138,7 +138,7 @@ class PromptToken:
     """Of all other tokens together; None where prompt logprobs are off, and in a trace from before it was recorded."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptOpened:
     """A prompt was encoded and added to the token tree; the prefill begins."""
 
@@ -162,7 +162,7 @@ class PromptOpened:
     """Whether it is the first of its tree. In a trace from before prompts shared a tree every prompt is."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrefillChunk:
     """One chunk of the prompt ran through the model."""
 
@@ -179,7 +179,7 @@ class PrefillChunk:
     """The model's first chunk since it was loaded, which may hold what is done once: no rate counts it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prefilled:
     """The whole prompt is in the cache and the first distribution is known."""
 
@@ -206,7 +206,7 @@ class Prefilled:
     """Whether `ttft_ms` holds a cold start: the model's first chunk or first single token since it was loaded."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One token was taken and ran through the model."""
 
@@ -238,7 +238,7 @@ class Step:
     memory: Memory
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resampled:
     """The sampler's settings or the re-roll count changed: the new distribution at the tip, without a forward."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from typing import Literal
+
+from engine.frozen import frozen
 
 SweepName = Literal["ttft", "tpot", "batch", "inspection", "blas"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Figure:
     """One quantity, measured some times over."""
 
@@ -24,7 +25,7 @@ class Figure:
         return statistics.median(self.values)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SweepPoint:
     """The figures at one place of a sweep."""
 
@@ -36,7 +37,7 @@ class SweepPoint:
     """Says what is at this place where a number doesn't."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Machine:
     """The machine and the versions with which figures were measured."""
 
@@ -53,7 +54,7 @@ class Machine:
     """What multiplies float32 matrices on a CPU; empty for what MLX brings."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Swept:
     """The requested sweeps; emitted after each point of the rounds that count, with all results so far."""
 

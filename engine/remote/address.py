@@ -7,10 +7,10 @@ import os
 import socket
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import PathError
+from engine.frozen import frozen
 from engine.paths import shorter, told, typed
 
 FORMS = "Write unix:PATH, 127.0.0.1:PORT or [::1]:PORT."
@@ -19,7 +19,7 @@ _LONGEST = 100
 CONNECT_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """A place to listen at or to connect to."""
 

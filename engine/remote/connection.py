@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from engine.frozen import frozen
 
 Stage = Literal["starting", "connected", "away", "gone"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connection:
     """How it stands with an engine that is elsewhere."""
 

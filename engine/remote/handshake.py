@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from engine import wire
+from engine.frozen import frozen
 from engine.remote import HELLO_LIMIT, PROTOCOL, SILENCE_SECONDS
 from engine.remote.lines import Lines, object_of
 
@@ -18,7 +18,7 @@ class Busy(OSError):
     """The engine takes no further client now."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Welcome:
     """What an engine says to a client that it lets in."""
 

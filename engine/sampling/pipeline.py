@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import StepError
+from engine.frozen import frozen
 from engine.records import StageReading
 from engine.sampling.ranking import Row, log_softmax, ranked
 from engine.sampling.stages import MINUS_INFINITY, Context, Stage, only, pipeline
@@ -41,7 +41,7 @@ def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> flo
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sampled:
     """What the sampler makes of one row of logits."""
 

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.frozen import frozen
 from engine.sampling.ranking import Row, ranked
 from engine.setting_field import GRAMMAR
 from engine.settings import Settings, program
@@ -38,7 +38,7 @@ Ties = Literal["all", "lowest", "highest"]
 MINUS_INFINITY = np.float32(-np.inf)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """What the stages of one draw may look at in addition to the row."""
 
@@ -54,7 +54,7 @@ class Context:
     """Which tokens a grammar allows, shape (vocabulary,); None for all."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stage:
     """One stage of the pipeline, with its settings."""
 

@@ -8,10 +8,11 @@ strips them), the path is no longer what the template gives, and the person is a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.commands import AddTurn, Prefill, PreviewPrompt
 from engine.errors import PromptError
+from engine.frozen import frozen
 from engine.model.forward import Stopped
 from engine.records import (
     ChatOptions,
@@ -31,7 +32,7 @@ ANSWER = "(the answer of mlx-inspector)"
 OTHER_CUT = "Encoded as a whole, the conversation would be cut into other tokens; the path keeps its own."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EncodedPrompt:
     """A prompt as it goes through the model."""
 
@@ -48,7 +49,7 @@ class EncodedPrompt:
     """What else it got."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turn:
     """What a turn adds to a path."""
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.cache.moves import Mover
 from engine.errors import StepError
+from engine.frozen import frozen
 from engine.model.forward import Runner, Stopped, never
 from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.tree import ROOT
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DetachedPath:
     """A cache that holds a path, and the logits after it."""
 

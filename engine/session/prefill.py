@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
 
 from engine.cache.moves import MoveCost
 from engine.errors import Cancelled
+from engine.frozen import frozen
 from engine.logits.readings import RowReader
 from engine.model.first_uses import Work
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped
@@ -32,7 +32,7 @@ ECHO_ROWS = 64
 """Rows of a chunk's logits that are converted to float32 at a time."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptPath:
     """A prompt in the token tree, and what the cache holds of its path."""
 

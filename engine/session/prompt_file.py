@@ -8,7 +8,6 @@ counts, types and shapes, and the same numbers but for rounding.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 
 from engine.cache.kinds import kind_of
 from engine.errors import PromptError
+from engine.frozen import frozen
 from engine.model.tensors import Damaged, read_header
 from engine.paths import shorter
 
@@ -33,7 +33,7 @@ BLOCK = 256
 """Columns by which growing caches grow: a file may have that many more than another cache of as many tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedCaches:
     """The caches of a file that were found to be those of a prompt."""
 

@@ -8,7 +8,7 @@ only way to know that the tokens on the screen are the ones whose keys and value
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from engine.cache.kinds import kind_of
@@ -16,6 +16,7 @@ from engine.cache.moves import MoveCost
 from engine.chunks import of_prompt
 from engine.commands import Prefill
 from engine.errors import PromptError
+from engine.frozen import frozen
 from engine.model.forward import FIXED_CHUNK, Stopped
 from engine.records import NO_OPTIONS, Message, PrefillChunk, Prefilled, PromptOpened
 from engine.session.prefill import PrefillRun, PromptPath
@@ -28,7 +29,7 @@ QUERY = "<query>"
 FORGOTTEN = " It can't tell tokens apart that have left a window or faded from a recurrent state."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptParts:
     """A prompt in two parts, each as text and as ids."""
 

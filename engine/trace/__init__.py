@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import TraceError
+from engine.frozen import frozen
 from engine.records import (
     GrammarExpected,
     Loading,
@@ -80,7 +81,7 @@ def load(path: Path | str, torn_ok: bool = False) -> Trace:
     return Trace(reader.header, entries, reader.torn, reader.problems)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Peek:
     """The entry of a session in a list of sessions, read from the first lines of its file."""
 

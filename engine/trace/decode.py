@@ -8,11 +8,10 @@ from typing import Any
 from engine.errors import TraceError
 from engine.records import Candidate
 from engine.trace.bounds import too_deep
-from engine.trace.encode import FIELDS
 from engine.trace.entry import Entry, Header, Unknown
 from engine.trace.fields import FieldRows, in_range
 from engine.trace.lines import Rest, first, split, unsealed, whole
-from engine.trace.shapes import KINDS, Misfit, blank
+from engine.trace.shapes import KINDS, Misfit, blank, field_names
 from engine.trace.values import brief, read_float, read_list
 
 ENDS = ("parts", "candidates")
@@ -39,7 +38,9 @@ class Decoder:
         self._rows = FieldRows(header.fields)
         self._later = FieldRows(header.fields)
         """Decodes the deferred parts, at any time: `_rows` may be at another line then."""
-        self._may_wait = all(set(header.fields.get(name, ())) <= set(own) for name, own in FIELDS.items())
+        self._may_wait = all(
+            set(header.fields.get(name, ())) <= set(own) for name, own in field_names().items()
+        )
         """Fields that this version doesn't know must be collected when the line is read."""
 
     def entry(self, line: bytes, number: int) -> Entry:

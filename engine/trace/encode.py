@@ -16,10 +16,8 @@ from engine.trace.entry import END, MAGIC, VERSION, Entry, Fields, Unknown
 from engine.trace.forms import Write, writer
 from engine.trace.lazy import PRESENT
 from engine.trace.lines import first, sealed
-from engine.trace.shapes import CLASSES, KINDS, FieldColumn, Kept, columns
+from engine.trace.shapes import KINDS, FieldColumn, Kept, classes, columns, field_names
 
-FIELDS: Fields = {name: [column.name for column in columns(cls)] for name, cls in CLASSES.items()}
-"""Of this version."""
 REFERRED = (Distribution, PromptToken)
 """Classes whose instances a later line refers to by node instead of repeating them."""
 PARTS = (Distribution, KVReading)
@@ -50,9 +48,13 @@ class Encoder:
         self._fields: Fields = {}
         """Those of the latest header."""
 
-    def header(self, fields: Fields = FIELDS) -> bytes:
-        """A header line; nothing after it refers to anything before it."""
-        self._fields = fields
+    def header(self, fields: Fields | None = None) -> bytes:
+        """A header line; nothing after it refers to anything before it.
+
+        Args:
+            fields: Those of each class; None for this version's.
+        """
+        self._fields = fields = field_names() if fields is None else fields
         self._written.clear()
         now = datetime.now(UTC).isoformat(timespec="seconds")
         head = {
@@ -76,7 +78,7 @@ class Encoder:
         Raises:
             TraceError: It holds a number that JSON can't have, or would make the trace too long to be read.
         """
-        fields = entry.value.fields if isinstance(entry.value, Unknown) else FIELDS
+        fields = entry.value.fields if isinstance(entry.value, Unknown) else field_names()
         before = self.header(fields) if fields != self._fields else b""
         try:
             line = sealed(_bytes(self._line(entry)))
@@ -178,7 +180,7 @@ class Encoder:
         """The writer of a type for which traces have a special form, else None."""
         if hint == tuple[Candidate, ...]:
             return self._candidates
-        return self._row(hint) if hint in CLASSES.values() else None
+        return self._row(hint) if hint in classes().values() else None
 
     def _candidates(self, values: tuple[Candidate, ...]) -> int | None:
         """Put candidates at the end of the line; returns their place there, None for no candidates."""

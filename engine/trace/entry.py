@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from engine.frozen import frozen
 from engine.trace.shapes import Kept
 
 MAGIC = "mlx-inspector-trace"
@@ -16,7 +16,7 @@ Fields = Mapping[str, Sequence[str]]
 """The fields of each class, in the order of the values in a row."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Header:
     """The first line of a trace, and of each part that was appended by another run of the program."""
 
@@ -29,7 +29,7 @@ class Header:
     """Whether a last line follows, so that a file that is cut short can be detected. A journal has none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unknown:
     """A line of a kind that this version doesn't know, kept unchanged."""
 
@@ -40,7 +40,7 @@ class Unknown:
     """Those of the header before it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One line: what happened, and when."""
 

@@ -15,7 +15,7 @@ from engine.trace.forms import SCALARS, Read, reader
 from engine.trace.lazy import PRESENT, WITHOUT_CANDIDATES, waiting, waiting_candidates
 from engine.trace.lines import Rest
 from engine.trace.rows import ABSENT, absent, builder
-from engine.trace.shapes import CLASSES, FieldColumn, Misfit, columns
+from engine.trace.shapes import FieldColumn, Misfit, classes, columns
 from engine.trace.values import brief, read_int, read_list
 
 
@@ -163,7 +163,7 @@ class FieldRows:
             """The reader of a type for which traces have a special form, else None."""
             if hint == tuple[Candidate, ...]:
                 return self._candidates(cls in WITHOUT_CANDIDATES)
-            return self.row(hint) if hint in CLASSES.values() else None
+            return self.row(hint) if hint in classes().values() else None
 
         return reader(column.hint, column.endless, own)
 

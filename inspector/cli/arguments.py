@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import PromptError
+from engine.frozen import frozen
 from engine.settings import FIELDS, LoadSettings, Settings, check, check_load
 from inspector.cli.flags import flag_errors
 from inspector.cli.grammar import grammar_from
@@ -34,7 +35,7 @@ def no_options() -> ChatOptions:
     return NO_OPTIONS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Request:
     """What the command line asks for."""
 

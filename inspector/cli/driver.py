@@ -6,13 +6,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from queue import SimpleQueue
 from types import FrameType
 from typing import Protocol
 
 from engine import commands, records
 from engine.commands import Command
+from engine.frozen import frozen
 from engine.records import Record
 from engine.thread import EngineThread
 from inspector.cli.arguments import Request
@@ -33,7 +33,7 @@ class Writer(Protocol):
         """Write what comes last."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """How it went, for what ends the process."""
 

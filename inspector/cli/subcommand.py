@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from inspector.cli.flags import Parser
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subcommand:
     """One way to run the program. Its module imports what is heavy only where it runs, so that help is instant."""
 

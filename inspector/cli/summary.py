@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from engine import records
+from engine.frozen import frozen
 from engine.settings import Settings
 from engine.timing import Tpot, tpot
 from inspector.state.speculation import Speculation
@@ -65,7 +65,7 @@ def _partial(text: str, stop: str) -> int:
     return len(text)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Summary:
     """A generation that ended."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from engine.files import TEXT_LIMIT, read_regular
+from engine.frozen import frozen
 from inspector.config import presets
 from inspector.config.files import alone, set_aside, write
 from inspector.scales import METRICS
@@ -23,7 +24,7 @@ SIZES = ("left", "below", "last", "candidates", "lower")
 """Names of the sizes: `Preferences.sizes`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preferences:
     """What the screen begins with."""
 
@@ -48,7 +49,7 @@ class Preferences:
 _DEFAULTS = asdict(Preferences())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredPreferences:
     """The file as it was read."""
 

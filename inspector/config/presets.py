@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError, SettingsError
 from engine.files import TEXT_LIMIT, read_regular
+from engine.frozen import frozen
 from engine.settings import BY_NAME, FIELDS, Settings, check
 from inspector import places
 from inspector.config.files import alone, set_aside, write
@@ -37,7 +38,7 @@ def folder() -> Path:
     return places.config()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredPresets:
     """The file as it was read."""
 

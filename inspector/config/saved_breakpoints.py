@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from engine.breakpoints import BY_NAME, Breakpoints
 from engine.errors import SettingsError
 from engine.files import TEXT_LIMIT, read_regular
+from engine.frozen import frozen
 from inspector.config import presets
 from inspector.config.files import alone, set_aside, write
 
 NAMES = frozenset(field.name for field in fields(Breakpoints))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredBreakpoints:
     """The file as it was read."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.commands import (
@@ -19,6 +18,7 @@ from engine.commands import (
     StartBatch,
     TakeStep,
 )
+from engine.frozen import frozen
 from engine.records import Marked
 from engine.settings import LoadSettings, Settings
 from inspector.lessons.headless import engine_session
@@ -28,7 +28,7 @@ from inspector.session.controller import Controller
 Act = Callable[[Controller], Command]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Said:
     """A caption, and the id of the tool whose screen shows what it says."""
 
@@ -36,7 +36,7 @@ class Said:
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scene:
     """What is recorded."""
 

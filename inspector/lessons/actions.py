@@ -7,13 +7,14 @@ keys with which a learner does it, and by what it can be seen that it was done, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from engine import commands
 from engine.beam_settings import BeamSettings, check_beams
 from engine.commands import Command, ReadLens
 from engine.errors import SettingsError
+from engine.frozen import frozen
 from engine.records import (
     AttentionRead,
     BeamEnded,
@@ -38,7 +39,7 @@ LENS_TOP, LENS_FOLLOWED = 10, 4
 """Tokens that are asked for of each layer, and candidates that are followed through all of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Before:
     """The session as an action found it, and what has happened since."""
 
@@ -49,7 +50,7 @@ class Before:
     """Records since then; it grows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Action:
     """One action of a lesson's file."""
 
@@ -87,7 +88,7 @@ class Action:
         return f"{self.name} {self.given}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verb:
     """One kind of action."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import EngineError
+from engine.frozen import frozen
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.reading import begins, read
 
@@ -20,7 +20,7 @@ END = "end"
 """In the place of a lesson: end the one under way."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listed:
     """One lesson of the list."""
 

@@ -13,10 +13,11 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from engine.errors import SettingsError
+from engine.frozen import frozen
 from inspector.display import visible
 from inspector.lessons.errors import LessonError
 from inspector.lessons.values import FORMS, NEAR_BORDER, NEAR_TIMED, Value
@@ -31,7 +32,7 @@ MOST_VALUES = 40
 Argument = str | float | bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SubjectKind:
     """What a function gives: its fields, by name."""
 
@@ -42,7 +43,7 @@ class SubjectKind:
     """What each is, in a few words, and how it is read."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subject:
     """Something with fields that a function gave."""
 
@@ -58,7 +59,7 @@ class Subject:
         return self.kind.fields[name][1](self.of)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Function:
     """One function of the list."""
 
@@ -72,7 +73,7 @@ class Function:
     """How it is written: `step(3)`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expression:
     """One expression of a lesson's file."""
 
@@ -286,7 +287,7 @@ def _plain(call: ast.Call) -> bool:
 # ---- texts with expressions in them -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Template:
     """A text whose numbers are those of the run: `The draw stays at {next.draw:.3}.`"""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import AttentionLayer, Hypothesis, LensCell, LensRead
 from inspector.lessons.expressions import SubjectKind
 from inspector.lessons.kinds import count, measured, token, written
@@ -17,7 +17,7 @@ from inspector.state.session_tree import Item
 # ---- beams ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Searched:
     """A continuation of a beam search."""
 
@@ -77,7 +77,7 @@ BEAMS = SubjectKind(
 # ---- inside -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LensLayer:
     """What one layer would predict at the token that is looked at."""
 
@@ -85,7 +85,7 @@ class LensLayer:
     layer: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeadRow:
     """Where one head looks."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import (
     Candidate,
     Distribution,
@@ -171,7 +171,7 @@ STEP = SubjectKind(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pieces:
     """A text in tokens."""
 
@@ -190,7 +190,7 @@ PIECES = SubjectKind(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Generated:
     """What was generated on the path on show."""
 
@@ -241,7 +241,7 @@ KV = SubjectKind(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Raced:
     """The steps of a race."""
 

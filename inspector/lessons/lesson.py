@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ast import Constant
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from engine.frozen import frozen
 from engine.settings import Settings
 from inspector.lessons.actions import Action
 from inspector.lessons.expressions import Expression, Template
@@ -12,7 +13,7 @@ from inspector.lessons.options import Option
 from inspector.state.timeline import Timeline
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     """What a learner predicts."""
 
@@ -23,7 +24,7 @@ class Question:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Beat:
     """One beat: text, a prediction, something to do, and what came of it."""
 
@@ -76,7 +77,7 @@ class Beat:
         return [tuple(number for number in numbers if isinstance(number, int)) for numbers in given]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lesson:
     """One lesson."""
 

@@ -13,10 +13,11 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 
 from engine.errors import EngineError
+from engine.frozen import frozen
 from inspector import places
 from inspector.lessons.lesson import Beat, Lesson
 
@@ -27,7 +28,7 @@ MOST = 8
 """Followers at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NotesPage:
     """What a presenter reads while a beat is on show."""
 

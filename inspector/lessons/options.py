@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from inspector.lessons.values import NEAR_BORDER, NEAR_TIMED, Value
 
 _RANGE = re.compile(r"^(?P<low>[-+.\d]*)\s*\.\.\s*(?P<high>[-+.\d]*)$")
 _TEST = re.compile(r"\s*\{(?P<test>[^{}]*)\}\s*$")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     """One option.
 

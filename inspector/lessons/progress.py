@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from engine.errors import PathError
 from engine.files import read_regular
+from engine.frozen import frozen
 from inspector import places
 from inspector.config.files import alone, write
 
@@ -18,7 +19,7 @@ LARGEST = 2**20
 MOST_LESSONS, MOST_BEATS = 500, 1000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LessonProgress:
     """How far one lesson is."""
 

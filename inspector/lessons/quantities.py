@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine import commands
+from engine.frozen import frozen
 from engine.records import (
     AttentionRead,
     BeamEnded,
@@ -201,7 +202,7 @@ def _removed(explained: Explained, name: str) -> float:
     return next(each.removed_mass for each in explained.columns if each.name == name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Redrawn:
     """Draws of one distribution."""
 

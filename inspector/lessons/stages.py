@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from engine.commands import Command, Configure, LookAhead, MoveTo, Prefill, Reroll
+from engine.frozen import frozen
 from engine.records import BeatReached, Ended, Failure, LogitsRow, ModelVocabulary, PromptOpened, Record
 from engine.settings import Settings
 from inspector.lessons.actions import Action, Before
@@ -52,7 +52,7 @@ class LessonStage(Protocol):
         """The lesson is left; the session stays."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionPlace:
     """A state of the session that can be gone back to."""
 

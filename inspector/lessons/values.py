@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from inspector.display import token_label, visible
 from inspector.scales import bits, count, milliseconds, percent, size
 
@@ -17,7 +17,7 @@ NEAR_TIMED = 0.3
 """The same of a number that rests on milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Value:
     """One value of this run."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+from engine.frozen import frozen
 
 MINIMUM = (40, 10)
 """Columns and rows."""
@@ -57,7 +58,7 @@ class Place(Enum):
     """A tool's, in the place of the first lower one, or of whichever is shown."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PanelPlace:
     """One panel of the screen."""
 

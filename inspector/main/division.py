@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from textual.geometry import Region
+
+from engine.frozen import frozen
 
 LEAST_LINES = 4
 """Of a panel whose divider is moved, its frame included."""
@@ -21,7 +22,7 @@ Spans = Mapping[str, tuple[int, int]]
 """Rows and columns that each panel covers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Division:
     """A grid of two columns, as the toolkit wants it."""
 
@@ -131,7 +132,7 @@ def moved(divider: str, x: int, y: int, sizes: Mapping[str, int], area: Region) 
     return sizes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grip:
     """A divider under the pressed button, and how the panels were when it was taken hold of."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from textual.app import ComposeResult
@@ -11,11 +10,12 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from engine.frozen import frozen
 from inspector.widgets.canvas import looks_same
 from inspector.widgets.key_hints import KeyHint, key_hints
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Narration:
     """What the card says now."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.records import Failure, LockstepOpened, ModelFacts, PromptOpened, Record, Verified
 from inspector.config import crash_log as faults
 from inspector.display import visible_lines
@@ -12,7 +12,7 @@ from inspector.display import visible_lines
 Severity = Literal["information", "warning", "error"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Notice:
     """Something to tell; printable."""
 

@@ -15,6 +15,7 @@ from textual.binding import Binding
 from textual.screen import Screen
 from textual.widget import Widget
 
+from engine.frozen import frozen
 from engine.records import Candidate, Record
 from inspector.main.arrangement import Arrangement, Place
 from inspector.main.clipboard import Clipboard
@@ -181,7 +182,7 @@ class Host(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Key:
     """One key of the main screen, and its entry in palette and help."""
 
@@ -227,7 +228,7 @@ class Key:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hint:
     """One or two keys and their word in the last line of the screen."""
 
@@ -240,7 +241,7 @@ class Hint:
     when: When = When.ALWAYS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HelpSection:
     """A part of the help on keys that is no table of the main screen's own."""
 
@@ -250,7 +251,7 @@ class HelpSection:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PanelSpec:
     """A panel that a tool brings to the main screen."""
 
@@ -319,7 +320,7 @@ class ToolActions:
         return {}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tool:
     """One thing that a person opens."""
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 
 from engine.errors import EngineError, TraceError
+from engine.frozen import frozen
 from engine.paths import shorter, typed
 from engine.trace import Peek, in_use, peek
 from inspector import places
@@ -59,7 +59,7 @@ def new_path(directory: Path, model: str, now: datetime | None = None) -> Path:
 # ---- which there are --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedSession:
     """One session of a list."""
 

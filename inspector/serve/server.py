@@ -8,7 +8,6 @@ import site
 import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from aiohttp import web
 
 import inspector
 from engine.errors import EngineError
+from engine.frozen import frozen
 from inspector.serve.admission import AdmissionError, Admissions, check_host, check_origin
 from inspector.serve.pages import page, refusal
 from inspector.serve.pty_process import PtyProcess
@@ -47,7 +47,7 @@ LIBRARY_ASSETS = {
 """Of textual-serve: xterm.js (MIT) with its addons in one file, and Roboto Mono (Apache 2.0)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """What visitors may take together."""
 

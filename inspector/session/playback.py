@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from engine.errors import TraceError
+from engine.frozen import frozen
 from engine.records import Record
 from engine.settings import LoadSettings, for_model
 from engine.trace import Entry, TraceReader
@@ -24,7 +25,7 @@ Severity = Literal["information", "warning", "error"]
 BOUND = "Only to look at here: who leads the session does that"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opening:
     """A recording that is to be shown."""
 

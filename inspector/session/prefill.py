@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from engine.commands import AddTurn, Command, GoOnPrefill, Prefill
+from engine.frozen import frozen
 from engine.records import NO_OPTIONS, ChatOptions, Message
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Phase, Timeline
@@ -14,7 +14,7 @@ LEAST, MOST = 1, 2048
 """Tokens a chunk."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prompt:
     """A prompt as a person gives it."""
 

@@ -6,12 +6,12 @@ At most one question of a kind is out. What is asked next depends on what is on 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
 from typing import Generic, TypeVar
 
 from engine import records
 from engine.commands import Command, Explain, WhatIf
+from engine.frozen import frozen
 from engine.records import Distribution
 from engine.settings import Settings
 from inspector.session.client import EngineClient
@@ -23,7 +23,7 @@ PATIENCE = 0.25
 Asked = TypeVar("Asked")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Out(Generic[Asked]):
     """A question that is out."""
 

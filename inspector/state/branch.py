@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from engine.frozen import frozen
 from engine.records import PromptToken, Step
 from inspector.state.beams import BeamNode
 
@@ -15,7 +16,7 @@ PROMPT = "prompt"
 _WORDS = {"inserted": "typed"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Token:
     """What a fold needs to know of one node, wherever it comes from."""
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import LockstepSpan
 
 PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mean:
     """A mean and its standard error."""
 

@@ -7,15 +7,15 @@ Breakpoints are of this screen and in no record, and so is taking them back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from engine.breakpoints import Breakpoints
+from engine.frozen import frozen
 from engine.records import Deleted, Marked, Undeleted
 from engine.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DrawCount:
     """How often was drawn again after a node."""
 
@@ -27,7 +27,7 @@ Told = Marked | Deleted | Undeleted | Settings | Breakpoints | DrawCount
 """How a change is told."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MarkChange:
     """The marks of a node were changed."""
 
@@ -35,7 +35,7 @@ class MarkChange:
     after: Marked
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Removal:
     """A node and all below it were deleted."""
 
@@ -43,7 +43,7 @@ class Removal:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SettingsChange:
     """The sampler has other settings."""
 
@@ -51,7 +51,7 @@ class SettingsChange:
     after: Settings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BreakpointsChange:
     """Runs stop elsewhere."""
 
@@ -59,7 +59,7 @@ class BreakpointsChange:
     after: Breakpoints
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Redraw:
     """The token to come after a node was drawn again."""
 
@@ -69,7 +69,7 @@ class Redraw:
     after: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PathChange:
     """A person had the path go another way."""
 

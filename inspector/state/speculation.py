@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
+from engine.frozen import frozen
 from engine.records import (
     AcceptanceRates,
     DraftLoading,
@@ -31,7 +32,7 @@ RECENT = 64
 """Plain steps, and rounds, that the comparison is made from: a step takes longer as the text grows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpeculationTotals:
     """What some rounds came to; milliseconds are measured."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine import records
+from engine.frozen import frozen
 from engine.records import Distribution, PromptToken, Step, WhatIfStep
 from engine.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageExplanation:
     """The engine's explanation of the sampler's work on one distribution."""
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from engine.frozen import frozen
 
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of a cell: two columns, each from the top."""
 BLANK = 0x2800
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """One cell of a chart."""
 

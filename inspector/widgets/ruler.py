@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
+from engine.frozen import frozen
 from engine.records import Distribution
 from inspector.display import token_label
 
@@ -19,7 +19,7 @@ _FRAME = 2
 """Cells of the two ends."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Share:
     """One token's part of the bar."""
 

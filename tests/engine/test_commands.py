@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, dataclass, fields
+from dataclasses import FrozenInstanceError, fields
 from threading import Thread
 from typing import get_type_hints
 
@@ -16,6 +16,7 @@ from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.commands import KINDS, Cancel, Command
 from engine.errors import StepError
+from engine.frozen import frozen
 from engine.records import Intervention, Record
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
@@ -121,7 +122,7 @@ def test_facts() -> None:
 
 
 def test_a_subclass_has_a_kind_of_its_own_whatever_its_base_is_called() -> None:
-    @dataclass(frozen=True, slots=True)
+    @frozen
     class Leap(commands.TakeStep):
         far: int = 2
 
@@ -182,7 +183,7 @@ def test_every_command_but_a_cancel_has_a_handler_that_takes_it() -> None:
 
 @pytest.mark.parametrize("cls", [commands.Measure, Command, "another"])
 def test_a_class_without_a_handler_is_a_fault_that_is_told(cls: type[Command]) -> None:
-    @dataclass(frozen=True, slots=True)
+    @frozen
     class Another(commands.TakeStep):
         """A subclass is another command, not the base's."""
 

@@ -293,7 +293,7 @@ FACE = {
     "sweep_settings",
     "task",
 }
-FACE |= {"files", "paths", "remote", "thread", "timing", "token_query", "trace", "tree", "wire"}
+FACE |= {"files", "frozen", "paths", "remote", "thread", "timing", "token_query", "trace", "tree", "wire"}
 """What a screen may import; the contracts in pyproject.toml have the same list."""
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from mlx_lm.models import cache as caches
 
 from engine.cache.kinds.kind import Array, Kind, Snapshot
+from engine.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parts(Snapshot):
     """A snapshot of each inner cache."""
 

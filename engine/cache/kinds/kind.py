@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 from mlx_lm.generate import maybe_quantize_kv_cache
 
+from engine.frozen import frozen
 from engine.records import CacheKind
 from engine.settings import LoadSettings
 
@@ -31,7 +31,7 @@ def arrays(value: Any) -> Iterator[Array]:
             yield from arrays(item)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snapshot:
     """The saved state of one cache: some of its tokens, or what undoes one. Without arrays: trimming undoes it."""
 

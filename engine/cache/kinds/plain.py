@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models import cache as caches
 
 from engine.cache.kinds.kind import Array, Kind, Snapshot
+from engine.frozen import frozen
 from engine.records import CacheKind
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Columns(Snapshot):
     """Some tokens: copies of shape (1, heads, tokens, ...), keys first."""
 

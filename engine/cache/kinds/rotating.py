@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models import cache as caches
 
 from engine.cache.kinds.kind import Kind, Snapshot
+from engine.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ring(Snapshot):
     """Keys and values of the whole ring, or of the column that the next token overwrites."""
 

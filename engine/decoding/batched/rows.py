@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mlx.core as mx
 import numpy as np
 
 from engine.cache.kinds import padded
+from engine.frozen import frozen
 from engine.model.batch import Rows, rows
 from engine.model.forward import CLEAR_EVERY, Runner
 from engine.records import LaneKV
 from engine.sampling.ranking import Row
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptChunk:
     """A chunk of some prompts went through the model."""
 

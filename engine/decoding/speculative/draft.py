@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from engine.decoding.speculative.draft_paths import DraftPaths
 from engine.decoding.speculative.rules import Probs
+from engine.frozen import frozen
 from engine.model.forward import Stopped
 from engine.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proposed:
     """One drafted token."""
 
@@ -22,7 +22,7 @@ class Proposed:
     """The distribution that it was drawn from; None where the draft has none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proposal:
     """Tokens to verify."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -17,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
+from engine.frozen import frozen
 from engine.inspection.inside.capture import Capture, capture
-from engine.inspection.inside.frozen import frozen
+from engine.inspection.inside.held_norms import held_norms
 from engine.inspection.inside.split import LayerSplit, LayerWriter, split_layer, stream
 from engine.inspection.inside.tail import tail
 from engine.inspection.inside.taps import LayerRun, Taps
@@ -122,7 +122,7 @@ def _refused(session: Session, why: str) -> StepError:
 # ---- the end of the model ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinearEnd:
     """What a model does after its last layer, made linear at one residual stream."""
 
@@ -177,7 +177,7 @@ def linear_end(
     here = mx.repeat(stream(state), len(tokens), axis=0)  # a row for the derivative of each token
     one = mx.zeros((len(tokens) + 1, size))
     one[mx.arange(len(tokens)), mx.array(list(tokens))] = 1.0
-    with frozen(len(tokens) + 1, (mx, "tanh", identity), dtype=state.dtype):
+    with held_norms(len(tokens) + 1, (mx, "tanh", identity), dtype=state.dtype):
         (rows,), (weights,) = mx.vjp(logits, [here], [one])
         mx.eval(rows, weights)
     row, none = np.array(rows[0]), np.array(rows[-1])

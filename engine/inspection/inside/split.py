@@ -8,13 +8,13 @@ which multiplier. Where the rows don't sum to what the layer returned, there is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from engine.inspection.inside.frozen import frozen
+from engine.frozen import frozen
+from engine.inspection.inside.held_norms import held_norms
 from engine.inspection.inside.patches import calls
 from engine.inspection.inside.taps import LayerRun, PartRun, hidden, with_hidden
 from engine.model.layers import role_of
@@ -24,7 +24,7 @@ KINDS: dict[str, WriterKind] = {"attention": "attention", "mlp": "mlp", "recurre
 """Of writers, by the roles of modules; the rest are `other`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerWriter:
     """What one child adds to the residual stream of the token."""
 
@@ -38,7 +38,7 @@ class LayerWriter:
     """What is added without any head, shape (1, size)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerSplit:
     """A layer's writers, and what it does to the stream itself: its output is the stream, this, and what they add."""
 
@@ -47,7 +47,7 @@ class LayerSplit:
     """Float32, shape (1, size); zeros in most models."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Rows:
     """A writer's call, and which rows of the batch it has for itself."""
 
@@ -114,7 +114,7 @@ def _replay(layer: Any, run: LayerRun, writers: Sequence[_Rows]) -> mx.array:
 
     given = mx.broadcast_to(run.given.astype(mx.float32), (count, *run.given.shape[1:]))
     args, kwargs = _with_given(run, given)
-    with frozen(count, *calls([writer.part.module for writer in writers], freeze)):
+    with held_norms(count, *calls([writer.part.module for writer in writers], freeze)):
         after = hidden(layer(*args, **kwargs)).astype(mx.float32).reshape(count, -1)
     if left:
         raise RuntimeError("the layer did not call all its parts")
@@ -170,7 +170,7 @@ def heads_of(part: PartRun, bound: float) -> list[mx.array]:
     args = [_for_rows(value, count + 2) for value in part.args]
     kwargs = {name: _for_rows(value, count + 2) for name, value in part.kwargs.items()}
     try:
-        with frozen(count + 2, (mx.fast, "scaled_dot_product_attention", attention)):
+        with held_norms(count + 2, (mx.fast, "scaled_dot_product_attention", attention)):
             rows = hidden(part.module(*args, **kwargs)).astype(mx.float32)
         heads, rest = rows[1:-1] - rows[-1:], rows[-1:]
         summed = heads.sum(axis=0, keepdims=True) + rest

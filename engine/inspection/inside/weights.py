@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import mlx.core as mx
+
+from engine.frozen import frozen
 
 softmax = mx.softmax
 """MLX's own: while taps are set, `mx.softmax` is another function."""
@@ -13,7 +14,7 @@ _UNIT_ROUNDOFF = {mx.bfloat16: 2.0**-8, mx.float16: 2.0**-11}
 """By dtype, how far rounding moves a number at most, as a share of it. In float32 the general bound is wider."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttentionInputs:
     """The arguments of one attention, its keys and values unpacked."""
 

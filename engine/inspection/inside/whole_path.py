@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from engine.chunks import end_at, of_prompt
 from engine.errors import Cancelled
+from engine.frozen import frozen
 from engine.inspection.inside.attention import AttentionChecks
 from engine.inspection.inside.capture import tolerance
 from engine.inspection.inside.taps import AttentionRun, Taps
@@ -25,7 +25,7 @@ CHUNK_BYTES = 32 * 2**20
 Weights = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChunkAttention:
     """One attention over one chunk of the path."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from engine.frozen import frozen
 from engine.records import LayerSum, MlpFacts
 
 Vector = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ CLEARLY = 4.0
 """So many times nearer than the second best an activation has to be: with small numbers SiLU and GELU are alike."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ran:
     """One part of a layer, as it ran."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.errors import PromptError
 from engine.files import TEXT_LIMIT
-from engine.limited_process import answer_of
+from engine.processes.limited import answer_of
 
 MEMORY = 512 * 2**20
 """Bytes of address space of the process; 40 MB are its own. Not bounded on macOS, whose kernel has no such limit."""

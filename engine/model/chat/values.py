@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import PromptError
+from engine.frozen import frozen
 from engine.model.chat import template as chat_template
 from engine.records import ChatOptions, Message
 
@@ -26,7 +26,7 @@ ARGUMENTS = (
 """What mlx_lm itself gives to the function that fills the template: no variables of the template."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Filling:
     """What fills a template."""
 

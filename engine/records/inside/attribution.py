@@ -9,9 +9,9 @@ in its number, but in theirs. Switching the part off shows its total effect.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.records.floats import Floats
 from engine.records.inside.reading import CaptureFacts
 
@@ -20,7 +20,7 @@ WriterKind = Literal["embedding", "attention", "mlp", "recurrence", "other", "re
 can't be told apart. `constant`: what the model's end adds to any stream, the biases of its norm and head."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttributedToken:
     """A token whose logit is taken apart."""
 
@@ -36,7 +36,7 @@ class AttributedToken:
     """What the contributions have to sum to: the logit, in a model with a softcap the one before it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contribution:
     """What one writer adds to the logit of each token, directly."""
 
@@ -47,7 +47,7 @@ class Contribution:
     """The layer's attribute that holds the module; empty where there is none."""
     logits: tuple[float, ...]
     """For each token, in logits; of an attention with its heads in it."""
-    heads: Floats = Floats((0, 0), b"")  # noqa: RUF009 - frozen
+    heads: Floats = Floats((0, 0), b"")
     """Shape (heads, tokens), what each head of an attention adds; no rows where they can't be told apart."""
     rest: tuple[float, ...] = ()
     """For each token what the attention adds without any head, such as its bias: heads and rest sum to `logits`."""
@@ -61,7 +61,7 @@ class Contribution:
         return self.heads.row(index)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttributionRead:
     """The logit of a token, or the difference of two tokens' logits, as a sum of contributions."""
 

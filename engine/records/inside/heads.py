@@ -5,13 +5,12 @@ A path runs again from nothing for these, in chunks, on a cache of its own. Laye
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.records.floats import Floats
 from engine.records.inside.reading import CaptureFacts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TriangleRead:
     """Where one head looks from each token of a path."""
 
@@ -44,7 +43,7 @@ class TriangleRead:
         return len(self.weights.packed)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeadScore:
     """What one head did over a path, on average over the tokens that each score is about.
 
@@ -65,7 +64,7 @@ class HeadScore:
     """Entropy of the row, its sink's share as one more outcome: 3 bits are as wide as 8 tokens looked at equally."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeadsScored:
     """How much each head does what heads are known to do, over one path."""
 

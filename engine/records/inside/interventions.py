@@ -5,9 +5,9 @@ Layers, heads and positions are counted from 0; `label` counts from 1, as a pers
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.records.floats import Floats
 from engine.records.inside.reading import CaptureFacts
 from engine.records.steps import Candidate
@@ -19,7 +19,7 @@ Scope = Literal["token", "context"]
 goes through the changed model."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Intervention:
     """What one unit of the model writes is multiplied by a number."""
 
@@ -44,7 +44,7 @@ class Intervention:
         return f"L{self.layer + 1}{words.get(self.kind, f' {self.kind}')}{scale}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CandidateChange:
     """One token that could be next, without and with the interventions."""
 
@@ -64,7 +64,7 @@ class CandidateChange:
         return self.before.rank - self.after.rank
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Intervened:
     """What the model predicts after a node under interventions, beside what it predicts itself."""
 
@@ -90,7 +90,7 @@ class Intervened:
     facts: CaptureFacts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SweptUnit:
     """One unit of the model, switched off alone."""
 
@@ -108,7 +108,7 @@ class SweptUnit:
     top_prob: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeadsSwept:
     """All heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's forward."""
 
@@ -139,7 +139,7 @@ class HeadsSwept:
     facts: CaptureFacts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InterventionsHeld:
     """The session stands on a branch under interventions, or on the model's own again."""
 
@@ -153,7 +153,7 @@ class InterventionsHeld:
     ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PatchColumn:
     """One position of both paths."""
 
@@ -166,7 +166,7 @@ class PatchColumn:
     source_text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ActivationsPatched:
     """Activation patching: at one layer and position after another, what the source's path has there is put in.
 

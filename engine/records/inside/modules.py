@@ -5,13 +5,12 @@ Shapes come from the arrays, and what a part does from one observed forward of o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.records.costs import Role
 from engine.records.inside.reading import CaptureFacts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WeightArray:
     """One array of weights."""
 
@@ -29,7 +28,7 @@ class WeightArray:
     """How it was packed: `affine`, `mxfp4`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeadFacts:
     """The heads of an attention, as its queries and keys have them in a step."""
 
@@ -43,7 +42,7 @@ class HeadFacts:
     sinks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RopeFacts:
     """Rotary positions (RoPE, Su et al. 2021), as they were computed."""
 
@@ -59,7 +58,7 @@ class RopeFacts:
     """Whether the frequencies come from a table, which stretches the base's: Llama 3, YaRN and others."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NormFacts:
     """A norm, as it was computed."""
 
@@ -68,7 +67,7 @@ class NormFacts:
     eps: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MlpFacts:
     """An MLP: what was computed between its matrices, found by computing it again."""
 
@@ -79,7 +78,7 @@ class MlpFacts:
     """`SwiGLU`, `GELU` and the like; empty where it is none of those that are known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpertFacts:
     """A mixture of experts, as one token went through it."""
 
@@ -88,7 +87,7 @@ class ExpertFacts:
     """That one token goes through."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModulePart:
     """One module."""
 
@@ -124,7 +123,7 @@ class ModulePart:
         return self.path.rpartition(".")[2]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerSum:
     """Where a layer adds to the residual stream."""
 
@@ -136,7 +135,7 @@ class LayerSum:
     """What each is multiplied by: 1 in most models."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerBlock:
     """Layers that are alike in all of this record's facts, in one entry."""
 
@@ -159,7 +158,7 @@ class LayerBlock:
         return len(self.layers) * self.parts[0].bytes if self.parts else 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelModules:
     """The modules of the loaded model in the order in which a token goes through them."""
 
@@ -193,7 +192,7 @@ class ModelModules:
         return sum(len(block.layers) for block in self.blocks)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpertLayer:
     """The experts of one layer that a token went through."""
 
@@ -210,7 +209,7 @@ class ExpertLayer:
     """The weighted sum of the experts against what the layer's mixture added, relative; None where it wasn't made."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateArray:
     """One array of a recurrent layer's state, after the token."""
 
@@ -226,7 +225,7 @@ class StateArray:
     """The norm of the difference, as a share of `before`; None where the state was empty."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpertsRead:
     """Which experts a token went through, and what recurrent layers keep after it."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.records.inside.reading import CaptureFacts
 
 PositionChange = Literal["token", "path", "mask"]
@@ -16,7 +16,7 @@ position, which is added to the token's. `own`: the model asks for the offset an
 it is never asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rotation:
     """How some layers turn their queries and keys, as they asked for it (RoPE, Su et al. 2021)."""
 
@@ -31,7 +31,7 @@ class Rotation:
     """The position that the layers were told for the first token of the forward."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PositionUse:
     """The position handling of one token's own forward, nothing changed."""
 
@@ -47,7 +47,7 @@ class PositionUse:
     """Positions that a learned table has; 0 without one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenShift:
     """A token that could be next, before and after the change."""
 
@@ -60,7 +60,7 @@ class TokenShift:
     rank_after: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PositionTried:
     """What the model predicts after a node with a position, or the mask, changed."""
 

@@ -6,9 +6,9 @@ forward, whose logits are the distribution after it. Layers are counted from 0, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.records.floats import Floats
 
 CheckName = Literal[
@@ -26,7 +26,7 @@ CheckName = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """One comparison that a capture made with what the model itself computes, and how far off it was.
 
@@ -56,7 +56,7 @@ class Check:
         return self.error <= self.bound
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CaptureFacts:
     """What each view of a capture is accompanied by."""
 
@@ -76,7 +76,7 @@ class CaptureFacts:
         return next((check for check in self.checks if not check.passed), None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttentionLayer:
     """The attention of one layer, a row of weights for each head."""
 
@@ -109,7 +109,7 @@ class AttentionLayer:
         return (*row[: self.keep], *[0.0] * gap, *row[self.keep :])[:tokens]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttentionRead:
     """Where each head of each layer looked while one token went through the model."""
 
@@ -130,7 +130,7 @@ class AttentionRead:
         return sum(len(layer.weights.packed) for layer in self.layers)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LensToken:
     """A token that the lens of a layer ranks high."""
 
@@ -139,7 +139,7 @@ class LensToken:
     prob: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LensCell:
     """What the model's own end makes of the residual stream after one layer, at one position."""
 
@@ -153,7 +153,7 @@ class LensCell:
     followed_ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LensColumn:
     """One position: a cell for the embedding, then one for each layer."""
 
@@ -167,7 +167,7 @@ class LensColumn:
         return late[-1] + 1 if late else 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LensRead:
     """The logit lens (nostalgebraist 2020): final norm and head over the residual stream after each layer.
 

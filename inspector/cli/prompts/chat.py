@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import PromptError
+from engine.frozen import frozen
 from engine.paths import shorter, typed
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 
@@ -25,7 +25,7 @@ INSTEAD = {
 """Flags that a conversation takes the place of."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chat:
     """What the flags of a chat ask for."""
 

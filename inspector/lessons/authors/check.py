@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from engine.frozen import frozen
 from engine.records import Failure, Record
 from engine.settings import LoadSettings
 from inspector.lessons.authors.rules import before, static, tokens, too_long
@@ -24,7 +25,7 @@ MEASURED = ("probability", "bits", "number", "ms", "times")
 """Units of numbers that are equal by no accident."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """What one beat came to."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
@@ -13,6 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
 
 from engine.commands import PreviewPrompt
+from engine.frozen import frozen
 from engine.records import NO_OPTIONS, Failure, Message, ModelFacts, PromptPreview
 from inspector.display import visible
 from inspector.main.dialogs.prompt_editor import PromptEditor
@@ -40,7 +41,7 @@ SHORT, SOON, LATER = 5_000, 0.05, 0.3
 characters take the engine some 0.2 s."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Draft:
     """What was typed, and whether it is to be prefilled."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from engine.frozen import frozen
 from engine.records import ModelFacts, SpecialToken
 from inspector.display import visible, visible_lines
 
@@ -22,7 +22,7 @@ _NAMES = {"bos_token": "BOS", "eos_token": "EOS", "pad_token": "PAD", "unk_token
 """How a template writes a token by its role."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TemplatePart:
     """A piece of a template's source, printable."""
 
@@ -31,7 +31,7 @@ class TemplatePart:
     """Whether it is a special token, or the name of one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenRow:
     """One special token, or a run of those that differ by a number alone."""
 

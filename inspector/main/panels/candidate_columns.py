@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from inspector.main.panels.lookahead_lines import ENOUGH, LEAST, MOST
 
 MARK, PERCENT, SAMPLER, RANK, ID, JOINT = 3, 8, 9, 7, 8, 9
@@ -15,7 +14,7 @@ LEAST_BAR = 4
 """Cells that a bar keeps where the tokens are long."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CandidateColumns:
     """Which columns fit, and how wide those are that give way."""
 

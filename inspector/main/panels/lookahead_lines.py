@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 
 from rich.cells import cell_len
 
+from engine.frozen import frozen
 from engine.records import AheadLine
 from inspector import scales
 from inspector.display import SPACE, truncate, visible
@@ -40,7 +40,7 @@ def placement(on: bool, height: int) -> Placement:
     return Placement.UNDER if height >= TALL else Placement.BEHIND
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LineText:
     """What is shown of one line."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import Prefilled, Step
 from inspector.scales import COLD, milliseconds, size
 from inspector.state.timeline import Timeline
@@ -16,7 +16,7 @@ SHARE = 0.3
 PARTS = (("forward", "the model"), ("sample", "the sampler"), ("inspect", "what is shown"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outlier:
     """One slow step."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -19,6 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
+from engine.frozen import frozen
 from engine.records import Step
 from inspector import scales
 from inspector.display import pad, token_label, truncate
@@ -51,7 +51,7 @@ _LEAST_BAR = 11
 _CACHED_ROWS = 256
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepColumn:
     """One column of numbers."""
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import (
     BeamEnded,
     BeamStep,
@@ -34,7 +34,7 @@ _QUIET = (Marked, Ended, Measuring, Failure, Finished, Verified, Undone)
 """After these there is the same to be seen as before."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Caption:
     """One caption."""
 

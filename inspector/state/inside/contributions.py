@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import AttributionRead, Contribution
 from inspector.display import visible
 from inspector.state.timeline import Timeline
@@ -45,7 +45,7 @@ def compared(timeline: Timeline, token: int | None = None, against: int | None =
     return (token,) if against is None else (token, against)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContributionRow:
     """One writer: a part, or a head of one."""
 

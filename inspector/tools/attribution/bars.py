@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
+from engine.frozen import frozen
 from engine.records import AttributedToken, AttributionRead
 from inspector.display import pad, quoted, token_label, visible
 from inspector.scales import count, percent
@@ -48,7 +48,7 @@ def label(token: AttributedToken) -> str:
     return token_label(token.text)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spread:
     """How the cells of the bars are divided by their axis."""
 
@@ -99,7 +99,7 @@ SHORT = {"attention": "attn", "embedding": "embed", "recurrence": "recur"}
 """Words of a narrow view."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BarColumns:
     """Cells of the columns of one view, and what its bars and dots are measured by."""
 

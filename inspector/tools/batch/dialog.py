@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on
@@ -11,6 +10,7 @@ from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
 from engine.errors import EngineError
+from engine.frozen import frozen
 from inspector.config.prompt_lines import FORM
 from inspector.display import visible
 from inspector.widgets.dialog import Dialog, Remark
@@ -21,7 +21,7 @@ KEYS = "A prompt on each line: ⏎ applies, ctrl+n begins a line."
 OWN = f"One with settings of its own: {FORM}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TypedPrompts:
     """What was typed, and whether it is to be used."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.records import Beam, BeamEnded, BeamStep, Hypothesis
 from engine.tree import common_prefix
 from inspector.display import visible
@@ -15,7 +16,7 @@ from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
 Kind = Literal["live", "fell", "finished", "left", "greedy"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BeamEntry:
     """One beam or hypothesis after a step."""
 
@@ -144,7 +145,7 @@ def passing(entries: Sequence[BeamEntry]) -> Counter[int]:
 # ---- against greedy decoding ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GreedyComparison:
     """One beam compared with greedy decoding."""
 

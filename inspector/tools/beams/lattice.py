@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from rich.cells import cell_len
 
+from engine.frozen import frozen
 from inspector.display import SPACE, truncate, visible
 from inspector.state.beams import BeamHistory, BeamNode
 from inspector.tools.beams.entries import BeamEntry
@@ -26,7 +26,7 @@ ENDED, FELL, UNFINISHED = "■", "✗", "‹…›"
 """An end-of-sequence token, a beam that fell out, a token that finishes no character."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bit:
     """A stretch of a row in one ink."""
 
@@ -34,7 +34,7 @@ class Bit:
     ink: Ink
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LatticeLine:
     """One row: a beam's end, or the head of the columns."""
 
@@ -43,7 +43,7 @@ class LatticeLine:
     """The beam that ends here."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leaf:
     """The end of a row, and its sort key among the rows."""
 

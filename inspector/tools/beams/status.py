@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rich.cells import cell_len
 from textual.content import Content
 
+from engine.frozen import frozen
 from engine.records import Step
 from inspector.display import quoted, token_label, visible
 from inspector.scales import milliseconds
@@ -32,7 +31,7 @@ RUNNING: tuple[Hint, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BeamStatus:
     """What is going on; printable."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -14,6 +14,7 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 
+from engine.frozen import frozen
 from inspector.display import pad
 from inspector.tools.beams.entries import BeamEntry, passing
 from inspector.tools.beams.excerpt import excerpt, pieces
@@ -25,7 +26,7 @@ from inspector.widgets.inks import panel_css
 _MARK, _BAR = 2, 6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Columns:
     """Cells of each column; 0 for one that there is no room for."""
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import Candidate, Step
 from inspector.display import quoted, token_label
 from inspector.state.session_tree import Item
@@ -21,7 +21,7 @@ FORK_MARGIN = 0.1
 """A fork point is where the second candidate was less than this behind the first, or where there are branches."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Landmark:
     """One kind of place, and its words."""
 

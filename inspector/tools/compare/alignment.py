@@ -8,7 +8,8 @@ the bits of one integer. 4,000 ids on each side take up to 30 ms, the most that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from engine.frozen import frozen
 
 LEAST = 3
 """Ids in a row that make a meeting."""
@@ -17,7 +18,7 @@ MOST = 8192
 _Window = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Meeting:
     """A run of ids that both sides have."""
 
@@ -37,7 +38,7 @@ class Meeting:
         return Meeting(self.right, self.left, self.length)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pair:
     """One line: a token of each side, or of one."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
+from engine.frozen import frozen
 from engine.records import Step
 from engine.timing import warm
 from inspector.scales import METRIC
@@ -16,7 +16,7 @@ from inspector.state.timeline import Timeline
 from inspector.tools.compare.alignment import MOST, Meeting, Pair, meetings, pairs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Totals:
     """What the tokens of one branch come to after the parting."""
 
@@ -34,7 +34,7 @@ class Totals:
     """Mean of a step."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison:
     """Two paths of one tree."""
 

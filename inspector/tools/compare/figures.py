@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
+from engine.frozen import frozen
 from inspector import scales
 from inspector.display import pad, truncate
 from inspector.tools.compare.comparison import Comparison, Totals
@@ -33,7 +33,7 @@ def signed(value: float, digits: int = 2) -> str:
     return text if any(char in "123456789" for char in text) else text[1:]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Halves:
     """How the lines of a chart are divided by its zero line."""
 
@@ -153,7 +153,7 @@ def axis(values: Sequence[float], parts: Halves) -> dict[int, str]:
 # ---- totals -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComparedFigure:
     """One line of the totals."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from inspector import scales
 from inspector.state.session_tree import Item
 from inspector.tools.compare.alignment import LEAST, MOST, Meeting, Pair
@@ -14,7 +14,7 @@ LEFT, RIGHT = 0, 1
 SIDES = ("left", "right")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """A line of words between two stretches of tokens."""
 
@@ -26,7 +26,7 @@ class Rule:
 Line = Pair | Rule
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PairColumn:
     """One number of a token."""
 
@@ -57,7 +57,7 @@ TOKEN_CELLS = 9
 """The least that a token should have."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PairColumns:
     """What a half has room for."""
 

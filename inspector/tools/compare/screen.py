@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events, getters, on
@@ -12,6 +11,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
+from engine.frozen import frozen
 from inspector.display import quoted, token_label, visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -32,7 +32,7 @@ HINTS = (
 ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second branch"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComparedPlace:
     """Where the user wants to go."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -14,6 +12,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from engine.frozen import frozen
 from inspector import scales
 from inspector.display import pad, token_label, truncate
 from inspector.state.session_tree import Item
@@ -47,7 +46,7 @@ _BESIDE = {(True, True): " ═ ", (True, False): " = ", (False, False): "   "}
 """Between the halves, by whether the two tokens are the same, and whether they are part of a meeting."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Inks:
     """Styles of one token's line."""
 

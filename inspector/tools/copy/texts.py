@@ -10,9 +10,10 @@ import io
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from engine.frozen import frozen
 from engine.records import Candidate, PromptToken, Step
 from engine.settings import Settings
 from inspector.display import guarded, token_label
@@ -27,7 +28,7 @@ _PREVIEW = 200
 """Characters of a text that its preview may need."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Copyable:
     """One thing that can be copied."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,6 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from engine.errors import PathError
+from engine.frozen import frozen
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.tools.export.formats import FORMATS
@@ -35,7 +35,7 @@ PURPOSES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """The request for a document."""
 

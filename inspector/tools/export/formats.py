@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from inspector.tools.export import html, markdown, table, text
 from inspector.tools.export.recording import Recording
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Format:
     """One kind of document."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import Step
 from inspector.display import truncate, visible
 from inspector.state.branch import ROOT, made
@@ -19,7 +19,7 @@ _TEXT = 60
 """Cells of how a branch goes on."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Path:
     """One way through the tree, from the root to a leaf. Texts are printable."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on
@@ -15,6 +14,7 @@ from textual.widgets import Input
 
 from engine.commands import FindTokens
 from engine.errors import COMPUTE_AGAIN
+from engine.frozen import frozen
 from engine.records import Failure, TokensFound
 from engine.token_query import read
 from inspector import scales
@@ -36,7 +36,7 @@ FRAME = 0.1
 """Seconds between two checks whether the selected slot is still the one searched for."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FindPlace:
     """Where the search is made."""
 
@@ -48,7 +48,7 @@ class FindPlace:
     """Id of the token there, or of the one that a step would take."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VocabularySearch:
     """What was looked for, and what was chosen of it."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.segment import Segment
 from rich.style import Style
 
+from engine.frozen import frozen
 from engine.records import Candidate
 from inspector import scales
 from inspector.display import pad, token_label, visible
@@ -23,7 +23,7 @@ TOKEN = 26
 """Cells that a token's text gets at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MatchColumns:
     """Which columns fit, and how wide those are that give way."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
+from engine.frozen import frozen
 from engine.token_query import TokenQuery, read
 from inspector.display import token_label, visible
 from inspector.state.branch import Branch
@@ -19,7 +19,7 @@ _AROUND = 40
 """Characters of the text at each side of a place, at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextPlace:
     """One place where a text stands."""
 
@@ -30,7 +30,7 @@ class TextPlace:
     on_path: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextSearch:
     """What was looked for, where, and which place was chosen."""
 
@@ -40,7 +40,7 @@ class TextSearch:
     """None where the dialog was left."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Excerpt:
     """A place in its text; printable."""
 
@@ -49,7 +49,7 @@ class Excerpt:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextPlaces:
     """Where a text stands."""
 

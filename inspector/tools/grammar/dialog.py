@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on
@@ -16,6 +15,7 @@ from textual.widgets import Button, Label, TextArea
 
 from engine.commands import ReadGrammar
 from engine.errors import SettingsError
+from engine.frozen import frozen
 from engine.grammar_settings import Grammar, GrammarKind, check_grammar
 from engine.records import Failure, GrammarExpected
 from inspector.display import visible
@@ -51,7 +51,7 @@ PAUSE = 0.3
 """Seconds without a key until what was typed is tried: a trial takes a process."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GrammarChosen:
     """What the dialog is left with."""
 
@@ -59,7 +59,7 @@ class GrammarChosen:
     """None to take it off."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GrammarPlace:
     """Where a grammar would begin, and where it is tried."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rich.style import Style
 
+from engine.frozen import frozen
 from engine.records import SweptUnit
 from inspector import scales
 from inspector.widgets.canvas import Canvas, colourful, is_dark, rgb_style
@@ -23,7 +23,7 @@ _BELOW_LIGHT = ((222, 235, 247), (180, 210, 238), (120, 170, 220), (50, 115, 185
 _INKS: tuple[scales.Rgb, scales.Rgb] = ((16, 16, 20), (248, 248, 250))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitMeasure:
     """What switching off a unit did, as a number."""
 

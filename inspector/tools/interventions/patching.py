@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.segment import Segment
 
+from engine.frozen import frozen
 from engine.records import ActivationsPatched, Candidate, PatchKind, Step
 from engine.tree import common_prefix
 from inspector.display import pad, quoted, token_label, token_text, truncate
@@ -31,7 +31,7 @@ NAMES: dict[PatchKind, str] = {
 """What is put in."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PatchSource:
     """A path whose activations may be put into another."""
 

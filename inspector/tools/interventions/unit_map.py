@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from engine.frozen import frozen
 from engine.records import HeadsSwept, Intervention, SweptUnit
 from inspector.display import pad, truncate
 from inspector.tools.interventions.choices import Column, column_of, columns, strongest
@@ -30,7 +30,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitMap:
     """What is drawn.
 

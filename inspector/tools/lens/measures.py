@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import LensCell
 
 CERTAIN = 0.995
@@ -28,7 +28,7 @@ def short_bits(value: float) -> str:
     return f"{max(0.0, value):.1f}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CellMeasure:
     """One number of a cell; the deeper its colour, the nearer the layer is to an answer."""
 

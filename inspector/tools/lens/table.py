@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from rich.segment import Segment
 from rich.style import Style
 
+from engine.frozen import frozen
 from engine.records import LensCell, LensColumn
 from inspector.display import pad, quoted, token_label
 from inspector.tools.lens.measures import CellMeasure, place, share
@@ -35,7 +35,7 @@ class LensLayout(NamedTuple):
     """Cells of the followed token's bars and figures."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """What is drawn.
 

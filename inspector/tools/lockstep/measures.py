@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import LockstepSpan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Colouring:
     """One number of a span."""
 

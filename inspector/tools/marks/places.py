@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import Marked
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.state.branch import Branch
@@ -18,7 +18,7 @@ _AROUND = 24
 """Characters of the text at each side of a token, at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MarkedPlace:
     """One token with a mark. Texts are printable."""
 

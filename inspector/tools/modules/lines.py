@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import LayerBlock, ModelModules, ModulePart
 from inspector.display import visible
 from inspector.tools.modules import words
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """One line of the page."""
 

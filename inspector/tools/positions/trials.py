@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 from engine.commands import TryPosition
+from engine.frozen import frozen
 from engine.records import PositionChange, PositionTried, PositionUse
 from inspector.scales import count
 
@@ -13,7 +13,7 @@ LATER = 32
 """Tokens after the one that is looked at which it sees without the mask, at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PositionTrial:
     """One change, at one token.
 

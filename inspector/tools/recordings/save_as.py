@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import ClassVar
@@ -13,6 +12,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from engine.errors import EngineError, PathError
+from engine.frozen import frozen
 from engine.paths import shorter
 from engine.trace import Entry, placed, save_as
 from inspector.display import visible
@@ -31,7 +31,7 @@ _REPORT_EVERY = 500
 """Entries between two words on how far it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Saved:
     """What was written."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.content import Content
 
+from engine.frozen import frozen
 from engine.records import Candidate, Distribution, Explained
 from engine.settings import BY_NAME, Settings, differences
 from inspector import scales
@@ -30,7 +30,7 @@ ADVICE = "ctrl+r computes them again."
 REPLAY_ADVICE = "G goes on live."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SamplerView:
     """What is shown, put together from the timeline."""
 

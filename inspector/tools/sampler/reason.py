@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.records import Candidate, Distribution, Explained, StageReading, Step
 from engine.settings import Settings
 from inspector import scales
@@ -18,7 +18,7 @@ SHAPING = ("logit-bias", *PENALTIES)
 """Stages that change logits and cut nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reason:
     """What is known of one choice."""
 

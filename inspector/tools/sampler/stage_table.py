@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from engine.frozen import frozen
 from engine.records import Candidate, Distribution, Explained
 from engine.settings import Settings
 from inspector import scales
@@ -24,7 +24,7 @@ UNKNOWN = "·"
 """Shown for a number that the engine has not sent yet, or can't."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TableColumn:
     """One column: what it is, what the stage did, and a text for each candidate."""
 

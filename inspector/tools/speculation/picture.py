@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from engine.frozen import frozen
 from engine.records import DraftRound, DraftToken, TakenInstead
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import count, milliseconds, percent
@@ -25,7 +24,7 @@ _SLIM = 44
 """Cells below which a token has less room."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Line:
     """One token of the round."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from inspector import scales
 from inspector.state.branch import Branch, Sums
 from inspector.state.branches import Branches
@@ -13,7 +13,7 @@ NONE = "–"
 """Shown where a number isn't known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BranchColumn:
     """One column."""
 

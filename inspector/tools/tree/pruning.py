@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from engine.frozen import frozen
 from inspector.state.branch import PROMPT, Branch, Sums
 from inspector.state.branches import Branches
 from inspector.state.timeline import Timeline
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeFilter:
     """Which branches are wanted."""
 

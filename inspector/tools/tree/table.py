@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -13,6 +11,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from engine.frozen import frozen
 from engine.records import Marked
 from inspector.display import pad, token_label, truncate, visible
 from inspector.state.branch import Branch
@@ -30,7 +29,7 @@ _CACHED_ROWS = 256
 TIP, ON_PATH, OFF_PATH = "◆", "●", "○"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeRowState:
     """All that makes a row look as it does, but for width and theme."""
 

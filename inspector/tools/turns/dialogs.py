@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from textual import on
@@ -11,6 +10,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, Static, TextArea
 
+from engine.frozen import frozen
 from engine.records import TurnDiffers
 from inspector.display import truncate, visible
 from inspector.state.timeline import Timeline
@@ -24,7 +24,7 @@ EXCERPT = 160
 """Cells of each text where they differ."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Typed:
     """What was typed, and whether it is to be sent."""
 

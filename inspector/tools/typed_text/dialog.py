@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on
@@ -11,6 +10,7 @@ from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
 from engine.commands import Tokenize
+from engine.frozen import frozen
 from engine.records import Failure, PromptToken, Tokenized
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.session.lookup import Lookup
@@ -26,7 +26,7 @@ LABEL = 20
 """Cells of a token's text in a sentence at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spot:
     """Where typed text goes."""
 
@@ -60,7 +60,7 @@ def _named(item: Item) -> str:
     return quoted(truncate(token_label(item.text, item.raw), LABEL))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OwnText:
     """What was typed, and whether it is to be inserted."""
 

@@ -28,9 +28,9 @@ from engine.records import (
 from engine.trace import Entry, Header, TraceReader, load, save_as
 from engine.trace.candidates import NAMES
 from engine.trace.decode import Decoder
-from engine.trace.encode import FIELDS, Encoder
+from engine.trace.encode import Encoder
 from engine.trace.numbers import restored, shortened, steady_exp
-from engine.trace.shapes import KINDS, columns
+from engine.trace.shapes import KINDS, columns, field_names
 from inspector.state.timeline import Timeline
 from tests.engine.trace.made_records import ANY, FLOAT32, entries, made, session
 
@@ -45,7 +45,7 @@ def lines_of(values: list[Any]) -> list[bytes]:
 
 def decoded(lines: list[bytes]) -> list[Any]:
     problems: list[Any] = []
-    decoder = Decoder(Header(PROGRAM, "", FIELDS), problems.append)
+    decoder = Decoder(Header(PROGRAM, "", field_names()), problems.append)
     found = [decoder.entry(line, number).value for number, line in enumerate(lines, 2)]
     for value in found:
         hash(value)  # decodes what waits
@@ -134,7 +134,7 @@ def test_what_waits_is_of_its_class_before_and_after_it_is_looked_at() -> None:
 
 
 def decoded_unseen(lines: list[bytes]) -> list[Any]:
-    decoder = Decoder(Header(PROGRAM, "", FIELDS), print)
+    decoder = Decoder(Header(PROGRAM, "", field_names()), print)
     return [decoder.entry(line, 1).value for line in lines]
 
 

@@ -17,7 +17,7 @@ from engine.records import Candidate, Distribution, KVReading, Step, StepTimes
 from engine.trace import Entry, Unknown, load, save_as
 from engine.trace.entry import MAGIC
 from engine.trace.lines import sealed
-from engine.trace.shapes import CLASSES, KINDS, columns, items, optional
+from engine.trace.shapes import KINDS, classes, columns, items, optional
 from tests.engine.trace.made_records import entries
 
 PROGRAM = "test 1"
@@ -54,7 +54,7 @@ def each_row(hint: Any, value: Any, edit: Edit) -> None:
     if (parts := items(hint)) is not None and isinstance(value, list):
         for item in value:
             each_row(parts[0], item, edit)
-    if hint not in CLASSES.values() or hint in (Candidate, Distribution, KVReading):
+    if hint not in classes().values() or hint in (Candidate, Distribution, KVReading):
         return  # these stand at the end of the line, or are a number
     if isinstance(value, list):
         for column, inner in zip(columns(hint), list(value), strict=True):
@@ -81,7 +81,7 @@ def save(path: Path, lines: list[dict[str, Any]]) -> Path:
     return path
 
 
-NESTED = sorted(set(CLASSES) - {"Candidate"})
+NESTED = sorted(set(classes()) - {"Candidate"})
 NEW = st.dictionaries(
     st.sampled_from(NESTED),
     st.sampled_from([1, "text", None, [1, 2], {"deep": [{"er": 1}]}, 2.5]),
@@ -132,7 +132,8 @@ def present(lines: list[dict[str, Any]]) -> set[str]:
 
 
 REMOVED = st.sets(
-    st.sampled_from([(name, column.name) for name in NESTED for column in columns(CLASSES[name])]), max_size=6
+    st.sampled_from([(name, column.name) for name in NESTED for column in columns(classes()[name])]),
+    max_size=6,
 )
 
 
@@ -141,7 +142,7 @@ REMOVED = st.sets(
 def test_a_field_that_lacks_has_its_default_or_is_refused_with_its_line(
     written: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, removed: set[tuple[str, str]]
 ) -> None:
-    names = {cls: [column.name for column in columns(CLASSES[cls])] for cls, _ in removed}
+    names = {cls: [column.name for column in columns(classes()[cls])] for cls, _ in removed}
 
     def edit(name: str, row: list[Any]) -> None:
         for place in sorted((names[cls].index(gone) for cls, gone in removed if cls == name), reverse=True):
@@ -171,7 +172,7 @@ def test_a_field_that_lacks_has_its_default_or_is_refused_with_its_line(
 
 
 def default(cls: str, name: str) -> Any:
-    return next(column.default for column in columns(CLASSES[cls]) if column.name == name)
+    return next(column.default for column in columns(classes()[cls]) if column.name == name)
 
 
 def first_line(lines: list[dict[str, Any]], classes: set[str]) -> int:

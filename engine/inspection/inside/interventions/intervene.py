@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from engine.errors import Cancelled, StepError
+from engine.frozen import frozen
 from engine.inspection.inside.capture import before_and_cost
 from engine.inspection.inside.interventions.scaling import Scaling, Survey, check_interventions, edited
 from engine.inspection.inside.taps import Edits
@@ -24,7 +24,7 @@ MOST_LISTED = 100
 """Candidates of each side at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ground:
     """A token that is about to go through the model, and what the model itself makes of it."""
 

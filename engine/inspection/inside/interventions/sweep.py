@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from engine.errors import Cancelled
+from engine.frozen import frozen
 from engine.inspection.inside.capture import tolerance
 from engine.inspection.inside.interventions.intervene import (
     GROUND_RUNS,
@@ -25,7 +25,7 @@ from engine.sampling.ranking import Row, absolute_difference, checked_logprobs
 from engine.session.session import Session
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Target:
     """What a sweep looks at: the logit of a token, and its difference from that of another."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from xml.etree.ElementTree import Element
 
+from engine.frozen import frozen
 from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector.display import token_label, visible
 from inspector.scales import count, others_prob, percent
@@ -16,7 +17,7 @@ ROWS = 10
 """The most probable ones; the one that was taken is shown, whatever its rank."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenChoice:
     """What one token is, or will be, taken from."""
 

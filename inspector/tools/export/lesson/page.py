@@ -6,12 +6,12 @@ put together from it, and the page's policy lets no other script run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from engine.errors import EngineError
+from engine.frozen import frozen
 from inspector.display import visible
 from inspector.lessons.headless import recorded_play, recorded_session, settle
 from inspector.lessons.lesson import Beat, Lesson
@@ -25,7 +25,7 @@ from inspector.tools.export.lesson.words import done
 SCRIPTS = ("numbers.js", "lesson.js")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShownBeat:
     """One beat, gone through."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
+from engine.frozen import frozen
 from engine.records import PromptToken
 from inspector.lessons.lesson import Beat
 from inspector.lessons.play import LessonPhase, LessonPlay
@@ -26,7 +26,7 @@ NUMBERS = frozenset({"probabilities", "candidates"})
 _HEAT = METRIC["surprisal"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """One moment.
 

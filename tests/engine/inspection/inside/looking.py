@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -10,6 +9,7 @@ from unittest.mock import patch
 import mlx.core as mx
 import numpy as np
 
+from engine.frozen import frozen
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.taps import AttentionRun, Taps
@@ -25,7 +25,7 @@ PROMPT = [5, 17, 250, 31, 8, 17, 250, 99, 301, 44, 8, 17]
 """Longer than the window of every model that has one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """What a session says of the inside of its model at its last token."""
 

@@ -16,7 +16,7 @@ from engine.inspection.inside.patches import Patch, patched
 
 
 @contextmanager
-def frozen(rows: int, *patches: Patch, dtype: mx.Dtype | None = None) -> Iterator[None]:
+def held_norms(rows: int, *patches: Patch, dtype: mx.Dtype | None = None) -> Iterator[None]:
     """Hold the norms' scales at those of the first row, and run compiled functions uncompiled.
 
     Args:
