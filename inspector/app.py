@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.text import Text
 from textual import constants, events, on
@@ -22,14 +22,15 @@ from textual.theme import ThemeProvider
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
 from engine.records import NO_OPTIONS, ChatOptions, Message, Record
-from engine.remote.client import RemoteEngine
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
+from engine.trace.shapes import field_names
 from inspector.config.preferences import Preferences
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import TerminalDriver, TerminalGone
+from inspector.main.ahead import ImportsAhead, packages_of
 from inspector.main.notices import notice
 from inspector.main.palette import Palette
 from inspector.main.remembered import Remembered
@@ -38,18 +39,20 @@ from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.recorder import Recorder
 from inspector.session.backend import Backend
-from inspector.session.connection import EngineConnection
 from inspector.session.controller import Controller
 from inspector.session.inbox import RecordInbox
 from inspector.session.playback import Opening, Playback, Severity
 from inspector.session.prefill import Prompt
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
-from inspector.version import version
+from inspector.version import program
 from inspector.widgets.keys_in_order import KeysInOrder
 from inspector.widgets.painting.style_sheet import RememberingStylesheet
 from inspector.widgets.readable import readable
 from inspector.widgets.safety import ControlFilter
+
+if TYPE_CHECKING:
+    from inspector.session.connection import EngineConnection
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
@@ -62,8 +65,6 @@ NO_THREAD = (
     "The system gives the program no further thread. "
     "End other programs, or raise the limit (ulimit -u), and try again."
 )
-PROGRAM = f"mlx-inspector {version()}"
-"""As traces name what wrote them."""
 
 
 class InspectorApp(App[int]):
@@ -158,14 +159,13 @@ class InspectorApp(App[int]):
         self.recorder = self._recorder(save)
         self.controller.client.listeners.append(self.recorder.receive)
         self.playback = Playback(self.controller, self.recorder, self._live_engine, self.inbox.emit, self)
-        if isinstance(engine, RemoteEngine):
-            self.controller.connection = EngineConnection(
-                engine, self.inbox, self.controller, self.playback, self, self.call_later
-            )
+        if engine is not None:
+            self.controller.connection = _connection(engine, self)
         self._tools, self._notes = tools, notes
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
+        self._ahead = ImportsAhead(packages_of(tools), (program, field_names))
         self.keys = KeysInOrder(self, self._hand_on)
         self._filter = ControlFilter()
         for each in self._filters:
@@ -180,7 +180,7 @@ class InspectorApp(App[int]):
 
     def _recorder(self, save: Path | None) -> Recorder:
         setup, queries = self.controller.setup, self.controller.queries
-        return Recorder(save, PROGRAM, lambda: setup.load, lambda: queries.in_force, self._unsaved)
+        return Recorder(save, program, lambda: setup.load, lambda: queries.in_force, self._unsaved)
 
     def _unsaved(self, why: str) -> None:
         self.notify(visible(why), title="Not saved any more", severity="warning", timeout=12, markup=False)
@@ -292,6 +292,8 @@ class InspectorApp(App[int]):
             self.playback.tick()
             if self.controller.connection is not None:
                 self.controller.connection.tick()
+            waits = self.inbox.waiting or self.keys.busy
+            self._ahead.tick(self.controller.resting and not waits)
 
     def _receive(self, record: Record) -> None:
         self.controller.client.receive(record)
@@ -372,6 +374,16 @@ class InspectorApp(App[int]):
         self.notify(
             "q quits, ctrl+q from everywhere; esc or space pauses a run.", title="Still here", markup=False
         )
+
+
+def _connection(engine: Backend, app: InspectorApp) -> EngineConnection | None:
+    """What is told of an engine that is elsewhere; None for one in this process."""
+    from engine.remote.client import RemoteEngine
+    from inspector.session.connection import EngineConnection
+
+    if not isinstance(engine, RemoteEngine):
+        return None
+    return EngineConnection(engine, app.inbox, app.controller, app.playback, app, app.call_later)
 
 
 def gone_at(screen: Screen[Any], x: int, y: int) -> bool:

@@ -11,3 +11,8 @@ def version() -> str:
         return metadata.version("mlx-inspector")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+def program() -> str:
+    """Name and version, as what the program writes tells of it."""
+    return f"mlx-inspector {version()}"

@@ -15,7 +15,7 @@ from inspector.lessons.headless import HeadlessSession, live_play, live_session,
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.recordings.recorder import Recorder
-from inspector.version import version
+from inspector.version import program
 
 
 def record(
@@ -71,7 +71,7 @@ def recording(
     Raises:
         EngineError: The file can't be written.
     """
-    program, written = f"mlx-inspector {version()}", Written()
+    written = Written()
     controller = session.controller
     setup, queries = controller.setup, controller.queries
     recorder = Recorder(None, program, lambda: setup.load, lambda: queries.in_force, tell)
@@ -79,7 +79,7 @@ def recording(
         recorder.receive(controller.timeline.facts)
     controller.client.listeners.append(recorder.receive)
     yield written
-    written.bytes = save_as(path, placed([_harmless(entry, model) for entry in recorder.entries]), program)
+    written.bytes = save_as(path, placed([_harmless(entry, model) for entry in recorder.entries]), program())
 
 
 class RowRecorder:

@@ -29,7 +29,7 @@ class Recorder:
 
     Args:
         directory: Where its file is made; None keeps it in memory alone.
-        program: Name and version of what writes.
+        program: Returns name and version of what writes; asked when something is written.
         load: Returns how the present model was loaded.
         settings: Returns the sampler's settings in force.
         report: Shows the user that something can't be written.
@@ -38,7 +38,7 @@ class Recorder:
     def __init__(
         self,
         directory: Path | None,
-        program: str,
+        program: Callable[[], str],
         load: Callable[[], LoadSettings],
         settings: Callable[[], Settings],
         report: Callable[[str], None],
@@ -122,7 +122,7 @@ class Recorder:
         while True:
             path = sessions.new_path(directory, self._load().model)
             try:
-                return Journal.create(path, self.program)
+                return Journal.create(path, self.program())
             except TraceError as error:
                 if not isinstance(error.__cause__, FileExistsError) or not path.exists():
                     raise
@@ -155,7 +155,7 @@ class Recorder:
     def _resume(self, path: Path, known: int) -> None:
         """Take a file over; reading it through takes a moment, in the background."""
         try:
-            entries, _, journal = Journal.resume(path, self.program)
+            entries, _, journal = Journal.resume(path, self.program())
             if len(entries) != known:
                 journal.close()
                 raise TraceError(f"{path} has changed meanwhile: the session isn't appended to it.")
@@ -195,7 +195,7 @@ class Recorder:
             return self.journal.path
         self._aside = tempfile.TemporaryDirectory(prefix="inspector-")  # removed with this object
         path = Path(self._aside.name) / f"session{sessions.ENDING}"
-        save_as(path, self.entries, self.program)
+        save_as(path, self.entries, self.program())
         return path
 
     def _guarded(self, write: Callable[[Journal], None]) -> None:

@@ -61,6 +61,12 @@ class Controller:
         return self.connection.words if self.connection is not None else ""
 
     @property
+    def resting(self) -> bool:
+        """Whether nothing is under way that anybody waits for."""
+        settled = self.timeline.phase in (Phase.EMPTY, Phase.READY, Phase.FAILED)
+        return settled and not (self.opening or self.client.outstanding or self.client.runs())
+
+    @property
     def stepping(self) -> bool:
         """Whether a distribution is on show, which stays, so that steps, moves and choices mean something."""
         return self.timeline.phase in (Phase.READY, Phase.RUNNING) and not self.opening

@@ -13,7 +13,7 @@ from engine.trace import Entry, save_as, worth_keeping
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
-from inspector.version import version
+from inspector.version import program
 
 
 class TraceWriter:
@@ -57,7 +57,7 @@ class TraceWriter:
         Raises:
             TraceError: It can't be written; what was there before is untouched.
         """
-        save_as(path, self.entries, f"mlx-inspector {version()}", force)
+        save_as(path, self.entries, program(), force)
 
 
 def place(output: str | None, force: bool, instead: str) -> Path | None:

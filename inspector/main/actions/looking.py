@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from inspector.config.preferences import VIEWS
-from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.messages import SlotSelected, ToolMessage
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
@@ -45,6 +44,8 @@ class LookActions(ToolActions):
 
     def jump(self) -> None:
         """Ask for a step and look at it."""
+        from inspector.main.dialogs.jump import JumpDialog
+
         steps = self.controller.navigation.steps_range()
         if steps is None:
             self.host.answer("No step was taken yet. Press space to take one")

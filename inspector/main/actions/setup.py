@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.commands import PreviewPrompt
 from engine.records import PromptPreview
 from engine.settings import LoadSettings
-from inspector.main.dialogs.facts import FactsDialog
-from inspector.main.dialogs.model import ModelDialog
-from inspector.main.dialogs.prompt import Draft, PromptDialog
 from inspector.main.downloads import Downloads
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.recordings.sessions import recent_models
 from inspector.session.lookup import Lookup
 from inspector.session.prefill import Prompt
 from inspector.session.prompt_history import given, on_show
+
+if TYPE_CHECKING:
+    from inspector.main.dialogs.prompt import Draft
 
 _MOST_KEPT = 100
 """Prompts that are kept beside those of the tree."""
@@ -37,6 +38,8 @@ class SetupActions(ToolActions):
 
     def prompt(self) -> None:
         """Ask for a prompt."""
+        from inspector.main.dialogs.prompt import PromptDialog
+
         before = [*given(self.timeline), *self._typed]
         conversation = on_show(self.timeline) if self.draft == self._given else None
         if conversation is not None:
@@ -56,6 +59,8 @@ class SetupActions(ToolActions):
 
     def open(self) -> None:
         """Ask for a model; in a replay for the one to go on live with."""
+        from inspector.main.dialogs.model import ModelDialog
+
         if why := self.controller.transport.bound:
             self.host.answer(why)
             return
@@ -73,6 +78,8 @@ class SetupActions(ToolActions):
 
     def facts(self) -> None:
         """Show the facts about the model."""
+        from inspector.main.dialogs.facts import FactsDialog
+
         if (facts := self.timeline.facts) is not None:
             self.host.open(FactsDialog(facts, self.timeline.measured.loaded))
 

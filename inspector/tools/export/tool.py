@@ -12,7 +12,7 @@ from inspector.display import visible
 from inspector.lessons.catalogue import of_recording
 from inspector.main.tool import SET_UP, Host, Key, Needs, Tool, ToolActions
 from inspector.scales import size
-from inspector.version import version
+from inspector.version import program
 
 if TYPE_CHECKING:
     from inspector.tools.export.dialog import Wanted
@@ -78,7 +78,7 @@ class ExportActions(ToolActions):
             self.host.in_background(lambda: _written(wanted, lambda: page(listed.lesson, path)), self._told)
             return
         setup = self.controller.setup
-        recording = snapshot(self.timeline, setup.settings, setup.load, f"mlx-inspector {version()}")
+        recording = snapshot(self.timeline, setup.settings, setup.load, program())
         self.host.answer(f"Writing {visible(str(wanted.path))}")
         make = FORMATS[wanted.name].make
         self.host.in_background(lambda: _written(wanted, lambda: make(recording)), self._told)

@@ -44,7 +44,7 @@ class RecordingActions(ToolActions):
         self._dialog = SaveAsDialog(
             lambda: tuple(playback.entries),
             f"{name}.jsonl.gz",
-            playback.recorder.program,
+            playback.recorder.program(),
             self._read_logits if live else None,
             bits * facts.vocabulary if facts is not None else 0,
         )

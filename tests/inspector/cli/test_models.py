@@ -102,7 +102,7 @@ def test_models_of_recent_sessions_come_first(
 ) -> None:
     used = made_up.model(tmp_path / "used")
     for name, path in (("a", str(used)), ("b", "/went/away"), ("c", str(used))):
-        kept = Recorder(state / name, "test 1", LoadSettings, Settings, lambda text: None)
+        kept = Recorder(state / name, lambda: "test 1", LoadSettings, Settings, lambda text: None)
         session = Session()
         for record in [*session.load(path=path), Ended("Configure"), *session.open(), *session.steps(1)]:
             kept.receive(record)

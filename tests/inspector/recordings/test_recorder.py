@@ -26,7 +26,7 @@ PROGRAM = "test 1"
 def recording(directory: Path | None, told: list[str] | None = None) -> Recorder:
     return Recorder(
         directory,
-        PROGRAM,
+        lambda: PROGRAM,
         lambda: LoadSettings("some/model"),
         lambda: Settings(temp=0.8),
         ([] if told is None else told).append,
@@ -66,7 +66,7 @@ def test_its_file_is_named_by_date_and_model(tmp_path):
 
 def test_settings_are_kept_once_for_each_change(tmp_path):
     now = [Settings(temp=0.8)]
-    kept = Recorder(None, PROGRAM, LoadSettings, lambda: now[0], print)
+    kept = Recorder(None, lambda: PROGRAM, LoadSettings, lambda: now[0], print)
     for settings in (now[0], now[0], Settings(temp=1.0)):
         now[0] = settings
         kept.receive(Ended("Configure"))

@@ -1,0 +1,79 @@
+"""What a person may open next is imported while nobody waits, so that opening it doesn't take the time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+
+from inspector.main.tool import Tool
+
+QUIET = 0.1
+"""Seconds without anything to do before the first import: a step that is asked for again and again comes first."""
+DIALOGS = "inspector.main.dialogs"
+
+
+class ImportsAhead:
+    """Imports modules one by one, between frames.
+
+    Args:
+        packages: Names of packages, whose modules are imported.
+        prepare: Called after the imports, one at a time: what else would be made at its first use.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        packages: Iterable[str],
+        prepare: Sequence[Callable[[], object]] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._packages, self._modules = deque(packages), deque[str]()
+        self._prepare, self._clock = deque(prepare), clock
+        self._idle_since: float | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left."""
+        return not (self._packages or self._modules or self._prepare)
+
+    def tick(self, idle: bool) -> None:
+        """Do one thing, if nobody has waited for anything for a while; called with each frame.
+
+        Args:
+            idle: Whether neither the engine nor the screen has anything to do now.
+        """
+        if self.done:
+            return
+        if not idle:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = self._clock()
+        elif self._clock() - self._idle_since >= QUIET:
+            self._next()
+
+    def _next(self) -> None:
+        while self._modules or self._packages:
+            if not self._modules:
+                self._modules += _modules_of(self._packages.popleft())
+            elif (name := self._modules.popleft()) not in sys.modules:
+                import_module(name)
+                return
+        if self._prepare:
+            self._prepare.popleft()()
+
+
+def packages_of(tools: Iterable[Tool]) -> Iterable[str]:
+    """The packages of what a person can open: the dialogs of the main screen, and the tools' own."""
+    yield DIALOGS
+    for tool in tools:
+        yield tool.make.__module__.rpartition(".")[0]
+
+
+def _modules_of(package: str) -> Iterable[str]:
+    """The modules of a package, those of packages within it left out."""
+    path = getattr(sys.modules.get(package) or import_module(package), "__path__", ())
+    return [f"{package}.{found.name}" for found in iter_modules(path) if not found.ispkg]
