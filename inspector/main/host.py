@@ -68,6 +68,11 @@ class ScreenHost:
         self._screen.status.say(answer, self.controller.timeline.phase)
         self.changed()
 
+    def expect(self) -> None:
+        """Take the answer to the last key back, and have everything shown again with what the engine tells soon."""
+        self._screen.status.say("", self.controller.timeline.phase)
+        self._screen.changes_soon()
+
     @property
     def caption(self) -> str:
         """What is told to an audience now, of the token that is selected; printable, empty for nothing."""

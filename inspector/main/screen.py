@@ -59,6 +59,8 @@ PANELS = (
     PanelPlace("timing", "Time", Place.LOWER, "Time", "the timings"),
 )
 """The panels of every session, in the order of the number keys; those of the tools follow."""
+MOMENT = 0.05
+"""Seconds after which a step that hasn't ended is shown as under way."""
 
 
 def key_table(tools: Sequence[Tool]) -> KeyTable:
@@ -106,7 +108,7 @@ class MainScreen(LaidOutOnce[None]):
         self._remembered = remembered or Remembered(Preferences())
         self._begin(self._remembered.values)
         self._bindings = BindingsMap(key.binding for key in self.table.keys)
-        self._stale = False
+        self._stale = self._expects = False
         self.narrator: Narrator | None = None
         """Whoever tells something beside the panels."""
 
@@ -191,6 +193,19 @@ class MainScreen(LaidOutOnce[None]):
             self._stale = True
             self.call_next(self._show_after_opening)
 
+    def changes_soon(self) -> None:
+        """Have everything shown again with the next records, or without them after a moment.
+
+        A step of a small model takes less than showing and painting that one is under way, which would hold it up.
+        """
+        if not self._expects:
+            self._expects = True
+            self.set_timer(MOMENT, self._show_expected)
+
+    def _show_expected(self) -> None:
+        if self._expects:
+            self.changed()
+
     def _show_after_opening(self) -> None:
         """Show everything; where a dialog is being put over this, once that is painted: it is what was asked for."""
         top = self.app.screen
@@ -201,7 +216,7 @@ class MainScreen(LaidOutOnce[None]):
 
     def show(self) -> None:
         """Show everything, now."""
-        self._stale = False
+        self._stale = self._expects = False
         if self._pruning or not self.is_attached:
             return  # the program is being left, and the panels are going
         timeline, setup = self.controller.timeline, self.controller.setup

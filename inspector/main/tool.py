@@ -96,6 +96,9 @@ class Host(Protocol):
     def answer(self, answer: str = "") -> None:
         """Answer the last key, or take the answer back, and have everything shown again."""
 
+    def expect(self) -> None:
+        """Take the answer to the last key back, and have everything shown again with what the engine tells soon."""
+
     def changed(self) -> None:
         """Have everything shown again: once, however often this is called before."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.commands import TakeStep
 from inspector.main.tool import BRANCH, STEP, Hint, Key, Needs, Tool, ToolActions, When
 
 
@@ -10,7 +11,11 @@ class TransportActions(ToolActions):
 
     def step(self) -> None:
         """Step, walk forward or pause."""
-        self.host.answer(self.controller.transport.step())
+        answer = self.controller.transport.step()
+        if answer or not self.controller.client.of(TakeStep):
+            self.host.answer(answer)
+        else:
+            self.host.expect()
 
     def run(self) -> None:
         """Run or pause."""

@@ -14,7 +14,7 @@ from inspector.main.palette import Palette
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
-from inspector.main.screen import PANELS
+from inspector.main.screen import PANELS, MainScreen
 from inspector.widgets.canvas import why_empty
 from tests.inspector.fakes import HOSTILE, TORN, Session
 from tests.inspector.rig import Rig, run
@@ -35,6 +35,26 @@ def test_space_steps_at_the_tip():
         assert rig.status.startswith("Space or ⏎ takes “␣")
         await rig.press("space", "space")
         assert rig.engine.sent == [commands.TakeStep(), commands.TakeStep()]
+
+    run(test)
+
+
+def test_a_step_is_shown_once_when_it_comes_and_as_under_way_when_it_is_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        shows: list[int] = []
+        monkeypatch.setattr(
+            MainScreen, "show", lambda self, show=MainScreen.show: (shows.append(1), show(self))
+        )
+        await rig.app.main.action_do("step")  # without a wait between the key and the step
+        await rig.push([*rig.session.steps(1), Ended("Step")])
+        assert len(shows) == 1
+        await rig.app.main.action_do("step")
+        await rig.until(lambda: len(shows) > 1)
+        await rig.push([*rig.session.steps(1), Ended("Step")])
+        assert len(shows) == 3
 
     run(test)
 
