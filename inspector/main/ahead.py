@@ -6,6 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -60,7 +61,10 @@ class ImportsAhead:
             if not self._modules:
                 self._modules += _modules_of(self._packages.popleft())
             elif (name := self._modules.popleft()) not in sys.modules:
-                import_module(name)
+                with suppress(
+                    ImportError, OSError
+                ):  # no file can be opened now: opening the thing itself tells it
+                    import_module(name)
                 return
         if self._prepare:
             self._prepare.popleft()()

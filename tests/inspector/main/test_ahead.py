@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.inspector.rig import Rig, run
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A package with two modules and another package."""
     folder = tmp_path / "ahead_package"
     folder.mkdir()
@@ -64,6 +65,18 @@ def test_one_module_at_a_time_and_only_after_a_while_without_work(package: str) 
     assert (called, ahead.done) == (["a", "b"], True)
     tick(True, 9.0)
     assert called == ["a", "b"]
+
+
+@pytest.mark.parametrize("error", ["ImportError", "OSError(24, 'Too many open files')"])
+def test_what_cannot_be_imported_now_is_left(package: str, error: str) -> None:
+    folder = next(Path(each, package) for each in sys.path if Path(each, package).is_dir())
+    (folder / "first.py").write_text(f"raise {error}")
+    clock = Clock()
+    ahead = ImportsAhead([package], clock=clock)
+    while not ahead.done:
+        clock.now += QUIET
+        ahead.tick(True)
+    assert {f"{package}.first", f"{package}.second"} & set(sys.modules) == {f"{package}.second"}
 
 
 def test_the_packages_are_those_of_the_tools() -> None:

@@ -87,9 +87,8 @@ def test_each_showing_has_one_result_of_its_own() -> None:
             dialog = await opened(rig, "b")
             assert isinstance(dialog, BreakpointsDialog)
             dialog.query_one("#break-entropy_above", SafeInput).value = value
-            burst(rig, "ctrl+s", "ctrl+s", "enter", "enter")
-            await rig.pilot.pause()
-            assert rig.app.screen is rig.app.main
+            burst(rig, "ctrl+s", "ctrl+s", "escape")  # the second opens the dialog that saves the session
+            await rig.until(lambda: rig.app.screen is rig.app.main and not rig.app.keys.busy)
             assert breakpoints.points == Breakpoints(entropy_above=float(value))
         await opened(rig, "b")
         await rig.press("6", "escape")
