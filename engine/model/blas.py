@@ -30,6 +30,7 @@ import numpy as np
 
 from engine.frozen import frozen
 from engine.model import elf
+from engine.model.one_row import forwarded
 
 FUNCTIONS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
 PREFIXES = ("", "scipy_")
@@ -128,6 +129,10 @@ def _serve(path: str) -> str:
     library = ctypes.CDLL(path)
     functions, prefix = _functions(library)
     name = _describe(library, prefix, path)
+    gemv = getattr(library, f"{prefix}cblas_sgemv", None)
+    if gemv is not None:
+        one_row = forwarded(functions["cblas_sgemm"], ctypes.cast(gemv, ctypes.c_void_p).value or 0)
+        functions["cblas_sgemm"] = one_row or functions["cblas_sgemm"]
     _slots.write(functions)
     try:
         check()
@@ -269,6 +274,21 @@ def _plain(dtype: type) -> float:
     return max(errors)
 
 
+def _rows(dtype: type) -> float:
+    """One row, which takes a way of its own: by a matrix, by one transposed, by parts of them, and added to."""
+    a, b, c = _numbers((1, 200), dtype, 8), _numbers((200, 90), dtype, 9), _numbers((1, 90), dtype, 10)
+    row, plain, turned = _array(a, dtype), _array(b, dtype), _array(b.T.copy(), dtype).T
+    part = (row[:, 20:150], a[:, 20:150], b[20:150, 3:80])
+    added = mx.addmm(_array(c, dtype), row, turned, alpha=0.5, beta=-2.0)
+    return max(
+        _error(row @ plain, a, b),
+        _error(row @ turned, a, b),
+        _error(part[0] @ plain[20:150, 3:80], *part[1:]),
+        _error(part[0] @ turned[20:150, 3:80], *part[1:]),
+        _error(added, 0.5 * a, b, -2.0 * c),
+    )
+
+
 def _transposed(dtype: type) -> float:
     """Each side transposed, and both: MLX passes that on and copies nothing."""
     a, b = _numbers((48, 29), dtype, 1), _numbers((29, 37), dtype, 2)
@@ -297,6 +317,7 @@ def _array(values: np.ndarray, dtype: type) -> mx.array:
 
 _PRODUCTS: dict[str, Callable[[type], float]] = {
     "products": _plain,
+    "products of one row": _rows,
     "products of transposed matrices": _transposed,
     "products of parts of matrices": _strided,
     "multiples of products": _scaled,

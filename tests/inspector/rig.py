@@ -158,6 +158,9 @@ class Rig:
 
     async def ready(self, steps: int = 6) -> None:
         """Load, prefill and step, as far as the screen is concerned."""
+        await self.until(
+            lambda: self.engine.started
+        )  # what ends is otherwise no command of the application's yet
         began = [*self.session.load(), Ended("Configure"), *self.session.open()]
         await self.push([*began, *self.session.steps(steps)])
         self.engine.sent.clear()

@@ -57,8 +57,7 @@ def test_the_panel_that_matters_keeps_three_rows_and_the_card_scrolls() -> None:
     async def body(learner: LearnerKeys) -> None:
         await learner.phase(LessonPhase.ASKING)
         candidates = learner.app.main.query_one("#candidates")
-        await learner.until(lambda: candidates.size.height >= 3)
-        assert "pgdn" in learner.text()
+        await learner.until(lambda: candidates.size.height >= 3 and "pgdn" in learner.text())
         assert "dog" not in learner.text()
         await learner.press("pagedown")
         await learner.until(lambda: "dog" in learner.text())
