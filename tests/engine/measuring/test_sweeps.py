@@ -106,7 +106,8 @@ def test_a_live_session_is_left_alone(zoo: Zoo) -> None:
     assert np.array_equal(session.logits, logits)
     assert session.kv.offset == offset
     session.step()
-    assert session.verify().largest_difference == 0
+    verified = session.verify()
+    assert verified.largest_difference <= verified.rounding
 
 
 def test_what_cannot_be_batched_is_said_and_the_rest_measured(zoo: Zoo) -> None:
