@@ -17,6 +17,7 @@ import ctypes
 import mmap
 import platform
 import sys
+from functools import cache
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112
 """As CBLAS numbers them; in the instructions below as 0x65, 0x6F and 0x70."""
@@ -45,10 +46,8 @@ _CODE = (
 )
 """Instructions, and what they do."""
 
-_kept: list[mmap.mmap] = []
-"""The memory of the instructions: MLX may call them for as long as the process lives."""
 
-
+@cache
 def forwarded(gemm: int, gemv: int) -> int | None:
     """A function that is called as `cblas_sgemm`, and has one row multiplied by `cblas_sgemv`.
 
@@ -69,7 +68,8 @@ def forwarded(gemm: int, gemv: int) -> int | None:
     protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     if protect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
         return None
-    _kept.append(memory)
+    # MLX may call it until the process has ended, after Python has let go of all that it knows of
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
     return address
 
 
