@@ -62,8 +62,13 @@ class NarrationCard(VerticalScroll, can_focus=False):
         yield self._body
 
     def on_mount(self) -> None:
-        """Have a timer ready for the time."""
+        """Have a timer ready for the time, and the hints know of each new height, whichever layout brings it."""
+        for height in ("virtual_size", "show_vertical_scrollbar"):
+            self.watch(self, height, self._height_changed, init=False)
         self._timer = self.set_interval(1.0, self._show_time, pause=True)
+
+    def _height_changed(self) -> None:
+        self.call_after_refresh(self._show_hints)  # by then the room has its new height, too
 
     def _show_time(self) -> None:
         if self.display:
@@ -87,7 +92,6 @@ class NarrationCard(VerticalScroll, can_focus=False):
             self._told = narration.body
             self._body.update(narration.body)
             self.scroll_home(animate=False, immediate=True)
-            self.call_after_refresh(self._show_hints)
         self._show_hints()
 
     @property

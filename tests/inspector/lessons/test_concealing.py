@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspector.lessons.catalogue import find
 from inspector.lessons.play import LessonPhase
+from inspector.main.narration import NarrationCard
 from tests.inspector.lessons.playing import LearnerKeys, learn
 
 SIZE = (120, 40)
@@ -63,6 +64,19 @@ def test_the_panel_that_matters_keeps_three_rows_and_the_card_scrolls() -> None:
         await learner.until(lambda: "dog" in learner.text())
 
     learn(find("the-draw"), body, (40, 12), recorded=True)
+
+
+def test_the_key_for_more_of_the_card_comes_and_goes_with_the_room() -> None:
+    async def body(learner: LearnerKeys) -> None:
+        await learner.phase(LessonPhase.ASKING)
+        card, seen = learner.app.main.query_one(NarrationCard), set()
+        for size in ((40, 12), (160, 100), (60, 16), (200, 120), (40, 12)):
+            await learner.pilot.resize_terminal(*size)
+            await learner.until(lambda: ("pgdn" in learner.text()) is card.show_vertical_scrollbar)
+            seen.add(card.overflows)
+        assert seen == {True, False}
+
+    learn(find("the-draw"), body, (100, 40), recorded=True)
 
 
 def test_the_race_opens_at_its_reveal_and_closes_for_the_next_panel() -> None:
