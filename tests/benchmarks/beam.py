@@ -2,10 +2,9 @@
 
     python -m tests.benchmarks.beam
 
-Prints milliseconds (medians) and their ratio; that of the large model last, in bfloat16, as models are published.
-
-On Linux's CPU backend float32 gains next to nothing: MLX hands its products to the reference BLAS, which takes eight
-times as long for eight rows as for one. bfloat16 gains because the weights are converted once for all rows.
+Prints milliseconds (medians) and their ratio; that of the large model last, from files in bfloat16, as models are
+published. With a fast BLAS on Linux both are computed in float32. On MLX's own, float32 gains next to nothing: eight
+rows take it eight times as long as one.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def main() -> None:
         for dtype, name in ((mx.float32, "float32"), (mx.bfloat16, "bfloat16")):
             large = synthetic.write(Path(directory) / name, synthetic.LLAMA_100M, dtype=dtype)
             found = ratio(f"103 M {name}", str(large))
-    print(f"ratio {found:.2f} (goal: 0.60 or less)")
+    print(f"ratio {found:.2f} (goal: 0.35 or less)")
 
 
 if __name__ == "__main__":
