@@ -61,13 +61,16 @@ class ImportsAhead:
             if not self._modules:
                 self._modules += _modules_of(self._packages.popleft())
             elif (name := self._modules.popleft()) not in sys.modules:
-                with suppress(
-                    ImportError, OSError
-                ):  # no file can be opened now: opening the thing itself tells it
-                    import_module(name)
+                _import(name)
                 return
         if self._prepare:
             self._prepare.popleft()()
+
+
+def _import(name: str) -> None:
+    """Import a module, unless no file can be opened now: opening the thing itself tells it."""
+    with suppress(ImportError, OSError):
+        import_module(name)
 
 
 def packages_of(tools: Iterable[Tool]) -> Iterable[str]:
@@ -79,5 +82,6 @@ def packages_of(tools: Iterable[Tool]) -> Iterable[str]:
 
 def _modules_of(package: str) -> Iterable[str]:
     """The modules of a package, those of packages within it left out."""
-    path = getattr(sys.modules.get(package) or import_module(package), "__path__", ())
+    _import(package)
+    path = getattr(sys.modules.get(package), "__path__", ())
     return [f"{package}.{found.name}" for found in iter_modules(path) if not found.ispkg]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from inspector.main.inside.help import SHARED
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.attention.control import AttentionControl
+from inspector.tools.attention.weights import Head
 
 
 class AttentionActions(ToolActions):
@@ -24,8 +25,6 @@ class AttentionActions(ToolActions):
 
     def point(self, *place: int) -> None:
         """Choose a head of a layer."""
-        from inspector.tools.attention.weights import Head
-
         layer, head = place
         self.control.choose(Head(layer - 1, head - 1))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from engine.commands import MoveTo
 from engine.records import Marked
@@ -27,9 +26,7 @@ from inspector.main.tool import (
 from inspector.state.mark_words import written
 from inspector.tools.tree.marking import Marking
 from inspector.tools.tree.panel import TreePanel
-
-if TYPE_CHECKING:
-    from inspector.tools.tree.pruning import TreeFilter
+from inspector.tools.tree.pruning import TreeFilter, pruned
 
 
 class TreeActions(ToolActions):
@@ -114,8 +111,6 @@ class TreeActions(ToolActions):
         self.host.open(FilterDialog(self.panel.filter, self._count), self._filtered)
 
     def _count(self, wanted: TreeFilter) -> int:
-        from inspector.tools.tree.pruning import pruned
-
         return pruned(self.timeline, wanted, show_fallen=True).fit
 
     def _filtered(self, wanted: TreeFilter | None) -> None:
@@ -125,8 +120,6 @@ class TreeActions(ToolActions):
 
     def stop(self) -> bool:
         """Escape takes a filter off, before it closes the tree."""
-        from inspector.tools.tree.pruning import TreeFilter
-
         if TREE.id not in self.host.shown or not self.panel.filter:
             return False
         self.panel.keep(TreeFilter())
