@@ -23,6 +23,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import util
+from itertools import product
 from pathlib import Path
 
 import mlx.core as mx
@@ -30,7 +31,7 @@ import numpy as np
 
 from engine.frozen import frozen
 from engine.model import elf
-from engine.model.one_row import forwarded
+from engine.model.one_row import PLAIN, ROW_MAJOR, TRANSPOSED, forwarded
 
 FUNCTIONS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
 PREFIXES = ("", "scipy_")
@@ -42,6 +43,11 @@ VARIABLE = "INSPECTOR_BLAS"
 """An environment variable that says what `auto` is: for a machine where a library misbehaves."""
 THREADS = 1
 """A second thread brought nothing reliable for matrices of decode steps, and takes a core from the screen."""
+_SGEMM = ctypes.CFUNCTYPE(
+    None, *[ctypes.c_int] * 6, ctypes.c_float, *[ctypes.c_void_p, ctypes.c_int] * 2, ctypes.c_float,
+    ctypes.c_void_p, ctypes.c_int,
+)  # fmt: skip
+"""`cblas_sgemm` as C has it."""
 TOLERANCE = 2e-5
 """Largest error allowed, as a share of the sum of absolute products: float32 sums of 256 numbers have about 1e-6."""
 
@@ -136,6 +142,7 @@ def _serve(path: str) -> str:
     _slots.write(functions)
     try:
         check()
+        _check_overwriting(functions["cblas_sgemm"])
     except BlasError:
         _slots.restore()
         raise
@@ -243,11 +250,35 @@ def check() -> None:
         BlasError: One of them is off.
     """
     with mx.stream(mx.cpu):
-        for what, product in _PRODUCTS.items():
+        for what, error_of in _PRODUCTS.items():
             for dtype in (np.float32, np.float64, np.complex64):
-                error = product(dtype)
+                error = error_of(dtype)
                 if not error <= TOLERANCE:
                     raise BlasError(f"its {what} of {np.dtype(dtype).name} are off by {error:.2g}")
+
+
+def _check_overwriting(gemm: int) -> None:
+    """Refuse a library that lets through what the memory of a result held: MLX hands it over as it comes.
+
+    CBLAS says that with beta 0 it is not read. Libraries that multiplied it by 0 instead left NaN where NaN was; some
+    did so in the product of a matrix and a vector alone. Called directly, since MLX's choice of memory can't be told.
+
+    Args:
+        gemm: Address of its `cblas_sgemm`.
+
+    Raises:
+        BlasError: It does.
+    """
+    multiply = _SGEMM(gemm)
+    for rows, transposed in product((1, 3), (PLAIN, TRANSPOSED)):
+        a, b = (_numbers(shape, np.float32, 11).astype(np.float32) for shape in ((rows, 70), (70, 50)))
+        b = b.T.copy() if transposed == TRANSPOSED else b
+        found = np.full((rows, 50), np.nan, np.float32)
+        sizes = rows, 50, 70
+        left, right, result = ((each.ctypes.data, each.shape[1]) for each in (a, b, found))
+        multiply(ROW_MAJOR, PLAIN, transposed, *sizes, 1.0, *left, *right, 0.0, *result)
+        if np.isnan(found).any():
+            raise BlasError("its results keep NaN that was in their memory before")
 
 
 def _error(found: mx.array, a: np.ndarray, b: np.ndarray, c: np.ndarray | float = 0.0) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -142,6 +143,29 @@ def test_one_that_is_wrong_for_one_form_alone_is_refused(monkeypatch: pytest.Mon
     )
     library.cblas_sgemm = keep  # type: ignore[attr-defined]
     assert "transposed matrices of float32 are off" in use(monkeypatch, library).notes[0]
+    assert product() < 1e-5
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_one_that_multiplies_what_was_there_by_0_is_refused(
+    monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """With beta 0 the memory of a result may hold anything, NaN too; MLX hands it over as it comes."""
+    library = Library()
+    right = library.cblas_sgemm  # type: ignore[attr-defined]
+
+    def reads_all(*given: Any) -> None:
+        cell = (ctypes.c_float * 1).from_address(given[12])
+        before = cell[0]
+        right(*given)
+        if given[3] == rows and given[11] == 0:
+            cell[0] += 0 * before
+
+    keep = type(right)(reads_all)
+    library.cblas_sgemm = keep  # type: ignore[attr-defined]
+    found = use(monkeypatch, library)
+    assert not found.fast
+    assert re.search("keep NaN that was in their memory|off by nan", found.notes[0])
     assert product() < 1e-5
 
 
