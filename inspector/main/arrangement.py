@@ -143,12 +143,19 @@ class Arrangement:
         """
         return panel == self.open_side if self._places[panel] is Place.SIDE else panel in shown
 
-    def neighbour(self, by: int) -> str:
-        """The panel so many places further, of those that are not hidden, or not shown beside the two alone."""
+    def neighbour(self, by: int, side: bool) -> str:
+        """The panel so many places further, of those that are not hidden, or not shown beside the two alone.
+
+        Args:
+            by: How many.
+            side: Whether tools' panels at the side have anything to show.
+        """
+        empty = () if side else [panel.id for panel in self.panels if panel.place is Place.SIDE]
         left = [
             panel.id
             for panel in self.panels
-            if panel.id == self.current or self._seen(panel.id) or self._is_top(panel)
+            if panel.id == self.current
+            or (panel.id not in empty and (self._seen(panel.id) or self._is_top(panel)))
         ]
         return left[(left.index(self.current) + by) % len(left)]
 

@@ -205,7 +205,8 @@ class PanelLayout:
         """The line between panels that is at the current one, and its row; no name where there is none."""
         present, area, current = self._present(), self._area, self.arrangement.current
         lowest = area.bottom - present.get("last", 0)
-        if "last" in present and lowest in (self._regions()[current].bottom, self._regions()[current].y):
+        at = self._regions().get(current)  # none for a panel at the side while there is no text
+        if "last" in present and at is not None and lowest in (at.bottom, at.y):
             return "last", lowest
         if "below" in present:
             return "below", area.bottom - present["below"]

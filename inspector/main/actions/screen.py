@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inspector.main.arrangement import PanelPlace
+from inspector.main.opening import no_text
 from inspector.main.tool import SCREEN, STEP, Hint, Key, Tool, ToolActions
 
 
@@ -24,7 +25,11 @@ def _number(digit: int, panel: PanelPlace) -> Key:
 
 
 class ScreenActions(ToolActions):
-    """Arranges the screen; all of it is the host's own."""
+    """Arranges the screen; nearly all of it is the host's own."""
+
+    def next_panel(self, by: int) -> None:
+        """Go so many panels further."""
+        self.host.go_to(self.host.arrangement.neighbour(by, side=not no_text(self.timeline)))
 
 
 _FIRST = (
@@ -32,9 +37,9 @@ _FIRST = (
         "Pause the run, stop the prefill or a look ahead, or leave the enlarged panel; notices go too.",
         lambda own: own.host.stop()),
     Key("next_panel", "tab", "tab", "Next panel", SCREEN, "Go to the next panel.",
-        lambda own: own.host.go_to(own.host.arrangement.neighbour(1))),
+        lambda own: own.next_panel(1)),
     Key("panel_before", "shift+tab", "shift+tab", "Panel before", SCREEN, "Go to the panel before.",
-        lambda own: own.host.go_to(own.host.arrangement.neighbour(-1))),
+        lambda own: own.next_panel(-1)),
 )  # fmt: skip
 _LAST = (
     Key("alone", "0", "0", "Text and candidates", SCREEN,

@@ -18,7 +18,7 @@ from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences, SavedPreferences
-from inspector.main.arrangement import Layout, layout_for
+from inspector.main.arrangement import Layout, Place, layout_for
 from inspector.main.division import LEAST_LINES, across, divided, divider_at, moved
 from tests.inspector.rig import Rig, run
 
@@ -148,6 +148,39 @@ def test_tab_passes_over_what_is_hidden() -> None:
         await rig.press("tab")
         assert rig.app.main.arrangement.current == "text"
         assert rig.app.main.arrangement.alone
+
+    run(test, GRID)
+
+
+@pytest.mark.parametrize("size", [GRID, STACKED, LOW, (60, 30)])
+def test_tab_passes_over_what_has_nothing_to_show_before_there_is_a_text(size: tuple[int, int]) -> None:
+    async def test(rig: Rig) -> None:
+        arrangement = rig.app.main.arrangement
+        seen = [panel.id for panel in arrangement.panels if panel.place is not Place.SIDE]
+        assert len(seen) < len(arrangement.panels)
+        for key, order in (("tab", [*seen[1:], seen[0]]), ("shift+tab", [*reversed(seen[1:]), seen[0]])):
+            for panel in order:
+                await rig.press(key)
+                assert arrangement.current == panel
+                assert panel in rig.app.main.host.shown
+
+    run(test, size)
+
+
+@pytest.mark.parametrize("key", ["shift+up", "shift+down", "shift+left", "shift+right"])
+def test_dividers_move_where_the_panel_gone_to_is_not_on_screen(key: str) -> None:
+    """The next model could not be loaded: there is no text any more, and so no reason of a token."""
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("w")
+        assert rig.app.main.arrangement.current == "sampler"
+        rig.app.controller.setup.open(LoadSettings(model="none"))
+        await rig.fail_to_load("There is no such model.", "Open another.")
+        assert "sampler" not in shown(rig)
+        before = rooms(rig)
+        await rig.press(key)
+        assert rooms(rig) != before
 
     run(test, GRID)
 
