@@ -249,15 +249,16 @@ class InspectorApp(App[int]):
 
     async def _hand_on(self, event: events.Event) -> None:
         """Give a key or a pasted text to the screen on top."""
-        if self._exit or (isinstance(event, events.Key) and self._narrator_takes(event)):
+        if self._exit or (isinstance(event, events.Key) and self._takes(event.key)):
             return
         await super().on_event(event)
 
-    def _narrator_takes(self, event: events.Key) -> bool:
-        """Whether a key means something to whoever narrates; in dialogs keys are the dialog's."""
-        narrator = self.main.narrator
-        top = self.screen
-        return narrator is not None and isinstance(top, MainScreen | ToolScreen) and narrator.takes(event.key)
+    def _takes(self, key: str) -> bool:
+        """Whether a key is dealt with: whoever narrates takes it, but in dialogs, or the main screen refuses it."""
+        narrator, top = self.main.narrator, self.screen
+        if isinstance(top, MainScreen | ToolScreen) and narrator is not None and narrator.takes(key):
+            return True
+        return top is self.main and self.main.refuses(key, self.keys.typed)
 
     # ---- the engine -------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingsMap
 from textual.command import Provider
@@ -109,6 +110,8 @@ class MainScreen(LaidOutOnce[None]):
         self._begin(self._remembered.values)
         self._bindings = BindingsMap(key.binding for key in self.table.keys)
         self._stale = self._expects = False
+        self._in_sight_since = 0.0
+        """When what lay over this one last was left; the toolkit's seconds."""
         self.narrator: Narrator | None = None
         """Whoever tells something beside the panels."""
 
@@ -312,6 +315,18 @@ class MainScreen(LaidOutOnce[None]):
         elif (done := key.run(actions)) is not None:
             await done
 
+    def refuses(self, key: str, typed: float) -> bool:
+        """Whether a key is the one that quits, and was meant for what lay over this one, as the second of two is.
+
+        Args:
+            key: As the toolkit names it.
+            typed: When it was typed, in the toolkit's seconds.
+        """
+        if key not in self.table["quit"].keys.split(",") or typed >= self._in_sight_since:
+            return False
+        self.host.answer("Press q once more to quit")
+        return True
+
     @property
     def _tool(self) -> Tool | None:
         """The tool whose panel is the current one."""
@@ -322,6 +337,15 @@ class MainScreen(LaidOutOnce[None]):
     def on_resize(self) -> None:
         """Another size may be another arrangement."""
         self.changed()
+
+    def on_screen_suspend(self) -> None:
+        """Something lies over this one."""
+        self._in_sight_since = math.inf
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """What lay over this one was left; when the program begins, nothing did."""
+        if self._in_sight_since == math.inf:
+            self._in_sight_since = event.time
 
     def covered(self) -> None:
         """A screen was put over this one."""

@@ -46,6 +46,8 @@ class KeysInOrder:
         """The screen whose queue was waited for since the last key: by then it has its widgets."""
         self._turn = 0
         """Counts the keys that were followed: a callback of an earlier one is late."""
+        self.typed = 0.0
+        """When the key that was handed on last was typed, in the toolkit's seconds."""
         self._since: float | None = None
         """When what is under way began; None while nothing is."""
 
@@ -84,7 +86,10 @@ class KeysInOrder:
             self._follow([top])
             return
         event, self._opened = self._waiting.popleft(), None
-        event.time = Message().time  # a screen that is shown again heeds nothing older
+        self.typed, event.time = (
+            event.time,
+            Message().time,
+        )  # a screen that is shown again heeds nothing older
         way = [node for node in (self._app.focused or top).ancestors_with_self if node is not self._app]
         self._since = time.monotonic()  # busy while it is handed on, too
         await self._hand_on(event)

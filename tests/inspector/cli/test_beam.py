@@ -212,15 +212,15 @@ def test_the_bundled_model_tells_its_stories(capsys: pytest.CaptureFixture[str])
 def test_ctrl_c_in_the_middle() -> None:
     argv = ["beam", *STORY, "--width", "8", "--max-tokens", "400", "--min-tokens", "400", "--jsonl"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "inspector", *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "inspector", *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
     )
     assert process.stdout is not None
-    line = ""
-    while '"beam_step"' not in line:
+    line = b""
+    while b'"beam_step"' not in line:
         line = process.stdout.readline()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     end = json.loads(out.splitlines()[-1])
-    assert (process.returncode, err) == (130, "")
+    assert (process.returncode, err) == (130, b"")
     assert (end["event"], end["reason"]) == ("beam_end", "cancelled")
     assert 1 <= end["steps"] < 400

@@ -24,16 +24,17 @@ from tests.inspector.cli.scripted import Run
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
 
 
-def start(*argv: str, **options: Any) -> subprocess.Popen[str]:
-    """Start `inspector generate`."""
+def start(*argv: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Start `inspector generate`; of its output no more is read than a line, where one is asked for."""
     command = [sys.executable, "-m", "inspector", "generate", *argv]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, bufsize=0, **pipes, **options)
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]:
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, list[dict[str, Any]], str]:
     """Wait for it; returns exit status, events and what standard error got."""
     out, err = process.communicate(timeout=120)
-    return process.returncode, [json.loads(line) for line in out.splitlines()], err
+    return process.returncode, [json.loads(line) for line in out.decode().splitlines()], err.decode()
 
 
 def test_sixty_tokens_of_a_story() -> None:
@@ -84,7 +85,7 @@ def test_a_reader_that_has_enough() -> None:
     assert json.loads(process.stdout.readline())["event"] == "model"
     process.stdout.close()
     assert process.wait(60) == 0
-    assert process.stderr.read() == ""
+    assert process.stderr.read() == b""
     process.stderr.close()
 
 
@@ -94,8 +95,8 @@ def test_ctrl_c(phase: str) -> None:
     words = ["-p", "word " * 490 if phase == "prefill" else "Once", "--prefill-step-size", "4"]
     process = start(*words, "--ignore-chat-template", "--max-tokens", "500", "--min-tokens", "500", "--jsonl")
     assert process.stdout is not None
-    seen = ""
-    while phase != "loading" and f'"event": "{phase}"' not in seen:
+    seen = b""
+    while phase != "loading" and f'"event": "{phase}"'.encode() not in seen:
         seen = process.stdout.readline()
     if phase == "loading":
         _wait_for_python(process.pid)

@@ -276,16 +276,16 @@ def test_ctrl_c_in_the_middle(file: Path) -> None:
     file.write_text("Once upon a time there was a dog. " * 50)
     process = subprocess.Popen(
         [sys.executable, "-m", "inspector", "score", str(file), "--jsonl", "--prefill-step-size", "1"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
     )  # fmt: skip
     assert process.stdout is not None
-    line = ""
-    while '"token"' not in line:
+    line = b""
+    while b'"token"' not in line:
         line = process.stdout.readline()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     end = json.loads(out.splitlines()[-1])
-    assert (process.returncode, err) == (130, "")
+    assert (process.returncode, err) == (130, b"")
     assert (end["event"], end["complete"]) == ("score", False)
 
 

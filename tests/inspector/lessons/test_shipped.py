@@ -35,7 +35,7 @@ def cards(play: LessonPlay, settle: Callable[..., None]) -> list[Card]:
     return seen
 
 
-NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
 def words(text: str) -> list[str]:

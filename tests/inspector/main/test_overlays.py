@@ -111,6 +111,51 @@ def test_keys_pressed_twice_close_no_other_screen(bursts: list[tuple[str, ...]])
     run(test)
 
 
+@pytest.mark.parametrize("key", ["question_mark", "P", "c"])
+def test_the_second_of_two_q_does_not_quit(key: str) -> None:
+    """The first one leaves what lies over the main screen; only one that was typed in sight of that screen quits."""
+
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        await rig.press(key)
+        assert len(rig.app.screen_stack) == 2
+        burst(rig, "q", "q")
+        await rig.until(lambda: len(rig.app.screen_stack) == 1)
+        await rig.pilot.pause()
+        assert rig.status == "Press q once more to quit"
+        assert not rig.app._exit
+        await rig.press("q")
+        assert rig.app._exit
+
+    run(test)
+
+
+def test_q_quits_where_nothing_was_left() -> None:
+    async def test(rig: Rig) -> None:
+        burst(rig, "q", "q")
+        await rig.until(lambda: rig.app._exit)
+
+    run(test)
+
+
+@pytest.mark.parametrize("way", ["palette", "click"])
+def test_quitting_by_palette_and_click_asks_nothing(way: str) -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        await rig.press("question_mark")
+        burst(rig, "q")
+        await rig.until(lambda: len(rig.app.screen_stack) == 1)
+        if way == "palette":
+            await rig.from_palette("quit", "Quit")
+        else:
+            keys = rig.screen_text().splitlines()
+            await rig.pilot.click(offset=(keys[-1].index("q quit"), len(keys) - 1))
+            await rig.pilot.pause()
+        assert rig.app._exit
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     "keys", [OVERLAYS[::4], pytest.param(OVERLAYS, marks=pytest.mark.slow)], ids=["some", "all"]
 )
