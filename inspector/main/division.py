@@ -92,10 +92,12 @@ def divider_at(x: int, y: int, regions: Mapping[str, Region], area: Region, stac
     Returns:
         A name of `config.preferences.SIZES`.
     """
-    edges = {"left": {r.right for r in regions.values()} - {area.right}}
-    if any(x in (edge - 1, edge) for edge in edges["left"]):
+    rights = {r.right for r in regions.values() if r.y <= y < r.bottom} - {area.right}
+    if any(x in (edge - 1, edge) for edge in rights):
         return "left"
-    bottoms = sorted({r.bottom for r in regions.values() if r.x <= x < r.right} - {area.bottom})
+    column = [r for r in regions.values() if r.x <= x < r.right]
+    # while a new size is laid out, panels have places of before: what no panel is under is no divider
+    bottoms = sorted({r.bottom for r in column} & {r.y for r in column} - {area.bottom})
     if y not in {row for bottom in bottoms for row in (bottom - 1, bottom)}:
         return ""
     upper, lower = ("candidates", "lower") if stacked else ("below", "last")

@@ -56,10 +56,18 @@ class PanelArea(Container):
         if self._grip is None:
             return
         squeezed = self._grip.squeezed(int(event.screen_x), int(event.screen_y))
-        self._grip = None
-        self.release_mouse()
+        self._let_go()
         self.screen.clear_selection()
         event.stop()
         if squeezed:
             self._layout.sizes = self._sizes
         self._hide(squeezed)
+
+    def on_resize(self) -> None:
+        """Let go: the panels are not where they were when the divider was taken hold of."""
+        if self._grip is not None:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._grip = None
+        self.release_mouse()

@@ -183,8 +183,11 @@ class PanelLayout:
         return Grip(divider, x, y, self._regions(), self._area) if divider else None
 
     def drag(self, divider: str, x: int, y: int) -> None:
-        """Move a divider to a cell of the screen."""
-        changed = moved(divider, x, y, {**self.sizes, **self._present()}, self._area)
+        """Move a divider to a cell of the screen, unless it went with a new size of the terminal."""
+        present = self._present()
+        if divider != "left" and divider not in present:
+            return
+        changed = moved(divider, x, y, {**self.sizes, **present}, self._area)
         names = ("candidates", "lower") if divider in ("candidates", "lower") else (divider,)
         self.sizes |= {name: changed[name] for name in names if name in changed}
 

@@ -343,9 +343,14 @@ class MainScreen(LaidOutOnce[None]):
         self._in_sight_since = math.inf
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """What lay over this one was left; when the program begins, nothing did."""
+        """What lay over this one was left; when the program begins, nothing did.
+
+        A screen that is left before it is painted takes with it what waited for that.
+        """
         if self._in_sight_since == math.inf:
             self._in_sight_since = event.time
+        if self._stale:
+            self.call_next(self._show_after_opening)
 
     def covered(self) -> None:
         """A screen was put over this one."""

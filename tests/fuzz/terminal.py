@@ -119,7 +119,7 @@ class TerminalHost:
                 sent = sent[os.write(self._leader, sent[:1024]) :]
             except BlockingIOError:
                 if time.monotonic() > end:
-                    return Fault("nothing is read from the terminal", self._tail)
+                    return self._stuck("nothing is read from the terminal")
                 time.sleep(0.005)
         if action.sent == "\x1b":
             time.sleep(APART)
@@ -138,6 +138,25 @@ class TerminalHost:
     def over(self) -> bool:
         return self._process.poll() is not None
 
+    def _stuck(self, signature: str) -> Fault:
+        """A fault of a program that answers no more, with its signals as the system has them and what each thread does.
+
+        That ends it: Python tells where its threads are on the way out.
+        """
+        painted, signals = self._tail, self._signals()
+        self._process.send_signal(signal.SIGABRT)
+        before = len(self._seen)
+        self._until(lambda: self.over)
+        self._until(lambda: time.monotonic() > self._painted + 1)  # the rest of what it wrote
+        threads = self._seen[before:].decode("utf-8", "replace")
+        return Fault(signature, f"{painted}\n{signals}\n{threads}")
+
+    def _signals(self) -> str:
+        """Which signals are pending, blocked, ignored and caught, where the system tells that in a file."""
+        status = Path(f"/proc/{self._process.pid}/status")
+        lines = status.read_text().splitlines() if status.exists() else []
+        return "\n".join(line for line in lines if line.startswith(("Sig", "Shd")))
+
     @property
     def _tail(self) -> str:
         return self._seen[-20000:].decode("utf-8", "replace")
@@ -150,11 +169,11 @@ class TerminalHost:
             self._size(*size)
             self._signal_size()
             if not self._until(lambda painted=painted: self.over or self._painted > painted):
-                return Fault("a new size paints nothing", self._tail)
+                return self._stuck("a new size paints nothing")
         before, end = len(self._seen), time.monotonic() + BOUND
         while not (self.over or self._seen.find(HELP, before) >= 0):
             if time.monotonic() > end:
-                return Fault("the help key opens no help", self._tail)
+                return self._stuck("the help key opens no help")
             for action in (*PROBE, Action("key", ("question_mark",))):
                 self._send(action)
             # a busy program reads an escape together with the key after it, as one key: then once more
@@ -166,9 +185,8 @@ class TerminalHost:
     def end(self) -> Fault | None:
         for action in (PROBE[0], Action("key", ("ctrl+q",))):
             self._send(action)
-        ended = self._until(lambda: self.over)
-        if not ended:
-            self._process.kill()
+        stuck = None if self._until(lambda: self.over) else self._stuck("ctrl+q leaves nothing")
+        self._process.kill()
         code = self._process.wait()
         attributes = termios.tcgetattr(self._follower)
         self._reader.join()
@@ -178,8 +196,8 @@ class TerminalHost:
         os.close(self._leader)
         painted, _, after = self._seen.rpartition(LEFT)
         told = in_text(after.decode("utf-8", "replace")) or in_text(crash_log(self._folder))
-        if told is not None or not ended:
-            return told or Fault("ctrl+q leaves nothing", self._tail)
+        if told is not None or stuck is not None:
+            return told if stuck is None else stuck
         if code not in (0, 2) or (code == 2 and FAILED not in painted):
             return Fault(f"exit status {code}", self._tail)
         if not painted or attributes != self._before:

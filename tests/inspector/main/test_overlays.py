@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from textual.app import App, ComposeResult
 from textual.command import CommandPalette
-from textual.events import Key
+from textual.drivers.headless_driver import HeadlessDriver
+from textual.events import Key, Resize
+from textual.geometry import Size
 
 from engine import commands
 from engine.records import (
@@ -109,6 +111,26 @@ def test_keys_pressed_twice_close_no_other_screen(bursts: list[tuple[str, ...]])
         await rig.through([(key, keys) for key in OVERLAYS for keys in bursts], twice)
 
     run(test)
+
+
+@pytest.mark.parametrize("key", ["P", "c", "W"])
+def test_what_changes_while_a_screen_opens_is_shown_though_that_is_left_before_it_is_painted(
+    key: str,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        burst(rig, key)
+        driver = rig.app._driver
+        assert isinstance(driver, HeadlessDriver)
+        driver._size = Size(80, 24)
+        rig.app.post_message(Resize(driver._size, driver._size))
+        burst(rig, "escape")
+        await rig.until(lambda: len(rig.app.screen_stack) == 1)
+        await rig.pilot.pause()
+        widths = {panel.region.width for panel in rig.app.main.query("#panels > .panel") if panel.display}
+        assert widths == {80}
+
+    run(test, (120, 40))
 
 
 @pytest.mark.parametrize("key", ["question_mark", "P", "c"])

@@ -19,7 +19,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences, SavedPreferences
 from inspector.main.arrangement import Layout, Place, layout_for
-from inspector.main.division import LEAST_LINES, across, divided, divider_at, moved
+from inspector.main.division import LEAST_LINES, Grip, across, divided, divider_at, moved
 from tests.inspector.rig import Rig, run
 
 GRID, STACKED, LOW = (120, 40), (80, 24), (100, 16)
@@ -70,6 +70,31 @@ def test_a_divider_is_where_two_frames_meet() -> None:
     assert moved("below", 10, 0, {"below": 16}, area) == {"below": area.height - LEAST_LINES}
     both = moved("lower", 10, 30, {"candidates": 9, "lower": 6}, area)
     assert both == {"candidates": 15 - 8, "lower": 8}
+
+
+def test_beside_a_panel_over_the_whole_width_there_is_no_divider_in_it() -> None:
+    area = Region(0, 1, 120, 37)
+    regions = {
+        "text": Region(0, 1, 60, 14),
+        "candidates": Region(60, 1, 60, 14),
+        "tree": Region(0, 15, 120, 23),
+    }
+    assert divider_at(60, 5, regions, area, stacked=False) == "left"
+    assert divider_at(60, 20, regions, area, stacked=False) == ""
+
+
+CELLS = st.integers(0, 6)
+PLACES = st.builds(Region, CELLS, CELLS, CELLS, CELLS)
+"""Of a panel: while a new size is laid out, some of those before are still there."""
+
+
+@given(st.lists(PLACES, min_size=1, max_size=5), PLACES, CELLS, CELLS, CELLS, CELLS, st.booleans())
+def test_a_divider_is_let_go_anywhere_wherever_the_panels_are(
+    places: list[Region], area: Region, x: int, y: int, to_x: int, to_y: int, stacked: bool
+) -> None:
+    regions = {f"panel {number}": region for number, region in enumerate(places)}
+    if divider := divider_at(x, y, regions, area, stacked):
+        assert Grip(divider, x, y, regions, area).squeezed(to_x, to_y) <= regions.keys()
 
 
 def test_the_two_alone_have_room_on_a_narrow_terminal() -> None:
@@ -421,6 +446,35 @@ def test_sizes_of_a_file_edited_by_hand_divide_what_there_is(
     columns = [int(each.removesuffix("fr")) for each in made.columns.split()]
     assert sum(columns) == 1000
     assert min(columns) >= 200
+
+
+@pytest.mark.parametrize(("before", "after"), [(GRID, STACKED), (STACKED, GRID), (GRID, (60, 20))])
+def test_a_new_size_lets_go_of_a_divider(before: tuple[int, int], after: tuple[int, int]) -> None:
+    """The panels that it was between are elsewhere: what the mouse does from there on is nothing to them."""
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        layout = rig.app.main._panel_layout
+        cells = [(each.x + 3, each.bottom) for each in rooms(rig).values()]
+        for divider in {layout.divider_at(*cell) for cell in cells} - {""}:
+            at = next(cell for cell in cells if layout.divider_at(*cell) == divider)
+            await rig.pilot.mouse_down(offset=at)
+            for resized in (False, True):  # some moves come before the new size is laid out
+                driver = rig.app._driver
+                assert isinstance(driver, HeadlessDriver)
+                driver._size = Size(*after)
+                rig.app.post_message(events.Resize(driver._size, driver._size))
+                if resized:
+                    await rig.pilot.pause()
+                await rig.pilot.hover(offset=(5, 3))
+            assert layout.sizes == {}
+            await rig.pilot.mouse_up(offset=(5, 3))
+            await rig.pilot.pause()
+            check_room(rig)
+            await rig.pilot.resize_terminal(*before)
+            await rig.pilot.pause()
+
+    run(test, before)
 
 
 async def drag(rig: Rig, start: tuple[int, int], end: tuple[int, int]) -> None:
