@@ -41,6 +41,7 @@ class PanelArea(Container):
         if self._grip is not None:
             self._sizes = dict(self._layout.sizes)
             self.capture_mouse()
+            self.screen.clear_selection()  # the toolkit began one with the press
             event.stop()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
@@ -57,7 +58,6 @@ class PanelArea(Container):
             return
         squeezed = self._grip.squeezed(int(event.screen_x), int(event.screen_y))
         self._let_go()
-        self.screen.clear_selection()
         event.stop()
         if squeezed:
             self._layout.sizes = self._sizes
@@ -67,6 +67,7 @@ class PanelArea(Container):
         """Let go: the panels are not where they were when the divider was taken hold of."""
         if self._grip is not None:
             self._let_go()
+            self._dragged(())  # nothing is about to be hidden any more
 
     def _let_go(self) -> None:
         self._grip = None

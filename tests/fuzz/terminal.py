@@ -143,9 +143,8 @@ class TerminalHost:
 
         That ends it: Python tells where its threads are on the way out.
         """
-        painted, signals = self._tail, self._signals()
+        painted, signals, before = self._tail, self._signals(), len(self._seen)
         self._process.send_signal(signal.SIGABRT)
-        before = len(self._seen)
         self._until(lambda: self.over)
         self._until(lambda: time.monotonic() > self._painted + 1)  # the rest of what it wrote
         threads = self._seen[before:].decode("utf-8", "replace")
@@ -196,8 +195,8 @@ class TerminalHost:
         os.close(self._leader)
         painted, _, after = self._seen.rpartition(LEFT)
         told = in_text(after.decode("utf-8", "replace")) or in_text(crash_log(self._folder))
-        if told is not None or stuck is not None:
-            return told if stuck is None else stuck
+        if (fault := stuck or told) is not None:
+            return fault
         if code not in (0, 2) or (code == 2 and FAILED not in painted):
             return Fault(f"exit status {code}", self._tail)
         if not painted or attributes != self._before:

@@ -10,6 +10,9 @@ from typing import TypeVar
 
 from textual.command import Command as PaletteEntry
 from textual.command import CommandList
+from textual.drivers.headless_driver import HeadlessDriver
+from textual.events import Resize
+from textual.geometry import Size
 from textual.pilot import Pilot
 
 from engine.commands import Cancel, Command
@@ -88,6 +91,13 @@ class Rig:
         """Press keys and let what follows happen."""
         await self.app._press_keys(keys)  # the pilot waits for each widget twice, here and in its pause
         await self.pilot.pause()
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Give the terminal another size, and wait for nothing, as the pilot does."""
+        driver, size = self.app._driver, Size(columns, rows)
+        assert isinstance(driver, HeadlessDriver)
+        driver._size = size
+        self.app.post_message(Resize(size, size))
 
     async def until(self, holds: Callable[[], object], seconds: float = 120) -> None:
         """Wait for what can be seen."""

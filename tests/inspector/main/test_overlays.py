@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from textual.app import App, ComposeResult
 from textual.command import CommandPalette
-from textual.drivers.headless_driver import HeadlessDriver
-from textual.events import Key, Resize
-from textual.geometry import Size
+from textual.events import Key
 
 from engine import commands
 from engine.records import (
@@ -120,10 +118,7 @@ def test_what_changes_while_a_screen_opens_is_shown_though_that_is_left_before_i
     async def test(rig: Rig) -> None:
         await branched(rig)
         burst(rig, key)
-        driver = rig.app._driver
-        assert isinstance(driver, HeadlessDriver)
-        driver._size = Size(80, 24)
-        rig.app.post_message(Resize(driver._size, driver._size))
+        rig.resize(80, 24)
         burst(rig, "escape")
         await rig.until(lambda: len(rig.app.screen_stack) == 1)
         await rig.pilot.pause()

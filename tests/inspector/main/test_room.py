@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual import events
-from textual.drivers.headless_driver import HeadlessDriver
-from textual.geometry import Region, Size
+from textual.geometry import Region
 
 from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
@@ -385,10 +384,7 @@ def test_a_divider_is_moved_before_a_new_size_is_laid_out(key: str) -> None:
         await rig.press("t")
         rig.app.post_message(events.Key("escape", None))
         rig.app.post_message(events.Key(key, None))
-        driver = rig.app._driver
-        assert isinstance(driver, HeadlessDriver)
-        driver._size = Size(*GRID)
-        rig.app.post_message(events.Resize(driver._size, driver._size))
+        rig.resize(*GRID)
         await rig.pilot.pause()
         check_room(rig)
 
@@ -460,10 +456,7 @@ def test_a_new_size_lets_go_of_a_divider(before: tuple[int, int], after: tuple[i
             at = next(cell for cell in cells if layout.divider_at(*cell) == divider)
             await rig.pilot.mouse_down(offset=at)
             for resized in (False, True):  # some moves come before the new size is laid out
-                driver = rig.app._driver
-                assert isinstance(driver, HeadlessDriver)
-                driver._size = Size(*after)
-                rig.app.post_message(events.Resize(driver._size, driver._size))
+                rig.resize(*after)
                 if resized:
                     await rig.pilot.pause()
                 await rig.pilot.hover(offset=(5, 3))
@@ -475,6 +468,24 @@ def test_a_new_size_lets_go_of_a_divider(before: tuple[int, int], after: tuple[i
             await rig.pilot.pause()
 
     run(test, before)
+
+
+def test_a_new_size_hides_no_panel_that_a_divider_has_left_no_room() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        before, text = shown(rig), region(rig, "text")
+        await rig.pilot.mouse_down(offset=(text.x + 3, text.bottom - 1))
+        await rig.pilot.hover(offset=(text.x + 3, region(rig, "panels").bottom))
+        assert rig.status.startswith("Let go to hide ")
+        assert not rig.app.main.selections  # pressed in the frame of the text, where a selection begins
+        rig.resize(130, 42)
+        await rig.pilot.pause()
+        assert "Let go" not in rig.status
+        await rig.pilot.mouse_up(offset=(text.x + 3, 30))
+        await rig.pilot.pause()
+        assert shown(rig) == before
+
+    run(test, GRID)
 
 
 async def drag(rig: Rig, start: tuple[int, int], end: tuple[int, int]) -> None:
