@@ -49,6 +49,8 @@ class Reference:
         self.logits = row.astype(np.float64)
         self.slack = 0.0
         """How far the sampler's float32 logits may be from these by rounding."""
+        self.drawn_slack = 0.0
+        """How much further its logprobs may be: like mlx_lm's, they are taken before a filter cuts."""
         self._settings, self._path, self._barred, self._spared = settings, path, barred, spared
         orders = {order: name for name, order in ORDERS.items()}
         self._program = orders.get(settings.sampler_order, "mlx-lm")
@@ -77,6 +79,7 @@ class Reference:
         assert not (kept & ~self.kept).any(), "a token came back"
         if differs.size:
             assert self._near(stage, differs, mine), f"{stage} keeps other tokens: {differs[:10]}"
+        self.drawn_slack = max(self.drawn_slack, self._rounding())
         self.logits = np.where(kept, self.logits, -np.inf)
 
     # ---- stages that change logits ----------------------------------------------------------
@@ -107,11 +110,16 @@ class Reference:
         self._round()  # of the logprobs that are scaled
         self.logits = self.logits / self._settings.temp
         self.slack /= self._settings.temp
+        self.drawn_slack /= self._settings.temp
 
     def _round(self) -> None:
         """Count one rounding, of the logits and of the logprobs that mlx_lm's order draws from."""
+        self.slack += self._rounding()
+
+    def _rounding(self) -> float:
+        """Of the logits and logprobs of the tokens that are left."""
         live = self.logits[self.kept]
-        self.slack += UNIT * float(np.abs(live).max() + np.abs(live - live.max()).max() + np.log(live.size))
+        return UNIT * float(np.abs(live).max() + np.abs(live - live.max()).max() + np.log(live.size))
 
     # ---- filters ----------------------------------------------------------------------------
 
