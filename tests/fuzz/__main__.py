@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.fuzz.actions import Script
+from tests.fuzz.actions import MODES, Script
 from tests.fuzz.driver import play, run
 from tests.fuzz.faults import Host
 from tests.fuzz.sandbox import sandbox
@@ -27,7 +27,7 @@ def main() -> int:
         "--pty", action="store_true", help="the program on a terminal of its own, as a user starts it"
     )
     parser.add_argument(
-        "--kinds", nargs="+", choices=sorted(set(KINDS)), default=KINDS, help="of the sessions"
+        "--kinds", nargs="+", choices=sorted({*KINDS, *MODES}), default=KINDS, help="of the sessions"
     )
     parser.add_argument("--replay", type=Path, help="play one list of actions again")
     parser.add_argument("--no-minimise", action="store_true")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,8 @@ class Scenario:
     """How a session begins."""
 
     kind: str
-    """`live`, `held` (records come when an action lets them), `replay`, `failed` (no model), `empty` (no prompt)."""
+    """`live`, `held` (records come when an action lets them), `replay`, `failed` (no model), `empty` (no prompt),
+    or one of `MODES`."""
     model: str = "llama"
     """A family of tests/zoo.py, or `pocket`."""
     prompt: str = "Once upon a time, there was"
@@ -117,6 +118,8 @@ class Scenario:
     size: tuple[int, int] = (120, 40)
     save: bool = False
     no_kv_cache: bool = False
+    number: int = 0
+    """Which lesson, for one; any number."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,52 @@ class Script:
         )
 
 
+@dataclass(frozen=True)
+class Mode:
+    """How a kind of session is driven."""
+
+    keys: str
+    """Names of keys that are drawn more often than others."""
+    opens: tuple[Action, ...] = ()
+    """Done at the beginning, and now and then, since random keys lead away."""
+    actions: int = 250
+    """In one session at most: more where it takes long to begin."""
+    models: tuple[str, ...] = ("pocket", "llama")
+
+
+def _keys(names: str) -> tuple[Action, ...]:
+    """Keys, each settled; a word that begins with `=` is typed."""
+    made: list[Action] = []
+    for name in names.split():
+        made += [
+            Action("text", (name[1:],)) if name.startswith("=") else Action("key", (name,)),
+            Action("settle"),
+        ]
+    return tuple(made)
+
+
+_LESSON = "1 2 3 4 enter space h j J Z S right left"
+_BATCH = (
+    *_keys("Z"),
+    Action("text", ("Once upon a time",)),
+    *_keys("enter =The ctrl+s"),
+    Action("records", (100,)),
+)
+MODES: Mapping[str, Mode] = {
+    "lesson": Mode(_LESSON, models=("pocket",)),
+    "lesson-recorded": Mode(_LESSON, models=("pocket",)),
+    "presenter": Mode("1 2 3 4 enter pagedown pageup v h full_stop g J space", models=("pocket",)),
+    "lockstep": Mode("space b w n g m 4 8 left right enter", _keys("h")),
+    "batch": Mode("space r up down enter a x v n s left right tab", _BATCH),
+    "grammar": Mode("space r enter J semicolon w s down up backspace", _keys("semicolon")),
+    "ranks": Mode("space r dollar_sign enter down backspace l B t", _keys("dollar_sign"), 1000, ("llama",)),
+    "far": Mode("space r at enter down backspace l B t w s", (), 1000, ("llama", "pocket")),
+    "watcher": Mode("space r backspace end left right t w A"),
+    "large": Mode("A I D X Y O ampersand tab down right left space r a s", _keys("A"), models=("large",)),
+}  # fmt: skip
+"""The kinds of sessions beyond the plain ones; `tests.fuzz.beginnings` has the application of each."""
+
+
 def scripts(seed: int, keys: int, kinds: Sequence[str]) -> Iterator[Script]:
     """Sessions one after another, with at least so many actions in all.
 
@@ -161,8 +210,11 @@ def scripts(seed: int, keys: int, kinds: Sequence[str]) -> Iterator[Script]:
             return
         chosen = random.Random(f"{seed}/{number}")
         script = Script(seed, _scenario(chosen, kinds), ())
-        left = min(chosen.randint(40, 250), keys - made)
-        script = Script(seed, script.scenario, tuple(Drawing(chosen, script.scenario.size).actions(left)))
+        mode = MODES.get(script.scenario.kind)
+        left = min(chosen.randint(40, 250) if mode is None else mode.actions, keys - made)
+        script = Script(
+            seed, script.scenario, tuple(Drawing(chosen, script.scenario.size, mode).actions(left))
+        )
         made += script.keys
         yield script
 
@@ -171,7 +223,9 @@ def _scenario(chosen: random.Random, kinds: Sequence[str]) -> Scenario:
     kind = chosen.choice(kinds)
     return Scenario(
         kind,
-        chosen.choice(("llama", "llama", "gemma3", "mamba2", "pocket")),
+        chosen.choice(
+            MODES[kind].models if kind in MODES else ("llama", "llama", "gemma3", "mamba2", "pocket")
+        ),
         ""
         if kind == "empty"
         else chosen.choice(("Once upon a time, there was", "a " * 400, "[/b]\x1b狐\u202e", "x")),
@@ -179,7 +233,8 @@ def _scenario(chosen: random.Random, kinds: Sequence[str]) -> Scenario:
         chosen.choice((0.0, 0.8, 1.5)),
         chosen.choice(((80, 24), (80, 24), (80, 24), (120, 40), (60, 20), (40, 12))),
         chosen.random() < 0.3,
-        chosen.random() < 0.1,
+        chosen.random() < 0.1 and kind not in MODES,
+        chosen.randrange(1000),
     )
 
 
@@ -189,14 +244,17 @@ class Drawing:
     Args:
         chosen: Where from.
         size: Columns and rows at first.
+        mode: Whose keys are drawn more often; None for a plain session.
     """
 
-    def __init__(self, chosen: random.Random, size: tuple[int, int]) -> None:
-        self._random, self._size = chosen, size
+    def __init__(self, chosen: random.Random, size: tuple[int, int], mode: Mode | None = None) -> None:
+        self._random, self._size, self._mode = chosen, size, mode
         self._makers: dict[Callable[[], list[Action]], int] = {
             self._key: 30, self._move: 25, self._opened: 10, self._text: 5, self._paste: 3, self._mouse: 10,
             self._click: 5, self._resize: 3, self._records: 14, self._bytes: 1, self._leave: 7,
         }  # fmt: skip
+        if mode is not None:
+            self._makers |= {self._of_mode: 60, self._reopened: 6}
 
     def actions(self, count: int) -> Iterator[Action]:
         """So many, not counting the pauses. Most sessions first get as far as a prompt and some steps."""
@@ -208,6 +266,8 @@ class Drawing:
                 Action("records", (60,)),
                 Action("settle"),
             ]
+        if self._mode is not None:
+            waiting += self._mode.opens
         while count > 0:
             if not waiting:
                 waiting = self._draw()
@@ -227,6 +287,14 @@ class Drawing:
         if self._random.random() < 0.004:
             name = "ctrl+q"
         return [Action("key", (name,))]
+
+    def _of_mode(self) -> list[Action]:
+        assert self._mode is not None
+        return [_key(self._random.choice(self._mode.keys.split()))]
+
+    def _reopened(self) -> list[Action]:
+        assert self._mode is not None
+        return [*[_key("escape")] * self._random.choice((1, 1, 2)), *self._mode.opens]
 
     def _move(self) -> list[Action]:
         return [Action("key", (self._random.choice(MOVES.split()),))] * self._random.choice((1, 1, 1, 2, 5))

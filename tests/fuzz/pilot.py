@@ -10,8 +10,11 @@ import asyncio
 import contextvars
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Coroutine
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,26 +25,24 @@ from textual.pilot import Pilot
 
 from engine.commands import Cancel, Command
 from engine.gc_policy import collect_all
-from engine.model.synthetic import write
 from engine.records import Ended, Failure, Loading, Record
 from engine.session.rss import resident
-from engine.settings import LoadSettings, Settings
+from engine.settings import Settings
 from engine.thread import EngineThread
-from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.main.dialogs.help import HelpDialog
-from inspector.session.playback import Opening
 from inspector.state.timeline import Phase
 from tests.fuzz.actions import PROBE, Action, Scenario
+from tests.fuzz.beginnings import begin
 from tests.fuzz.faults import Fault, StuckError, of
 from tests.fuzz.sandbox import inside
-from tests.inspector.fakes import HOSTILE, STORY, Session
-from tests.zoo import CONFIGS
 
 BOUND = 60.0
 """Seconds in which an action must be taken in, on whatever machine."""
 GRANTED = 2.0
 """Seconds to wait for records that a held engine may hand out: a measurement has none for a while."""
+ALL, BEGUN = 1000, 20.0
+"""Records that stand for all of them, and seconds that an engine elsewhere gets to load a model."""
 Result = TypeVar("Result")
 
 
@@ -113,6 +114,7 @@ class PilotHost:
 
     def start(self, scenario: Scenario) -> None:
         self._faults.clear()
+        self._resources = ExitStack()
         self._inside = inside(self._folder)
         self._inside.__enter__()
         threading.excepthook = lambda args: self._faults.append(of(args.exc_value or StuckError()))
@@ -127,24 +129,21 @@ class PilotHost:
         self._pilot: Pilot[int] = self._run(test.__aenter__())
 
     def _application(self, scenario: Scenario) -> InspectorApp:
+        settings = Settings(temp=scenario.temp, seed=7, max_tokens=60, top_p=0.95)
+        made = begin(scenario, settings, self._folder, self._resources)
         held = HeldEngine(lambda record: self._app.inbox.emit(record))
-        self._held = None if scenario.kind == "live" else held
+        self._let = made.let
+        if self._let is None and made.engine is None and scenario.kind != "live":
+            self._let = held.let
         return InspectorApp(
-            LoadSettings("no-such-model" if scenario.kind == "failed" else self._model(scenario.model),
-                         no_kv_cache=scenario.no_kv_cache),
-            Settings(temp=scenario.temp, seed=7, max_tokens=60, top_p=0.95),
-            scenario.prompt,
+            replace(made.load, no_kv_cache=scenario.no_kv_cache),
+            made.settings,
+            "" if "tools" in made.more and scenario.kind != "lockstep" else scenario.prompt,
             scenario.chat,
-            engine=self._held,
+            engine=made.engine or (None if scenario.kind == "live" else held),
             save=self._folder / "home" / "sessions" if scenario.save else None,
-            trace=Opening(trace(self._folder / "trace.jsonl")) if scenario.kind == "replay" else None,
-        )  # fmt: skip
-
-    def _model(self, family: str) -> str:
-        if family == "pocket":
-            return family
-        folder = self._folder / family
-        return str(folder if folder.exists() else write(folder, CONFIGS[family]))
+            **made.more,
+        )
 
     def _received(self, record: Record) -> None:
         if isinstance(record, Failure) and not record.expected:
@@ -185,10 +184,10 @@ class PilotHost:
         match action.kind:
             case "settle":
                 await self._settle()
-            case "records" if self._held is not None:
-                self._held.let(action.values[0])
+            case "records" if self._let is not None:
+                self._let(action.values[0])
             case "records":
-                await asyncio.sleep(0.02)
+                await self._wait(0.02 if action.values[0] < ALL else BEGUN)
             case "resize":
                 driver._size = action.values  # type: ignore[attr-defined]
                 size = Size(*action.values)
@@ -196,6 +195,14 @@ class PilotHost:
             case _:
                 for event in [*self._parser.feed(action.sent), *self._pause()]:
                     driver.process_message(event)
+
+    async def _wait(self, seconds: float) -> None:
+        """Let an engine that nobody holds work for a while, or until it has nothing to do."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self.over and self._app._exception is None:
+            await asyncio.sleep(0.005)
+            if self._app.controller.resting:
+                return
 
     def _pause(self) -> list[Any]:
         """What the parser makes of an escape that nothing follows."""
@@ -264,6 +271,7 @@ class PilotHost:
             fault = Fault(f"exit status {app.return_code}", "")
         after = self._guarded(self._close())
         collect_all()  # the engine freezes what is there when it has loaded a model; here that are older sessions too
+        self._resources.close()
         self._inside.__exit__(None, None, None)
         threading.excepthook = threading.__excepthook__
         return fault or after
@@ -286,21 +294,3 @@ class PilotHost:
 
 def _stuck(*_: object) -> None:
     raise StuckError(f"no answer within {BOUND:g} s")
-
-
-def trace(path: Path) -> Path:
-    """A recording with a fork, and with tokens that no terminal should see."""
-    if not path.exists():
-        made = Session((*STORY[:12], *HOSTILE, *STORY[12:30]))
-        made.load()
-        made.open()
-        steps = made.steps(24)
-        other = next(each.id for each in steps[5].choice.candidates if each.id != steps[5].id)
-        made.choose(steps[5].parent, other)
-        made.steps(6)
-        entries = [Entry(LoadSettings("pocket"), 0.0)]
-        entries += [
-            Entry(each, n / 100) for n, each in enumerate(made.records) if not isinstance(each, Loading)
-        ]
-        save_as(path, entries, "fuzz")
-    return path

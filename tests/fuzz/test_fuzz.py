@@ -1,4 +1,4 @@
-"""Random use ends nothing and leaves nothing stuck: some 700 actions here, 20,000 more with `-m slow`."""
+"""Random use ends nothing and leaves nothing stuck: some 800 actions here, 40,000 more with `-m slow`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.__main__ import KINDS, host_in
-from tests.fuzz.actions import TABLE, Action, Scenario, Script, scripts
+from tests.fuzz.actions import MODES, TABLE, Action, Scenario, Script, scripts
 from tests.fuzz.driver import Outcome, play, run, shortest
 from tests.fuzz.faults import Fault, Host
 from tests.fuzz.sandbox import sandbox
@@ -28,6 +28,18 @@ def driven(seed: int, keys: int, pty: bool = False, kinds: tuple[str, ...] = KIN
 @pytest.mark.parametrize("kind", sorted(set(KINDS)))
 def test_random_use_ends_nothing(kind: str, keys: int) -> None:
     driven(1, keys, kinds=(kind,))
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("kind", MODES)
+def test_random_use_of_a_mode_ends_nothing(kind: str) -> None:
+    driven(1, 120, kinds=(kind,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MODES)
+def test_random_use_of_a_mode_ends_nothing_for_long(kind: str) -> None:
+    driven(2, 2000, kinds=(kind,))
 
 
 @pytest.mark.parametrize("keys", [60, pytest.param(100, marks=pytest.mark.slow)])
@@ -101,6 +113,12 @@ def test_all_keys_and_kinds_of_actions_are_drawn() -> None:
         "key", "text", "paste", "bytes", "mouse", "resize", "records", "settle",
     }  # fmt: skip
     assert {*TABLE, "ctrl+q"} <= {action.values[0] for action in actions if action.kind == "key"}
+
+
+def test_every_key_of_a_mode_is_one_that_a_terminal_sends() -> None:
+    for script in scripts(1, 8_000, tuple(MODES)):
+        assert all(action.sent for action in script.actions if action.kind == "key")
+    assert {*MODES}.isdisjoint(KINDS)
 
 
 def test_nothing_is_written_outside_the_sandbox(tmp_path: Path) -> None:
