@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import count
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from engine.frozen import frozen
 
@@ -33,6 +33,10 @@ class Command:
         # Called twice for each class, since `slots=True` makes a second class from the first one's body, which by then
         # has the `kind` of the first call. A subclass never inherits the kind of its base.
         cls.kind = cls.__dict__.get("kind", cls.__name__)
+
+    def renewed(self) -> Self:
+        """The same command with an id of its own: one that was sent may not have ended when it is sent again."""
+        return replace(self, id=_next_id())
 
 
 @frozen

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from rich.console import RenderableType
 from textual import events
+from textual._types import CallbackType as Callback
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.css.query import NoMatches
@@ -121,6 +122,10 @@ class Overlay(LaidOutOnce[Result]):
             self.update_classes(self._size_classes(), animate=False)
         if self.is_mounted:
             self.begin()
+
+    def call_after_refresh(self, callback: Callback, *args: Any, **kwargs: Any) -> bool:
+        """Call something after the next paint, unless the screen was left by then: its widgets may have gone."""
+        return super().call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
 
     @property
     def left(self) -> bool:

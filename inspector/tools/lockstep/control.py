@@ -56,7 +56,7 @@ class LockstepControl:
                 record.fingerprint,
             ):  # it is another one that a second was asked for with
                 self._fingerprint = record.fingerprint
-                self.job.start(self._against)
+                self.job.start(self._against.renewed())
         elif isinstance(record, Resampled):
             self._asked = None
 

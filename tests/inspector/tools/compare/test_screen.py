@@ -52,6 +52,19 @@ def test_where_there_is_one_branch_it_says_how_to_make_another():
     run(test)
 
 
+def test_a_screen_that_is_left_before_it_is_painted_begins_nothing():
+    async def test(rig: Rig) -> None:
+        await forked(rig)
+        screen = await compared(rig)
+        screen.call_after_refresh(screen._begin)
+        screen.dismiss(None)
+        await screen.query("*").remove()
+        await rig.pilot.pause()
+        assert rig.app.screen is rig.app.main
+
+    run(test)
+
+
 def test_it_opens_at_the_parting_with_both_sides_told():
     async def test(rig: Rig) -> None:
         old, _ = await forked(rig)

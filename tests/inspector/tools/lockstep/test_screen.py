@@ -246,6 +246,22 @@ def test_what_failed_is_not_asked_for_again_and_again() -> None:
     run(test)
 
 
+def test_a_second_model_asked_for_twice_is_two_commands() -> None:
+    """The engine refuses an id that has not ended: a model loaded again while the second one is on its way."""
+    from inspector.tools.lockstep.control import LockstepControl
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        control = LockstepControl(rig.app.controller, OpenLockstep(rig.app.controller.setup.load, 4))
+        for _ in range(2):
+            control.receive(fakes.facts())
+        first, second = (each for each in rig.engine.sent if isinstance(each, OpenLockstep))
+        assert first == second
+        assert first.id != second.id
+
+    run(test)
+
+
 # ---- pure -------------------------------------------------------------------------------------
 
 
