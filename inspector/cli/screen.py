@@ -19,6 +19,7 @@ from inspector.cli.flags import Parser, add_generation, add_theme, command_parse
 from inspector.cli.inputs import unescaped
 from inspector.cli.speculation import add_speculation, speculation_from
 from inspector.cli.subcommand import Subcommand
+from inspector.keys import key_for
 
 if TYPE_CHECKING:
     from inspector.session.playback import Opening
@@ -46,11 +47,15 @@ def add_flags(made: Parser) -> None:
     instead = "where runs stop, in the place of those that are remembered"
     add_breakpoints(made.add_argument_group("breakpoints", instead))
     roots = (
-        "a directory of models that o lists too, two levels down; may be repeated (also: INSPECTOR_MODELS)"
+        f"a directory of models that {key_for('open')} lists too, two levels down; may be "
+        "repeated (also: INSPECTOR_MODELS)"
     )
     made.add_argument("--models", metavar="DIR", action="append", help=roots)
     second = made.add_argument_group("second model")
-    beside = "compare with a second model, token by token: pocket, a directory, or a hub id (h shows both)"
+    beside = (
+        "compare with a second model, token by token: pocket, a directory, or a hub id "
+        f"({key_for('lockstep')} shows both)"
+    )
     second.add_argument("--against", metavar="MODEL", help=beside)
     add_against(second, "against-")
     other = "system prompt that the second model gets in the place of the conversation's"
@@ -99,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     if against is not None and trace is not None:
         raise EngineError(
             "--resume goes on with the session's own model, so --against has no first model yet.",
-            "Leave it out; h compares with the same model in fewer bits.",
+            f"Leave it out; {key_for('lockstep')} compares with the same model in fewer bits.",
         )
     from inspector.app import InspectorApp
     from inspector.recordings import sessions
@@ -234,6 +239,6 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
     if clash:
         raise EngineError(
             f"--resume goes on with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
-            "Leave it out; s changes settings, p begins with another prompt.",
+            f"Leave it out; {key_for('sampling')} changes settings, {key_for('prompt')} begins with another prompt.",
         )
     return load_values(values)

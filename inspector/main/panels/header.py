@@ -10,6 +10,7 @@ from engine.records import ModelFacts
 from engine.settings import Settings
 from inspector import scales
 from inspector.display import truncate, visible
+from inspector.keys import key_for
 from inspector.state.grammar import outside, warning
 from inspector.state.inside.interventions import interventions_words
 from inspector.state.timeline import Phase, Timeline
@@ -32,15 +33,17 @@ class HeaderLine(Canvas):
     """Model, phase, context and sampling; parts give way to a narrow screen."""
 
     DEFAULT_CSS = "HeaderLine { height: 1; padding: 0 1; background: $panel; color: $text; }"
-    HELP = """\
+    HELP = f"""\
 # The line at the top
 Which model, what it is doing, how much of its context window is used, and how it samples.
 
 - `● LOADING` the weights · `● PREFILL` the prompt goes through the model · `● DECODE` one token at a time · `● RUN`
   without being asked for each · `● RECORDED` a replay: no model is there · `● RETURNING` on its way to be live
-- `● AWAY` the connection to an engine elsewhere was lost: it is tried again, `@` says more
-- **under L6 h1 off** this path is not the model's own: parts were switched off; `X` then `r` releases
-- **regex**, **json-schema**, ... the text must match a grammar: `;` shows what it expects, `J` changes it
+- `● AWAY` the connection to an engine elsewhere was lost: it is tried again, `{key_for("connection")}` says more
+- **under L6 h1 off** this path is not the model's own: parts were switched off; `{key_for("interventions")}` then
+  `r` releases
+- **regex**, **json-schema**, ... the text must match a grammar: `{key_for("grammar_expects")}` shows what it
+  expects, `{key_for("grammar")}` changes it
 - **context** tokens in the KV cache / the most that the model was made for
 - **T** temperature, and the filters that are on; *greedy* takes the most probable token
 """
@@ -109,7 +112,10 @@ Which model, what it is doing, how much of its context window is used, and how i
                 message = visible(timeline.load_failure.message) if timeline.load_failure else ""
                 return [self._state("FAILED", "bad", message), self._state("FAILED", "bad", "")]
             case Phase.EMPTY:
-                return [self._state("READY", "muted", "p writes a prompt"), self._state("READY", "muted", "")]
+                return [
+                    self._state("READY", "muted", f"{key_for('prompt')} writes a prompt"),
+                    self._state("READY", "muted", ""),
+                ]
             case Phase.RETURNING:
                 return [
                     self._state("RETURNING", "warn", visible(timeline.returning)),
