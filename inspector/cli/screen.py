@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PURPOSE = "Step through a language model's generation, token by token."
 
-FIRST_PRESET = "creative"
+FIRST_PRESET = "plain"
 """What the screen begins with; `--temp 0` is greedy decoding."""
 _BEGINS = f"Without a sampling flag it begins with --preset {FIRST_PRESET}; --temp 0 is greedy decoding."
 
@@ -162,7 +162,8 @@ def begin_with_draws(args: argparse.Namespace) -> None:
     """Where no flag shapes a choice, begin with the preset in which there is one to see.
 
     Greedy decoding, the default of mlx_lm and `inspector generate`, leaves the screen little to show: nothing is drawn,
-    the sampler's column says one word nineteen times, and the text is what the model is sure of.
+    the sampler's column says one word nineteen times, and the text is what the model is sure of. In `plain` tokens are
+    drawn from the model's own distribution: whatever differs from that on the screen was set by a person.
     """
     from inspector.config.presets import OUTSIDE  # of what reads files: only where the screen is opened
 
