@@ -35,7 +35,7 @@ def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -
 
 def colourful(app: App[object]) -> bool:
     """Whether the terminal shows enough colours for a scale; where not, glyphs and underlines carry it."""
-    return not app.no_color and app.console.color_system in ("256", "truecolor", "windows")
+    return not app.no_color and app.console.color_system in ("256", "truecolor")
 
 
 def is_dark(app: App[object]) -> bool:
