@@ -30,6 +30,7 @@ from inspector.config.preferences import Preferences
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import TerminalDriver, TerminalGone
+from inspector.keys import key_for
 from inspector.main.ahead import ImportsAhead, packages_of
 from inspector.main.notices import notice
 from inspector.main.palette import Palette
@@ -373,7 +374,9 @@ class InspectorApp(App[int]):
     def action_help_quit(self) -> None:
         """Ctrl+C ends nothing here, so that a reflex loses no work: say what does."""
         self.notify(
-            "q quits, ctrl+q from everywhere; esc or space pauses a run.", title="Still here", markup=False
+            f"{key_for('quit')} quits, ctrl+q from everywhere; esc or {key_for('step')} pauses a run.",
+            title="Still here",
+            markup=False,
         )
 
 

@@ -111,7 +111,7 @@ def add_settings(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--preset",
         metavar="NAME",
-        help="begin with greedy, precise, creative, wild or a preset of your own; the other flags override it",
+        help="begin with greedy, precise, plain, creative, wild or a preset of your own; the other flags override it",
     )
     for field in FIELDS:
         add_setting(group, field)

@@ -19,13 +19,14 @@ from inspector.cli.flags import Parser, add_generation, add_theme, command_parse
 from inspector.cli.inputs import unescaped
 from inspector.cli.speculation import add_speculation, speculation_from
 from inspector.cli.subcommand import Subcommand
+from inspector.keys import key_for
 
 if TYPE_CHECKING:
     from inspector.session.playback import Opening
 
 PURPOSE = "Step through a language model's generation, token by token."
 
-FIRST_PRESET = "creative"
+FIRST_PRESET = "plain"
 """What the screen begins with; `--temp 0` is greedy decoding."""
 _BEGINS = f"Without a sampling flag it begins with --preset {FIRST_PRESET}; --temp 0 is greedy decoding."
 
@@ -46,11 +47,15 @@ def add_flags(made: Parser) -> None:
     instead = "where runs stop, in the place of those that are remembered"
     add_breakpoints(made.add_argument_group("breakpoints", instead))
     roots = (
-        "a directory of models that o lists too, two levels down; may be repeated (also: INSPECTOR_MODELS)"
+        f"a directory of models that {key_for('open')} lists too, two levels down; may be "
+        "repeated (also: INSPECTOR_MODELS)"
     )
     made.add_argument("--models", metavar="DIR", action="append", help=roots)
     second = made.add_argument_group("second model")
-    beside = "compare with a second model, token by token: pocket, a directory, or a hub id (h shows both)"
+    beside = (
+        "compare with a second model, token by token: pocket, a directory, or a hub id "
+        f"({key_for('lockstep')} shows both)"
+    )
     second.add_argument("--against", metavar="MODEL", help=beside)
     add_against(second, "against-")
     other = "system prompt that the second model gets in the place of the conversation's"
@@ -99,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     if against is not None and trace is not None:
         raise EngineError(
             "--resume goes on with the session's own model, so --against has no first model yet.",
-            "Leave it out; h compares with the same model in fewer bits.",
+            f"Leave it out; {key_for('lockstep')} compares with the same model in fewer bits.",
         )
     from inspector.app import InspectorApp
     from inspector.recordings import sessions
@@ -157,7 +162,8 @@ def begin_with_draws(args: argparse.Namespace) -> None:
     """Where no flag shapes a choice, begin with the preset in which there is one to see.
 
     Greedy decoding, the default of mlx_lm and `inspector generate`, leaves the screen little to show: nothing is drawn,
-    the sampler's column says one word nineteen times, and the text is what the model is sure of.
+    the sampler's column says one word nineteen times, and the text is what the model is sure of. In `plain` tokens are
+    drawn from the model's own distribution: whatever differs from that on the screen was set by a person.
     """
     from inspector.config.presets import OUTSIDE  # of what reads files: only where the screen is opened
 
@@ -234,6 +240,6 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
     if clash:
         raise EngineError(
             f"--resume goes on with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
-            "Leave it out; s changes settings, p begins with another prompt.",
+            f"Leave it out; {key_for('sampling')} changes settings, {key_for('prompt')} begins with another prompt.",
         )
     return load_values(values)

@@ -1,4 +1,4 @@
-"""Named sampling settings: four that come with the program, and the user's own in one JSON file.
+"""Named sampling settings: five that come with the program, and the user's own in one JSON file.
 
 The file is meant to be read and edited by hand. What this version doesn't know stays in it, and a file that can't be
 read is moved aside, never overwritten. Without Textual: the command line reads presets too.
@@ -24,6 +24,7 @@ OUTSIDE = frozenset({"seed", "max_tokens", "stop", "candidates"})
 SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "greedy": {"temp": 0.0},
     "precise": {"temp": 0.3, "top_p": 0.9},
+    "plain": {"temp": 1.0},
     "creative": {"temp": 1.0, "min_p": 0.05, "repetition_penalty": 1.05, "repetition_context_size": 64},
     "wild": {"temp": 1.5, "min_p": 0.02, "xtc_probability": 0.5, "xtc_threshold": 0.1},
 }

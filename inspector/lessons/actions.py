@@ -28,6 +28,7 @@ from engine.records import (
     Resampled,
 )
 from engine.settings import BY_NAME, Settings, check
+from inspector.keys import key_for
 from inspector.lessons.errors import LessonError
 from inspector.session.controller import Controller
 from inspector.state.timeline import Timeline
@@ -202,7 +203,7 @@ def _set_keys(given: str) -> str:
     names = " and ".join(
         f"{BY_NAME[name].label} to {given_text(given, name)}" for name in settings_given(given)
     )
-    return f"s, set {names}, then ctrl+s"
+    return f"{key_for('sampling')}, set {names}, then ctrl+s"
 
 
 def given_text(given: str, name: str) -> str:
@@ -250,7 +251,7 @@ def _searched(given: str, controller: Controller, before: Before) -> bool:
 
 def _beam_keys(given: str) -> str:
     words = given.replace("_", " ").replace("=", " ").split()
-    return f"B (n, if a search is there), {' '.join(words)}, then ⏎ and r"
+    return f"{key_for('beams')} (n, if a search is there), {' '.join(words)}, then ⏎ and r"
 
 
 def lens_of(timeline: Timeline) -> ReadLens:
@@ -282,7 +283,7 @@ def _race_length(given: str) -> int:
 
 def _race_keys(given: str) -> str:
     """In a sentence; the race may be open already, and the length is what it was last."""
-    return f"z for the race, ← → until it goes to {given} tokens, then space"
+    return f"{key_for('race')} for the race, ← → until it goes to {given} tokens, then space"
 
 
 def _raced(given: str, controller: Controller, before: Before) -> bool:
@@ -300,7 +301,7 @@ VERBS: dict[str, Verb] = {
         "run", "Run until a stop, or until max_tokens.",
         lambda given, on: [commands.Run()],
         lambda given, on, before: on.timeline.tip in on.timeline.finished,
-        lambda given: "r, and wait for its end",
+        lambda given: f"{key_for('run')}, and wait for its end",
     ),
     "back": Verb(
         "back 3", "Take tokens back; one without a number.", _back,
@@ -310,7 +311,7 @@ VERBS: dict[str, Verb] = {
     "start": Verb(
         "start", "Go back to the end of the prompt.", _start,
         lambda given, on, before: not on.timeline.completion,
-        lambda given: "⌫ until the completion is empty",
+        lambda given: f"{key_for('take_back')} until the completion is empty",
     ),
     "choose": Verb(
         "choose girl", "Take a candidate by its text.", _choose, _last_is,
@@ -320,7 +321,7 @@ VERBS: dict[str, Verb] = {
         "type and then", "Put a text of one's own into the completion.",
         lambda given, on: [commands.Insert(on.timeline.tip, f" {given}")],
         _typed,
-        lambda given: f"a, type “{given}” after a space, then ctrl+s", _some,
+        lambda given: f"{key_for('own_text')}, type “{given}” after a space, then ctrl+s", _some,
     ),
     "reroll": Verb(
         "reroll 12", "Draw again; once without a number.",
@@ -333,7 +334,7 @@ VERBS: dict[str, Verb] = {
         "prompt Tom was sad.", "Read another prompt, raw.",
         lambda given, on: [commands.Prefill(given, chat=False)],
         lambda given, on, before: _read(before),
-        lambda given: f"p, give “{given}” as raw text, then ctrl+s", _some,
+        lambda given: f"{key_for('prompt')}, give “{given}” as raw text, then ctrl+s", _some,
     ),
     "race": Verb(
         "race 128", "Race with the KV cache against without, to so many tokens.",

@@ -19,6 +19,7 @@ from pathlib import Path
 from engine.errors import EngineError
 from engine.frozen import frozen
 from inspector import places
+from inspector.keys import key_for
 from inspector.lessons.lesson import Beat, Lesson
 
 VERSION = 1
@@ -171,7 +172,8 @@ def presenting() -> Path:
             trial.connect(str(path))
             return path
     raise EngineError(
-        "Nobody presents on this machine.", "Begin with: inspector learn 3 --present, or K in a session."
+        "Nobody presents on this machine.",
+        f"Begin with: inspector learn 3 --present, or {key_for('present')} in a session.",
     )
 
 

@@ -9,6 +9,7 @@ from textual.worker import get_current_worker
 
 from engine.errors import Cancelled, EngineError
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.state.disk_models import far
 
@@ -66,7 +67,11 @@ class Downloads:
             self.outcome = f"The download of {name} was stopped; what came is kept, ⏎ goes on with it"
             return
         self.outcome = visible(str(error)) if error is not None else f"{name} is on the disk now: ⏎ opens it"
-        told = visible(str(error)) if error is not None else f"{name} is on the disk now. o opens it."
+        told = (
+            visible(str(error))
+            if error is not None
+            else f"{name} is on the disk now. {key_for('open')} opens it."
+        )
         self._host.announce(told, "Download", "error" if error is not None else "information")
 
     @property

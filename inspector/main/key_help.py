@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from inspector.keys import key_for
 from inspector.main.tool import HelpSection, KeyTable, Tool
 
 MOUSE = HelpSection(
@@ -18,7 +19,8 @@ DIALOGS = HelpSection(
 )
 EVERYWHERE = HelpSection(
     "Everywhere",
-    text="`ctrl+p` opens the command palette: every action by name. `?` shows the keys of the screen, `ctrl+q` "
+    text=f"`ctrl+p` opens the command palette: every action by name. `{key_for('help')}` shows "
+    "the keys of the screen, `ctrl+q` "
     "quits.",
 )
 

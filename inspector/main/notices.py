@@ -8,6 +8,7 @@ from engine.frozen import frozen
 from engine.records import Failure, LockstepOpened, ModelFacts, PromptOpened, Record, Verified
 from inspector.config import crash_log as faults
 from inspector.display import visible_lines
+from inspector.keys import key_for
 
 Severity = Literal["information", "warning", "error"]
 
@@ -35,7 +36,7 @@ def notice(record: Record) -> Notice | None:
         case Verified():
             return _verified(record)
         case LockstepOpened(title=title, notes=notes):
-            text = "\n".join((f"{title}: J shows both models at each token.", *notes))
+            text = "\n".join((f"{title}: {key_for('lockstep')} shows both models at each token.", *notes))
             return Notice("A second model", visible_lines(text), "information")
         case PromptOpened(notes=notes) | ModelFacts(notes=notes) if notes:
             return Notice("Good to know", visible_lines("\n".join(notes)), "information")

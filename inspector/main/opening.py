@@ -9,6 +9,7 @@ from textual.widgets import Static
 
 from engine.records import Failure, Loading
 from inspector.display import visible, visible_lines
+from inspector.keys import key_for
 from inspector.session.setup import Setup
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import looks_same
@@ -72,7 +73,10 @@ def _empty(setup: Setup) -> list[Content]:
     return [
         Content.styled("The model is there; a prompt isn't.", "bold"),
         Content(),
-        Content("Press p to give one: the model reads it (prefill), and then every token is yours to step."),
+        Content(
+            f"Press {key_for('prompt')} to give one: the model reads it (prefill), and then every "
+            "token is yours to step."
+        ),
         Content(),
         _offers(),
     ]
@@ -97,7 +101,7 @@ def _keys(keys: Sequence[tuple[str, str]]) -> Content:
 
 def _prompt(setup: Setup, label: str) -> list[Content]:
     if not setup.prompt.text:
-        return [Content.styled("No prompt was given. Press p to give one.", "$ink-muted")]
+        return [Content.styled(f"No prompt was given. Press {key_for('prompt')} to give one.", "$ink-muted")]
     text = setup.prompt.text
     lines = [Content.styled(label, "$ink-muted"), Content(visible_lines(text[:MOST_SHOWN]))]
     if (more := len(text) - MOST_SHOWN) > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from inspector.keys import key_for
 from inspector.main.arrangement import Layout
 from inspector.main.panel_layout import PanelLayout
 
@@ -57,7 +58,8 @@ class PanelRoom:
             arrangement.go(next(iter(left)), layout)
             arrangement.enlarged = True
             self._answer(
-                f"{arrangement.panels[arrangement.number].label} alone. f or esc brings the other panel back"
+                f"{arrangement.panels[arrangement.number].label} alone. {key_for('enlarge')} or esc "
+                "brings the other panel back"
             )
         elif panels and layout is Layout.STACK and left == arrangement.top:
             arrangement.set_alone(True)
@@ -74,14 +76,19 @@ class PanelRoom:
         """Give the current panel the whole screen, or back."""
         self._layout.arrangement.enlarged = not self._layout.arrangement.enlarged
         enlarged = self._layout.arrangement.enlarged
-        self._answer("Enlarged: f or esc goes back, tab to the next panel" if enlarged else "")
+        self._answer(
+            f"Enlarged: {key_for('enlarge')} or esc goes back, tab to the next panel" if enlarged else ""
+        )
 
     def resize(self, across: int, down: int) -> None:
         """Move the divider between the columns, or the line under the current panel, by so many steps."""
         if self._layout.nudge(across, down):
             self._answer()
         else:
-            self._answer("No divider can be moved here. f, 0 or \\ bring back a layout that has one")
+            self._answer(
+                f"No divider can be moved here. {key_for('enlarge')}, {key_for('alone')} or "
+                f"{key_for('usual_room')} bring back a layout that has one"
+            )
 
     def usual_layout(self) -> None:
         """Show all panels again, at their usual sizes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import key_for
 from inspector.main.tool import LOOK, Key, Needs, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.replay.replay_backend import REFUSED
@@ -54,14 +55,17 @@ def _not_yet(key: Key, timeline: Timeline) -> str:
         case Phase.RETURNING:
             return f"{key.shown} works once the session is live. Esc stops going live"
         case _ if timeline.recorded:
-            return f"{key.shown} works once the recording shows a token. Space shows what comes next"
+            return (
+                f"{key.shown} works once the recording shows a token. {key_for('step').capitalize()} "
+                "shows what comes next"
+            )
         case Phase.LOADING:
             return f"The model is still loading: {key.shown} works once the prompt went through it"
         case Phase.FAILED:
-            return "No model is loaded. Press o to open one"
+            return f"No model is loaded. Press {key_for('open')} to open one"
         case Phase.EMPTY if timeline.prompts.failure is not None:
-            return "The prompt was refused. Press p to change it"
+            return f"The prompt was refused. Press {key_for('prompt')} to change it"
         case Phase.EMPTY:
-            return "There is no prompt yet. Press p to give one"
+            return f"There is no prompt yet. Press {key_for('prompt')} to give one"
         case _:
             return f"The prompt is still going through the model: {key.shown} works after it"

@@ -17,6 +17,7 @@ from textual.widgets import Static
 from engine.records import Record
 from engine.stalls import drawing
 from inspector.config.preferences import Preferences
+from inspector.keys import key_for
 from inspector.main.actions.branching import BRANCHING
 from inspector.main.actions.looking import LOOKING
 from inspector.main.actions.screen import screen_tool
@@ -324,7 +325,7 @@ class MainScreen(LaidOutOnce[None]):
         """
         if key not in self.table["quit"].keys.split(",") or typed >= self._in_sight_since:
             return False
-        self.host.answer("Press q once more to quit")
+        self.host.answer(f"Press {key_for('quit')} once more to quit")
         return True
 
     @property

@@ -12,6 +12,7 @@ from engine.breakpoints import Breakpoints
 from engine.commands import Choose, Insert, MoveTo, Recall, Verify
 from engine.records import Candidate, Step
 from inspector.display import quoted, token_label, visible
+from inspector.keys import key_for
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
 from inspector.state.inside.interventions import interventions_words
@@ -38,13 +39,16 @@ def situation(controller: Controller, panel: str = "", candidate: Candidate | No
         return words
     match timeline.phase:
         case Phase.LOADING:
-            return "Loading the model. Meanwhile: p another prompt, s sampling, q quit"
+            return (
+                f"Loading the model. Meanwhile: {key_for('prompt')} another prompt, "
+                f"{key_for('sampling')} sampling, {key_for('quit')} quit"
+            )
         case Phase.FAILED:
-            return "No model. Press o to open another, q to quit"
+            return f"No model. Press {key_for('open')} to open another, {key_for('quit')} to quit"
         case Phase.EMPTY if timeline.prompts.failure is not None:
-            return "The prompt was refused. Press p to change it"
+            return f"The prompt was refused. Press {key_for('prompt')} to change it"
         case Phase.EMPTY:
-            return "No prompt. Press p to give one"
+            return f"No prompt. Press {key_for('prompt')} to give one"
         case _:
             return _ready(controller, panel, candidate)
 
@@ -85,7 +89,11 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
     item = timeline.selected
     place = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
     branches = len(timeline.siblings(timeline.slot))
-    more = f", one of {branches} branches: [ ]" if branches > 1 else ""
+    more = (
+        f", one of {branches} branches: {key_for('previous_branch')} {key_for('next_branch')}"
+        if branches > 1
+        else ""
+    )
     told = _mark(timeline, item.node) if item is not None else ""
     if told and told != STAR:
         return f"Looking at {place}: {told}"
@@ -108,21 +116,35 @@ def _mark(timeline: Timeline, node: int) -> str:
 def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
     picked = _picked(timeline)
     if (under := timeline.under) and not timeline.recorded:
-        more = f". Space takes {_name(picked)}, r runs" if picked is not None else ""
-        return f"Under {interventions_words(under)} (X then r releases){more}"
+        more = (
+            f". {key_for('step').capitalize()} takes {_name(picked)}, {key_for('run')} runs"
+            if picked is not None
+            else ""
+        )
+        return f"Under {interventions_words(under)} ({key_for('interventions')} then r releases){more}"
     if picked is None:
-        return "Press space to step, r to run"
+        return f"Press {key_for('step')} to step, {key_for('run')} to run"
     if candidate is None or candidate.id == picked.id:
-        return f"Space or ⏎ takes {_name(picked)}; ↑↓ highlights another for ⏎, r runs"
-    return f"Space takes {_name(picked)}, ⏎ takes {_name(candidate)} in its place; r runs"
+        return (
+            f"{key_for('step').capitalize()} or ⏎ takes {_name(picked)}; ↑↓ highlights another for "
+            f"⏎, {key_for('run')} runs"
+        )
+    return (
+        f"{key_for('step').capitalize()} takes {_name(picked)}, ⏎ takes {_name(candidate)} in "
+        f"its place; {key_for('run')} runs"
+    )
 
 
 def _past(timeline: Timeline) -> str:
     """What goes on past the end."""
     picked = _picked(timeline)
-    past = f"Space takes {_name(picked)} past it, r runs on" if picked else "Space or r goes on past it"
+    past = (
+        f"{key_for('step').capitalize()} takes {_name(picked)} past it, {key_for('run')} runs on"
+        if picked
+        else f"{key_for('step').capitalize()} or {key_for('run')} goes on past it"
+    )
     talks = timeline.prompts.opened is not None and timeline.prompts.opened.messages and not timeline.recorded
-    return f"{past}, R replies" if talks else past
+    return f"{past}, {key_for('reply')} replies" if talks else past
 
 
 def _picked(timeline: Timeline) -> Candidate | None:

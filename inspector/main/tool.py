@@ -345,13 +345,31 @@ class Tool:
 
 @dataclass(slots=True)
 class KeyTable:
-    """All keys of a main screen: bindings, palette, help and hints come from here."""
+    """All keys of a main screen: bindings, palette, help and hints come from here.
+
+    Args:
+        tools: Theirs.
+
+    Raises:
+        ValueError: Two of them claim one key, or one id.
+    """
 
     tools: Sequence[Tool]
     _by_id: dict[str, tuple[Tool, Key]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._by_id = {key.id: (tool, key) for tool in self.tools for key in tool.keys}
+        self._by_id = {}
+        owners: dict[str, str] = {}
+        for tool in self.tools:
+            for key in tool.keys:
+                for claimed in (f"the id {key.id}", *(f"the key {name}" for name in key.keys.split(","))):
+                    if claimed in owners:
+                        raise ValueError(
+                            f"The tools {owners[claimed]} and {tool.id} both claim {claimed} of the main screen: "
+                            "the second would displace the first. Give one of them another (inspector/keys.py)."
+                        )
+                    owners[claimed] = tool.id
+                self._by_id[key.id] = tool, key
 
     def __getitem__(self, id: str) -> Key:
         return self._by_id[id][1]

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingsMap, BindingType
 from textual.widgets import Static
 
 from engine.records import Record
+from inspector.keys import key_for
 from inspector.main.caption import CaptionLine
 from inspector.main.narration import NarrationCard
 from inspector.main.tool import Host
@@ -142,7 +143,7 @@ class ToolScreen(Overlay[Result]):
     @property
     def needs_model(self) -> str:
         """What a key that starts something says in a replay."""
-        return f"{self.MEASURES} needs a live model: esc, then G"
+        return f"{self.MEASURES} needs a live model: esc, then {key_for('go_live')}"
 
     def refused(self) -> bool:
         """Say so, in a replay; returns whether it is one."""

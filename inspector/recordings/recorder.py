@@ -16,6 +16,7 @@ from engine.errors import TraceError
 from engine.records import BeamStep, Deleted, Ended, Marked, ModelFacts, PromptOpened, Record, Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Journal, save_as, worth_keeping
+from inspector.keys import key_for
 from inspector.recordings import sessions
 
 _WORTH_A_FILE = (Step, BeamStep, Marked, Deleted)
@@ -208,7 +209,7 @@ class Recorder:
 
     def _failed(self, error: TraceError) -> None:
         self.journal = None
-        self._report(f"{error} The session goes on, and can still be saved elsewhere: ctrl+s.")
+        self._report(f"{error} The session goes on, and can still be saved elsewhere: {key_for('save_as')}.")
 
     def close(self) -> None:
         """Write what waits and let go of the file; one with nothing in it but a prompt is removed."""

@@ -12,12 +12,11 @@ from engine.records import Failure
 from engine.remote.client import RemoteEngine
 from engine.remote.connection import Connection
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.session.controller import Controller
 from inspector.session.inbox import RecordInbox
 from inspector.session.playback import Playback, Severity
 from inspector.session.prefill import Prompt
-
-KEY = "@"
 
 
 class ConnectionHost(Protocol):
@@ -89,7 +88,7 @@ class EngineConnection:
         """What is going on while the engine is away, and the keys for it; printable, empty where it isn't."""
         if not (away := self.away):
             return ""
-        return f"The engine is away: {away}. {KEY} tries now, or gives up"
+        return f"The engine is away: {away}. {key_for('connection')} tries now, or gives up"
 
     # ---- a person ---------------------------------------------------------------------------
 
@@ -117,7 +116,7 @@ class EngineConnection:
             case "away" if self._lost_at is None:
                 self._lost_at = connection.since
                 lost = f"{where}: {why.rstrip('.')}."
-                text = f"{lost} It is tried again by itself. What ran there pauses. {KEY} gives up."
+                text = f"{lost} It is tried again by itself. What ran there pauses. {key_for('connection')} gives up."
                 self._host.announce(text, "The engine is away", "warning")
             case "connected" if self._lost_at is not None:
                 seconds, self._lost_at = connection.since - self._lost_at, None
@@ -134,9 +133,9 @@ class EngineConnection:
         said = visible(why)
         try:
             if self._playback.fall_back():
-                said += " The session is shown as a replay: G goes on live with a fresh engine."
+                said += f" The session is shown as a replay: {key_for('go_live')} goes on live with a fresh engine."
             elif self._controller.timeline.facts is not None and self._playback.player is None:
-                self._inbox.emit(Failure(Load.kind, why, "Press o to load a model again."))
+                self._inbox.emit(Failure(Load.kind, why, f"Press {key_for('open')} to load a model again."))
                 return
         except TraceError as error:
             said += f" {visible(str(error))}"

@@ -10,6 +10,7 @@ from engine.commands import Command, Configure, Load, Restore
 from engine.records import Failure, ModelFacts, Record, Restored
 from engine.settings import DTYPES, LoadSettings
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.session.backend import Backend
 from inspector.session.controller import Controller
 from inspector.session.replay.player import Player
@@ -75,7 +76,10 @@ class GoingLive:
         if self.under_way:
             return ""
         if restore_of(self._client.timeline, {}) is None:
-            return "There is nothing to go on from yet: space or r plays on to the first token"
+            return (
+                f"There is nothing to go on from yet: {key_for('step')} or {key_for('run')} plays on to "
+                "the first token"
+            )
         self._player.pause()
         self._load = load or self._refused or self._as_recorded()
         self._force, self._refused = self._load == self._refused, None
@@ -133,7 +137,7 @@ class GoingLive:
                 self._failed(record)
             case records.Ended(command=kind) if kind in _KINDS:
                 if record.cancelled:
-                    self._give_up("Stopped: the recording is as it was. G tries again")
+                    self._give_up(f"Stopped: the recording is as it was. {key_for('go_live')} tries again")
                 return False
             case _:
                 return False
@@ -161,14 +165,16 @@ class GoingLive:
     def _refuse(self, recorded: ModelFacts, facts: ModelFacts, difference: str) -> None:
         told = f"{visible(facts.name)} is not the recorded {visible(recorded.name)}: it {difference}. "
         if recorded.vocabulary != facts.vocabulary:
-            self._give_up(f"{told}Its token ids mean others. o names another model")
+            self._give_up(f"{told}Its token ids mean others. {key_for('open')} names another model")
         else:
             self._refused = self._load
-            self._give_up(f"{told}G again goes on with it and compares, o names another")
+            self._give_up(
+                f"{told}{key_for('go_live')} again goes on with it and compares, {key_for('open')} names another"
+            )
 
     def _failed(self, failure: Failure) -> None:
         self._give_up(
-            f"Not live: {visible(f'{failure.message} {failure.hint}'.strip())} o names another model"
+            f"Not live: {visible(f'{failure.message} {failure.hint}'.strip())} {key_for('open')} names another model"
         )
 
     def _give_up(self, why: str) -> None:
@@ -192,7 +198,7 @@ class GoingLive:
 def _told(difference: float | None, count: int) -> str:
     """How well the model agrees with the record."""
     if difference is None:
-        return "Live. No step was recorded on this path to compare with: space takes the first"
+        return f"Live. No step was recorded on this path to compare with: {key_for('step')} takes the first"
     steps = f"the last {count} steps" if count > 1 else "the last step"
     if difference == 0:
         return f"Live. The logprobs of {steps} are the recorded ones, to the last bit"

@@ -21,6 +21,7 @@ from engine.records import (
 )
 from engine.settings import FIELDS, Settings
 from inspector.display import quoted, token_label, truncate, visible
+from inspector.keys import key_for
 from inspector.session.client import EngineClient
 from inspector.session.runs import Runs
 from inspector.session.sampler_queries import SamplerQueries
@@ -42,8 +43,14 @@ from inspector.state.history import (
 from inspector.state.inside.interventions import interventions_words
 from inspector.state.timeline import Timeline
 
-NOTHING = "Nothing to undo: u takes back marks, deletions, branches, prompts, draws, settings and breakpoints"
-NOTHING_AGAIN = "Nothing to do again: U makes again what u has undone, until something else is changed"
+NOTHING = (
+    f"Nothing to undo: {key_for('undo')} takes back marks, deletions, branches, prompts, "
+    "draws, settings and breakpoints"
+)
+NOTHING_AGAIN = (
+    f"Nothing to do again: {key_for('redo')} makes again what {key_for('undo')} has undone, "
+    "until something else is changed"
+)
 _LABEL = 24
 """Cells that a token's text gets in an answer."""
 
@@ -118,7 +125,9 @@ class History:
         else:
             self._client.receive(Undone(again))
         problem = self._carry_out(change, again)
-        return f"{f'Done again: {words}. u undoes it' if again else f'Undone: {words}. U does it again'}{problem}"
+        if again:
+            return f"Done again: {words}. {key_for('undo')} undoes it{problem}"
+        return f"Undone: {words}. {key_for('redo')} does it again{problem}"
 
     def _carry_out(self, change: Change, again: bool) -> str:
         """Have it as it was before a change, or after it; returns what went wrong."""
@@ -149,13 +158,14 @@ class History:
         timeline = self._client.timeline
         if isinstance(change, SettingsChange) and timeline.recorded:
             return (
-                "Recorded: the settings were changed here, and no model samples with others. G goes on live"
+                "Recorded: the settings were changed here, and no model samples with others. "
+                f"{key_for('go_live')} goes on live"
             )
         if isinstance(change, Redraw) and timeline.recorded:
-            return "Recorded: this was drawn here, and no model draws it otherwise. G goes on live"
+            return f"Recorded: this was drawn here, and no model draws it otherwise. {key_for('go_live')} goes on live"
         through = again and isinstance(change, Removal) and change.node in timeline.tree.branches
         if through and timeline.tree.branches.leads(change.node, timeline.tip):  # type: ignore[union-attr]
-            return "Not deleted again: the path runs through it now. Go to another branch first: t"
+            return f"Not deleted again: the path runs through it now. Go to another branch first: {key_for('tree')}"
         return ""
 
     # ---- words ------------------------------------------------------------------------------

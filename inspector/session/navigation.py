@@ -12,6 +12,7 @@ from engine.records import Failure, Record, Step
 from engine.setting_field import GRAMMAR
 from engine.settings import Settings
 from inspector.display import quoted, token_label
+from inspector.keys import key_for
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Timeline
 from inspector.state.trial import other
@@ -140,7 +141,8 @@ class Navigation:
         """Draw the token to come again; at an older step draw that one again, which makes a sibling of it."""
         if self._settings().temp == 0:
             return (
-                "Greedy has no draw: it takes the most probable token. Press s and set a temperature above 0."
+                f"Greedy has no draw: it takes the most probable token. Press {key_for('sampling')} and "
+                "set a temperature above 0."
             )
         node = self._timeline.before if isinstance(self._timeline.selected, Step) else None
         self._client.pause()

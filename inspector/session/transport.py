@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 from engine.commands import MoveTo, Run, TakeStep
 from engine.records import Record, Step
 from engine.settings import LoadSettings
+from inspector.keys import key_for
 from inspector.session.client import EngineClient
 from inspector.session.prefill import PrefillControl
 from inspector.session.replay.captions import Caption
@@ -155,7 +156,7 @@ class LiveTransport:
         # where it will be when what is outstanding is done, so that quick presses add up
         node = last.node if isinstance(last, MoveTo) else timeline.tip
         if not isinstance(timeline.tree.nodes.get(node), Step):
-            return "Nothing to take back: the completion is empty. Press p to change the prompt."
+            return f"Nothing to take back: the completion is empty. Press {key_for('prompt')} to change the prompt."
         timeline.select(None)
         self._client.do(MoveTo(timeline.tree.parent[node]))
         return ""
@@ -192,16 +193,25 @@ class LiveTransport:
                 return self._describe_prefill()
             case Phase.RUNNING:
                 doing = "Skipping sure tokens" if self._runs.breakpoints.skipping else "Running"
-                return f"{doing} at {pace_text(self._runs.pace)}. Press space to pause, + or - for the pace"
+                return (
+                    f"{doing} at {pace_text(self._runs.pace)}. Press {key_for('step')} to pause, "
+                    f"{key_for('faster')} or {key_for('slower')} for the pace"
+                )
         return ""
 
     def _describe_prefill(self) -> str:
         timeline, size = self._client.timeline, self._prefill.size
         where = f"{timeline.held:,} of {len(timeline.items):,} tokens"
         if self._prefill.waits:
-            return f"Prefill stopped at {where}. Press space to go on, p for another prompt"
+            return (
+                f"Prefill stopped at {where}. Press {key_for('step')} to go on, {key_for('prompt')} for "
+                "another prompt"
+            )
         chunks = f" in chunks of {size:,}" if size else ""
-        return f"Prefill {where}{chunks}. Press esc to stop it, + or - for larger or smaller chunks"
+        return (
+            f"Prefill {where}{chunks}. Press esc to stop it, {key_for('faster')} or "
+            f"{key_for('slower')} for larger or smaller chunks"
+        )
 
     def caption(self, node: int) -> str:
         """None but in the picture of a recording, which has it among its marks."""

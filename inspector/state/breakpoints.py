@@ -7,6 +7,7 @@ from rich.cells import cell_len
 from engine import records
 from engine.breakpoints import SURE, Breakpoints
 from inspector.display import quoted, token_label, truncate, visible
+from inspector.keys import key_for
 from inspector.scales import percent
 
 LONGEST_TEXT = 24
@@ -59,17 +60,17 @@ class BreakpointState:
             return ""
         held = "; ".join(map(visible, self.hit.conditions))
         if not self.skipping:
-            return f"Stopped: {held}. r goes on, b changes it"
+            return f"Stopped: {held}. {key_for('run')} goes on, {key_for('breakpoints')} changes it"
         return self._skipped(coming, held)
 
     def _skipped(self, coming: records.Distribution, held: str) -> str:
         skipped = f"Skipped {self.skipped} sure token{'s' * (self.skipped != 1)}"
         if len(self.hit.conditions if self.hit else ()) > 1 or not held.startswith("probability"):
-            return f"{skipped}: {held}. n skips on, space steps"
+            return f"{skipped}: {held}. {key_for('skip')} skips on, {key_for('step')} steps"
         picked = next(candidate for candidate in coming.candidates if candidate.id == coming.picked)
         skipped = skipped if self.skipped else "The next is not sure either"
         token = quoted(token_label(picked.text, picked.raw))
-        return f"{skipped}: {token} has {percent(picked.prob)}. n skips on, space takes it"
+        return f"{skipped}: {token} has {percent(picked.prob)}. {key_for('skip')} skips on, {key_for('step')} takes it"
 
 
 def conditions(points: Breakpoints) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.records import Marked
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.state.timeline import Timeline
 
 STAR, NOTE, CAPTION, BRANCHES = "★", "✎", "❝", "├"
@@ -38,5 +39,14 @@ def explained(timeline: Timeline, slot: int) -> list[str]:
     lines += [f"{NOTE} {visible(mark.note)}" if mark.note else ""]
     lines += [f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""]
     branches = len(timeline.siblings(slot))
-    lines += [f"{BRANCHES} one of {branches} branches here: [ and ] go to the others"] if branches > 1 else []
+    lines += (
+        [
+            (
+                f"{BRANCHES} one of {branches} branches here: {key_for('previous_branch')} and "
+                f"{key_for('next_branch')} go to the others"
+            )
+        ]
+        if branches > 1
+        else []
+    )
     return [line for line in lines if line]

@@ -17,6 +17,7 @@ from textual.strip import Strip
 
 from inspector import scales
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.inks import Inked
 
@@ -34,7 +35,7 @@ def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -
 
 def colourful(app: App[object]) -> bool:
     """Whether the terminal shows enough colours for a scale; where not, glyphs and underlines carry it."""
-    return not app.no_color and app.console.color_system in ("256", "truecolor", "windows")
+    return not app.no_color and app.console.color_system in ("256", "truecolor")
 
 
 def is_dark(app: App[object]) -> bool:
@@ -58,17 +59,28 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
         case Phase.LOADING:
             return "The model is loading.", empty
         case Phase.FAILED:
-            return "No model could be loaded.", "Press q to quit and start with another --model."
+            return (
+                "No model could be loaded.",
+                f"Press {key_for('quit')} to quit and start with another --model.",
+            )
         case Phase.EMPTY if timeline is not None and timeline.prompts.failure is not None:
-            return visible(timeline.prompts.failure.message), "Press p to change the prompt."
+            return visible(
+                timeline.prompts.failure.message
+            ), f"Press {key_for('prompt')} to change the prompt."
         case Phase.EMPTY:
-            return "There is no prompt yet.", "Press p to write one."
+            return "There is no prompt yet.", f"Press {key_for('prompt')} to write one."
         case Phase.PREFILL:
             return "The prompt is going through the model.", empty
         case _ if recorded:
-            return "Up to here nothing was generated.", "Space shows what came next."
+            return (
+                "Up to here nothing was generated.",
+                f"{key_for('step').capitalize()} shows what came next.",
+            )
         case _:
-            return "Nothing was generated yet.", "Press space for one step, r to run, W for a tour."
+            return (
+                "Nothing was generated yet.",
+                f"Press {key_for('step')} for one step, {key_for('run')} to run, {key_for('tour')} for a tour.",
+            )
 
 
 def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list[Row]:

@@ -15,6 +15,7 @@ from textual.filter import LineFilter
 from textual.widgets import Input, TextArea
 
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.widgets.inks import Inked
 
 MOST_TYPED = 200_000
@@ -91,7 +92,10 @@ class SafeTextArea(TextArea):
             event.prevent_default()
             event.stop()
             self.app.notify(
-                f"That is more than {MOST_TYPED:,} characters. Put it into a file: p, ctrl+o read one.",
+                (
+                    f"That is more than {MOST_TYPED:,} characters. Put it into a file: {key_for('prompt')}, "
+                    "ctrl+o reads one."
+                ),
                 title="Not pasted",
                 severity="warning",
                 markup=False,

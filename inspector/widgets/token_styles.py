@@ -21,8 +21,8 @@ _UNDERLINED = 4
 _EDGE = "│"
 _REVERSED = Style(reverse=True)
 _STRUCK = Style(strike=True, bold=True)
-_PLAIN = (Style(), Style(), Style(underline=True), Style(underline=True), Style(underline=True, bold=True),
-          Style(underline=True, bold=True))  # fmt: skip
+_PLAIN = (Style(), Style(italic=True), Style(underline=True), Style(underline=True, italic=True),
+          Style(underline=True, bold=True), Style(underline=True, bold=True, italic=True))  # fmt: skip
 """Heat where the terminal has no colours for it."""
 
 

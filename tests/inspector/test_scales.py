@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.color import Color, ColorSystem
 
 from inspector import scales
 from inspector.scales import METRIC, METRICS, STEPS
+from inspector.tools.interventions.measures import _ABOVE_DARK, _ABOVE_LIGHT, _BELOW_DARK, _BELOW_LIGHT
+from inspector.widgets.token_styles import heat_style
 from tests.inspector.fakes import session
 
 
@@ -100,6 +103,27 @@ def test_heat_can_be_read_and_gets_further_from_the_ground(dark: bool) -> None:
     assert all(contrast(ink, own) >= 4.5 for ink, own in pairs)
     distances = [contrast(own, ground) for _, own in pairs]
     assert distances == sorted(distances)
+
+
+@pytest.mark.parametrize("dark", [True, False])
+def test_each_heat_step_has_a_colour_of_its_own_in_256_colours(dark: bool) -> None:
+    """As in Terminal.app, where Textual takes the nearest of 256."""
+    grounds = [scales.heat(step, dark)[1] for step in range(1, STEPS + 1)]
+    signed = (_ABOVE_DARK, _BELOW_DARK) if dark else (_ABOVE_LIGHT, _BELOW_LIGHT)
+    for colours in (grounds, *signed):
+        assert (
+            len({Color.from_rgb(*each).downgrade(ColorSystem.EIGHT_BIT).number for each in colours}) == STEPS
+        )
+
+
+@pytest.mark.parametrize("system", list(ColorSystem))
+@pytest.mark.parametrize("dark", [True, False])
+def test_each_heat_step_looks_different_whatever_colours_a_terminal_has(
+    system: ColorSystem, dark: bool
+) -> None:
+    enough = system in (ColorSystem.EIGHT_BIT, ColorSystem.TRUECOLOR)
+    painted = [heat_style(step, dark, enough).render("x", color_system=system) for step in range(STEPS + 1)]
+    assert len(set(painted)) == STEPS + 1
 
 
 @pytest.mark.parametrize("dark", [True, False])

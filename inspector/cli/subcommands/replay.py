@@ -11,6 +11,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.cli import terminal
 from inspector.cli.flags import EXIT_STATUS, Parser, add_theme, command_parser
 from inspector.cli.subcommand import Subcommand
+from inspector.keys import key_for
 
 _SPEEDS = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "max": float("inf")}
 _NAMES = ", ".join(_SPEEDS)
@@ -21,8 +22,11 @@ def parser() -> Parser:
     made = command_parser(
         "replay",
         "Show a recorded session on the same screen, without a model: walk, compare, search, play. "
-        "G loads the model, if it is the recorded one, and goes on live.",
-        f"Keys: space the next step, r plays, + and - the speed, backspace goes back. {EXIT_STATUS}",
+        f"{key_for('go_live')} loads the model, if it is the recorded one, and goes on live.",
+        (
+            f"Keys: {key_for('step')} the next step, {key_for('run')} plays, {key_for('faster')} "
+            f"and {key_for('slower')} the speed, backspace goes back. {EXIT_STATUS}"
+        ),
     )
     add = made.add_argument
     file = (
@@ -103,7 +107,10 @@ def _follow(args: Namespace) -> int:
     from inspector.session.playback import Opening, checked
 
     if args.play:
-        raise EngineError("--follow shows what comes, so it can't --play from the start.", "r does so later.")
+        raise EngineError(
+            "--follow shows what comes, so it can't --play from the start.",
+            f"{key_for('run')} does so later.",
+        )
     path = checked(sessions.find_growing(args.trace or ""))
     terminal.check(instead="Without one, use inspector export.")
     from inspector.app import InspectorApp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS
 from inspector.main.messages import CandidateChosen, CandidateClicked, ToolMessage
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.tool import BRANCH, Hint, Key, Needs, Tool, ToolActions
@@ -59,26 +60,26 @@ BRANCHING = Tool(
     "Branch",
     BranchActions,
     keys=(
-        Key("above", "up", "↑", "Candidate above", BRANCH,
+        Key("above", *KEYS["above"], "Candidate above", BRANCH,
             "Highlight the candidate above.", lambda own: own.highlight(-1), Needs.DISTRIBUTION),
-        Key("below", "down", "↓", "Candidate below", BRANCH,
+        Key("below", *KEYS["below"], "Candidate below", BRANCH,
             "Highlight the candidate below.", lambda own: own.highlight(1), Needs.DISTRIBUTION),
-        Key("choose", "enter", "⏎", "Choose", BRANCH,
+        Key("choose", *KEYS["choose"], "Choose", BRANCH,
             "Take the highlighted candidate at the token that is looked at: a branch of its own, and the "
             "text goes on from there.", BranchActions.choose, Needs.DISTRIBUTION),
-        Key("previous_branch", "left_square_bracket", "[", "Branch before", BRANCH,
+        Key("previous_branch", *KEYS["previous_branch"], "Branch before", BRANCH,
             "Go to the branch before at this token.", lambda own: own.branch(-1), Needs.DISTRIBUTION),
-        Key("next_branch", "right_square_bracket", "]", "Next branch", BRANCH,
+        Key("next_branch", *KEYS["next_branch"], "Next branch", BRANCH,
             "Go to the next branch at this token.", lambda own: own.branch(1), Needs.DISTRIBUTION),
-        Key("reroll", "d", "d", "Draw again", BRANCH,
+        Key("reroll", *KEYS["reroll"], "Draw again", BRANCH,
             "Draw again with the next random number: the token to come, or at an older step a sibling of it.",
             BranchActions.reroll, Needs.DISTRIBUTION | Needs.ENGINE),
-        Key("undo", "u", "u", "Undo", BRANCH,
+        Key("undo", *KEYS["undo"], "Undo", BRANCH,
             "Undo the last deletion, mark, token put in by hand, prompt, draw, hold of interventions, change of "
             "settings or breakpoints; again for the one before.", BranchActions.undo, Needs.DISTRIBUTION),
-        Key("redo", "U", "U", "Redo", BRANCH, "Do again what was undone last.", BranchActions.redo,
+        Key("redo", *KEYS["redo"], "Redo", BRANCH, "Do again what was undone last.", BranchActions.redo,
             Needs.DISTRIBUTION),
-        Key("verify", "v", "v", "Verify", BRANCH,
+        Key("verify", *KEYS["verify"], "Verify", BRANCH,
             "Recompute the path from nothing and compare it with the KV cache.",
             BranchActions.verify, Needs.DISTRIBUTION | Needs.ENGINE),
     ),

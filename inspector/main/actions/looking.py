@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspector.config.preferences import VIEWS
+from inspector.keys import KEYS, key_for
 from inspector.main.messages import SlotSelected, ToolMessage
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
@@ -12,9 +13,9 @@ from inspector.scales import METRICS
 
 VIEW_WORDS = {
     OFF: "Plain text",
-    BORDERS: "Token borders. e: ids",
-    IDS: "Token ids. e: bytes",
-    BYTES: "Token bytes. e: plain text",
+    BORDERS: f"Token borders. {key_for('tokens')}: ids",
+    IDS: f"Token ids. {key_for('tokens')}: bytes",
+    BYTES: f"Token bytes. {key_for('tokens')}: plain text",
 }
 
 
@@ -48,7 +49,7 @@ class LookActions(ToolActions):
 
         steps = self.controller.navigation.steps_range()
         if steps is None:
-            self.host.answer("No step was taken yet. Press space to take one")
+            self.host.answer(f"No step was taken yet. Press {key_for('step')} to take one")
         else:
             self.host.open(JumpDialog(*steps), self._jump)
 
@@ -81,30 +82,30 @@ LOOKING = Tool(
     "Look around",
     LookActions,
     keys=(
-        Key("earlier", "left", "←", "Earlier", LOOK,
+        Key("earlier", *KEYS["earlier"], "Earlier", LOOK,
             "Look at the token before.", lambda own: own.walk(-1), Needs.DISTRIBUTION),
-        Key("later", "right", "→", "Later", LOOK, "Look at the token after.",
+        Key("later", *KEYS["later"], "Later", LOOK, "Look at the token after.",
             lambda own: own.walk(1), Needs.DISTRIBUTION),
-        Key("ten_earlier", "pageup", "pgup", "Ten earlier", LOOK,
+        Key("ten_earlier", *KEYS["ten_earlier"], "Ten earlier", LOOK,
             "Look ten tokens back.", lambda own: own.walk(-10), Needs.DISTRIBUTION),
-        Key("ten_later", "pagedown", "pgdn", "Ten later", LOOK,
+        Key("ten_later", *KEYS["ten_later"], "Ten later", LOOK,
             "Look ten tokens ahead.", lambda own: own.walk(10), Needs.DISTRIBUTION),
-        Key("first", "home", "home", "First", LOOK,
+        Key("first", *KEYS["first"], "First", LOOK,
             "Look at the first token of the completion; again for the first of the prompt.",
             LookActions.first, Needs.DISTRIBUTION),
-        Key("tip", "end", "end", "Tip", LOOK,
+        Key("tip", *KEYS["tip"], "Tip", LOOK,
             "Follow the tip: the token to come; where a session is followed, what comes next.",
             LookActions.tip, Needs.DISTRIBUTION),
-        Key("jump", "g", "g", "Jump", LOOK, "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION),
-        Key("recall", "ctrl+r", "ctrl+r", "Recompute logits", LOOK,
+        Key("jump", *KEYS["jump"], "Jump", LOOK, "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION),
+        Key("recall", *KEYS["recall"], "Recompute logits", LOOK,
             "Compute logits again that were dropped, where the sampler's stages need them.",
             LookActions.recall, Needs.DISTRIBUTION | Needs.ENGINE),
-        Key("metric", "m", "m", "Colour", LOOK,
+        Key("metric", *KEYS["metric"], "Colour", LOOK,
             "Colour the text by the next metric: probability, surprisal, entropy, rank, off.",
             lambda own: own.metric(1)),
-        Key("metric_back", "M", "M", "Colour back", LOOK,
+        Key("metric_back", *KEYS["metric_back"], "Colour back", LOOK,
             "Colour the text by the metric before.", lambda own: own.metric(-1)),
-        Key("tokens", "e", "e", "Tokens", LOOK,
+        Key("tokens", *KEYS["tokens"], "Tokens", LOOK,
             "Draw each token's borders in the text; again with its id under it, with its bytes, and plain text again.",
             LookActions.view),
     ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from engine.commands import PreviewPrompt
 from engine.records import PromptPreview
 from engine.settings import LoadSettings
+from inspector.keys import KEYS
 from inspector.main.downloads import Downloads
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.recordings.sessions import recent_models
@@ -89,12 +90,12 @@ SETTING_UP = Tool(
     "Set up",
     SetupActions,
     keys=(
-        Key("prompt", "p", "p", "Prompt", SET_UP,
+        Key("prompt", *KEYS["prompt"], "Prompt", SET_UP,
             "Give another prompt, raw or through the chat template. What is there stays in the tree.",
             SetupActions.prompt, Needs.ENGINE),
-        Key("open", "o", "o", "Open model", SET_UP,
+        Key("open", *KEYS["open"], "Open model", SET_UP,
             "Open another model: one of those on the disk, a directory or a hub id.", SetupActions.open, Needs.SESSION),
-        Key("facts", "i", "i", "Model facts", SET_UP, "Show what is known of the model.",
+        Key("facts", *KEYS["facts"], "Model facts", SET_UP, "Show what is known of the model.",
             SetupActions.facts, Needs.MODEL),
     ),
     hints=(Hint(14, ("prompt",), "prompt", 9, When.LIVE),),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.commands import TakeStep
+from inspector.keys import KEYS
 from inspector.main.tool import BRANCH, STEP, Hint, Key, Needs, Tool, ToolActions, When
 
 
@@ -35,17 +36,17 @@ TRANSPORT = Tool(
     "Step and run",
     TransportActions,
     keys=(
-        Key("step", "space", "space", "Step", STEP,
+        Key("step", *KEYS["step"], "Step", STEP,
             "Take the token that the sampler picked; at an older token walk one forward; while running, "
             "pause.", TransportActions.step, Needs.DISTRIBUTION, "on"),
-        Key("run", "r", "r", "Run", STEP,
+        Key("run", *KEYS["run"], "Run", STEP,
             "Step on until a stop is reached; again to pause.", TransportActions.run, Needs.DISTRIBUTION, "on"),
-        Key("faster", "plus,equals_sign", "+", "Faster", STEP,
+        Key("faster", *KEYS["faster"], "Faster", STEP,
             "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes; in a prefill, take larger "
             "chunks.", lambda own: own.pace(1), Needs.SESSION),
-        Key("slower", "minus", "-", "Slower", STEP, "Run at a slower pace; in a prefill, take smaller chunks.",
+        Key("slower", *KEYS["slower"], "Slower", STEP, "Run at a slower pace; in a prefill, take smaller chunks.",
             lambda own: own.pace(-1), Needs.SESSION),
-        Key("take_back", "backspace", "⌫", "Take back", BRANCH,
+        Key("take_back", *KEYS["take_back"], "Take back", BRANCH,
             "Take back the last token of the completion; its branch is kept.",
             TransportActions.back, Needs.DISTRIBUTION, "back"),
     ),

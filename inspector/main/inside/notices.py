@@ -10,6 +10,7 @@ from textual.content import Content
 
 from engine.records import CaptureFacts, Check, Measuring
 from inspector.display import quoted, token_label, visible
+from inspector.keys import key_for
 from inspector.main.tool import Tool
 from inspector.scales import milliseconds
 from inspector.session.answers import Answers
@@ -109,6 +110,9 @@ def waiting(on: Canvas, recorded: bool) -> Notice:
     if recorded:
         return [
             ("This view of this token was not recorded.", on.rich_style),
-            ("Press esc, then G: the session goes on live, and can be looked into.", on.ink("muted")),
+            (
+                f"Press esc, then {key_for('go_live')}: the session goes on live, and can be looked into.",
+                on.ink("muted"),
+            ),
         ]
     return [("The token runs again, on a copy of the KV cache.", on.rich_style)]

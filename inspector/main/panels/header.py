@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from rich.segment import Segment
 
 from engine.records import ModelFacts
-from engine.settings import Settings
+from engine.setting_field import ORDERS
+from engine.settings import Settings, program
 from inspector import scales
 from inspector.display import truncate, visible
+from inspector.keys import key_for
 from inspector.state.grammar import outside, warning
 from inspector.state.inside.interventions import interventions_words
 from inspector.state.timeline import Phase, Timeline
@@ -21,8 +23,8 @@ Parts = list[list[Row]]
 _SHORT_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _MODEL, _PHASE, _UNDER, _GRAMMAR, _CONTEXT, _SAMPLING = range(6)
 _GIVING_WAY = (
-    _MODEL, _MODEL, _SAMPLING, _CONTEXT, _GRAMMAR, _MODEL, _SAMPLING, _PHASE, _UNDER, _MODEL, _CONTEXT, _UNDER,
-    _GRAMMAR, _PHASE,
+    _MODEL, _MODEL, _SAMPLING, _CONTEXT, _GRAMMAR, _MODEL, _CONTEXT, *[_SAMPLING] * 4, _PHASE, _UNDER, _MODEL, _UNDER,
+    _GRAMMAR, _PHASE, *[_SAMPLING] * 8,
 )  # fmt: skip
 """Which part takes its next shorter version, in this order, while the line is too long."""
 _BETWEEN = " │ "
@@ -32,17 +34,20 @@ class HeaderLine(Canvas):
     """Model, phase, context and sampling; parts give way to a narrow screen."""
 
     DEFAULT_CSS = "HeaderLine { height: 1; padding: 0 1; background: $panel; color: $text; }"
-    HELP = """\
+    HELP = f"""\
 # The line at the top
 Which model, what it is doing, how much of its context window is used, and how it samples.
 
 - `● LOADING` the weights · `● PREFILL` the prompt goes through the model · `● DECODE` one token at a time · `● RUN`
   without being asked for each · `● RECORDED` a replay: no model is there · `● RETURNING` on its way to be live
-- `● AWAY` the connection to an engine elsewhere was lost: it is tried again, `@` says more
-- **under L6 h1 off** this path is not the model's own: parts were switched off; `X` then `r` releases
-- **regex**, **json-schema**, ... the text must match a grammar: `;` shows what it expects, `J` changes it
+- `● AWAY` the connection to an engine elsewhere was lost: it is tried again, `{key_for("connection")}` says more
+- **under L6 h1 off** this path is not the model's own: parts were switched off; `{key_for("interventions")}` then
+  `r` releases
+- **regex**, **json-schema**, ... the text must match a grammar: `{key_for("grammar_expects")}` shows what it
+  expects, `{key_for("grammar")}` changes it
 - **context** tokens in the KV cache / the most that the model was made for
-- **T** temperature, and the filters that are on; *greedy* takes the most probable token
+- **T** temperature, and every other setting that is on: `rep 1.05/64` is a repetition penalty of 1.05 over 64 tokens;
+  `+2` are two more, for which there is no room; *greedy* takes the most probable token
 """
 
     settings = Settings()
@@ -109,7 +114,10 @@ Which model, what it is doing, how much of its context window is used, and how i
                 message = visible(timeline.load_failure.message) if timeline.load_failure else ""
                 return [self._state("FAILED", "bad", message), self._state("FAILED", "bad", "")]
             case Phase.EMPTY:
-                return [self._state("READY", "muted", "p writes a prompt"), self._state("READY", "muted", "")]
+                return [
+                    self._state("READY", "muted", f"{key_for('prompt')} writes a prompt"),
+                    self._state("READY", "muted", ""),
+                ]
             case Phase.RETURNING:
                 return [
                     self._state("RETURNING", "warn", visible(timeline.returning)),
@@ -191,20 +199,49 @@ Which model, what it is doing, how much of its context window is used, and how i
         if timeline.facts is None:
             return [[]]
         settings = self.settings
-        if settings.temp == 0:
-            return [[Segment("greedy", self.ink("muted"))], []]
-        first = [Segment(f"T {settings.temp:g}")]
-        filters = [Segment(f"  {text}") for text in _filters(settings)]
-        seed = Segment(f"  seed {settings.seed}", self.ink("muted"))
-        return [[*first, *filters, seed], [*first, *filters], first, []]
+        greedy = settings.temp == 0
+        first = Segment("greedy", self.ink("muted")) if greedy else Segment(f"T {settings.temp:g}")
+        on = settings_words(settings)
+        versions = [[first, *(Segment(f"  {text}") for text in on[:kept])] for kept in range(len(on), -1, -1)]
+        for left_out, version in enumerate(versions):
+            version += [Segment(f"  +{left_out}", self.ink("muted"))] * bool(left_out)
+        if greedy:
+            return [*versions, []] if not on else versions
+        return [[*versions[0], Segment(f"  seed {settings.seed}", self.ink("muted"))], *versions]
+
+
+def settings_words(settings: Settings) -> list[str]:
+    """Every setting that is on, the temperature and the grammar apart."""
+    return [*_shapes(settings), *(_filters(settings) if settings.temp else ())]
+
+
+def _shapes(settings: Settings) -> list[str]:
+    """What is on that changes logits, so that greedy decoding goes by it, too; and what ends the text."""
+    bias = scales.count(len(settings.logit_bias))
+    penalties = (
+        ("rep", settings.repetition_penalty, settings.repetition_context_size),
+        ("presence", settings.presence_penalty, settings.presence_context_size),
+        ("frequency", settings.frequency_penalty, settings.frequency_context_size),
+    )
+    return [
+        *[f"bias {bias}"] * bool(settings.logit_bias),
+        *[f"min-tokens {settings.min_tokens}"] * (settings.min_tokens > 0),
+        *(f"{name} {value:g}/{back}" for name, value, back in penalties if value),
+        *[f"stop {len(settings.stop)}"] * bool(settings.stop),
+    ]
 
 
 def _filters(settings: Settings) -> list[str]:
-    """The filters that are on."""
-    filters = [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
+    """What is on that cuts tokens, and the order of the stages where it is none of mlx_lm's."""
     least = f" ≥{settings.min_tokens_to_keep}" if settings.min_tokens_to_keep > 1 else ""
-    filters += [f"min-p {settings.min_p:g}{least}"] if settings.min_p > 0 else []
-    return filters + ([f"top-k {settings.top_k}"] if settings.top_k > 0 else [])
+    order = program(settings) if settings.sampler_order in ORDERS.values() else "own"
+    return [
+        *[f"top-p {settings.top_p:g}"] * (settings.top_p < 1),
+        *[f"min-p {settings.min_p:g}{least}"] * (settings.min_p > 0),
+        *[f"xtc {settings.xtc_probability:g}/{settings.xtc_threshold:g}"] * (settings.xtc_probability > 0),
+        *[f"top-k {settings.top_k}"] * (settings.top_k > 0),
+        *[f"order {order}"] * (order != "mlx-lm"),
+    ]
 
 
 def _type(facts: ModelFacts) -> str:

@@ -14,6 +14,7 @@ from engine.memory import memory_installed
 from engine.records import KVGroup, KVReading, Moved, Prefilled, Step
 from inspector import scales
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.main.panels.kv_facts import kv_facts, layers_of
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty
@@ -39,7 +40,7 @@ class KVPanel(Canvas, can_focus=True):
 
     DEFAULT_CSS = panel_css("KVPanel")
     NAME = "KV cache"
-    HELP = """\
+    HELP = f"""\
 # KV cache
 The keys and values that the model keeps for every token, so that a step computes one token and not the whole text.
 
@@ -52,9 +53,11 @@ The keys and values that the model keeps for every token, so that a step compute
   forward; the least recently used goes first
 - after a move: how many tokens were **kept**, **restored** from memory, or **recomputed** by the model
 
-With room (`f`) it tells more: the bytes of a token as a formula, what grouped heads save, what fell out of a window,
-how large the cache is when the context window is full, and what branches share. `Q` compares it with quantized ones,
-`z` races with it against without.
+With room (`{key_for("enlarge")}`) it tells more: the bytes of a token as a formula, what grouped heads save, what
+fell out of a window,
+how large the cache is when the context window is full, and what branches share. `{key_for("compare_kv")}` compares
+it with quantized ones,
+`{key_for("race")}` races with it against without.
 """
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
@@ -109,7 +112,15 @@ how large the cache is when the context window is full, and what branches share.
         bill = self._bill(timeline, width) if timeline.following else []
         facts = fact_rows(kv_facts(timeline, kv, self._machine), width, muted, self.rich_style)
         more = fact_rows(
-            [("", "Q compares 16, 8 and 4 bits · z races against no cache")], width, muted, muted
+            [
+                (
+                    "",
+                    f"{key_for('compare_kv')} compares 16, 8 and 4 bits · {key_for('race')} races against no cache",
+                )
+            ],
+            width,
+            muted,
+            muted,
         )
         below: list[Row] = [[], *groups, *self._kept(kv, NAME), *bill, [], *facts, *more]
         chart = max(_LEAST_CHART, min(_TALLEST, height - 2 - len(below)))

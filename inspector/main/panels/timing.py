@@ -11,6 +11,7 @@ from textual.content import Content
 from engine.records import Memory, Step, StepTimes
 from engine.timing import Tpot
 from inspector import scales
+from inspector.keys import key_for
 from inspector.main.panels.outliers import Outlier, outliers
 from inspector.main.panels.series import StepMs, step_shown
 from inspector.main.panels.time_facts import MOST, memory_facts, slow_steps
@@ -42,7 +43,7 @@ class TimingPanel(Canvas, can_focus=True):
 
     DEFAULT_CSS = panel_css("TimingPanel")
     NAME = "Time"
-    HELP = """\
+    HELP = f"""\
 # Time
 - **first token** (TTFT): the whole prompt through the model, and the first draw
 - **then** (TPOT): time per output token, mean, median (p50) and the slowest in twenty (p95); every step is fenced, so
@@ -55,9 +56,11 @@ class TimingPanel(Canvas, can_focus=True):
   sampler (**sample**) and on what you see here (**inspect**)
 - memory as the framework reports it: now, and the most so far
 
-With room (`f`) it tells more: the slowest in a hundred (p99), the steps that took more than twice the median (`▲`) and
-why, where that is known, and what the framework, the process and the inspector itself hold. `P` takes one step apart,
-`y` measures over lengths.
+With room (`{key_for("enlarge")}`) it tells more: the slowest in a hundred (p99), the steps that took more than twice
+the median (`▲`) and
+why, where that is known, and what the framework, the process and the inspector itself hold. `{key_for("profile")}`
+takes one step apart,
+`{key_for("sweep")}` measures over lengths.
 """
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
@@ -92,7 +95,15 @@ why, where that is known, and what the framework, the process and the inspector 
         muted, tpot = self.ink("muted"), self._ms.tpot()
         slow = outliers(timeline, tpot.p50) if tpot else []
         more = fact_rows(
-            [("", "P takes one step apart · y measures over lengths and batches")], width, muted, muted
+            [
+                (
+                    "",
+                    f"{key_for('profile')} takes one step apart · {key_for('sweep')} measures over lengths and batches",
+                )
+            ],
+            width,
+            muted,
+            muted,
         )
         parts: list[Row] = [*(self._split(step, width) if step else []), []]
         above = [self._latency(timeline, width, deep=True), self._throughput(timeline), []]

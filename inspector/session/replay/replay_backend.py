@@ -11,6 +11,7 @@ from engine.records import Candidate, Ended, Explained, Failure, Record, TokensF
 from engine.settings import LoadSettings, Settings
 from engine.token_query import TokenQuery, read
 from engine.trace import Kept
+from inspector.keys import key_for
 from inspector.session.controller import Controller
 from inspector.session.replay.questions import RecordedQuestions
 from inspector.session.replay.recorded_answers import RecordedAnswers
@@ -19,7 +20,7 @@ from inspector.state.measured import MEASUREMENTS, sound
 from inspector.state.speculation import ROUNDS
 from inspector.state.timeline import Timeline
 
-REFUSED = "Recorded: no model is loaded. G goes on live from here"
+REFUSED = f"Recorded: no model is loaded. {key_for('go_live')} goes on live from here"
 _SEARCHES = (commands.SearchBeams.kind, commands.GoOnBeams.kind)
 _ANSWERS = (
     records.WhatIfAnswered, records.TokensFound, records.GrammarExpected, records.Tokenized, records.PromptPreview,
@@ -147,7 +148,11 @@ class ReplayBackend:
 
     @property
     def _way(self) -> str:
-        return "" if self._controller.transport.bound else " G goes on live, then every way is open"
+        return (
+            ""
+            if self._controller.transport.bound
+            else f" {key_for('go_live')} goes on live, then every way is open"
+        )
 
     def _explain(self, command: commands.Explain) -> Explained | Failure:
         found = self._explained.get(command.node)
@@ -168,7 +173,7 @@ class ReplayBackend:
 
 
 def _failure(command: Command, message: str) -> Failure:
-    return Failure(command.kind, message, "G goes on live.", id=command.id)
+    return Failure(command.kind, message, f"{key_for('go_live')} goes on live.", id=command.id)
 
 
 def _matches(candidate: Candidate, query: TokenQuery) -> bool:

@@ -21,25 +21,26 @@ from engine.records import (
 )
 from engine.settings import LoadSettings
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.session.client import EngineClient
 from inspector.session.going_live import GoingLive
 from inspector.session.replay.captions import Caption
 from inspector.session.replay.player import Player
 from inspector.session.transport import Telling
 
-LIVE = "G goes on live"
+LIVE = f"{key_for('go_live')} goes on live"
 _ELSEWHERE: dict[type, str] = {
-    BeamStep: "A beam search is here: B shows it",
-    BeamEnded: "A beam search is over here: B shows it",
-    RaceStep: "A race is here: z shows it",
-    Profiled: "A step was taken apart here: P shows it",
-    RooflineMeasured: "The roofline was measured here: P shows it",
-    KVCompared: "Quantized KV was compared here: Q shows it",
-    BatchStep: "A batch is here: Z shows it",
-    BatchEnded: "A batch ended here: Z shows it",
-    BatchCompared: "A batch was compared here: Z shows it",
-    DrawsCounted: "Draws were counted here: # shows them",
-    Swept: "Sweeps were measured here: y shows them",
+    BeamStep: f"A beam search is here: {key_for('beams')} shows it",
+    BeamEnded: f"A beam search is over here: {key_for('beams')} shows it",
+    RaceStep: f"A race is here: {key_for('race')} shows it",
+    Profiled: f"A step was taken apart here: {key_for('profile')} shows it",
+    RooflineMeasured: f"The roofline was measured here: {key_for('profile')} shows it",
+    KVCompared: f"Quantized KV was compared here: {key_for('compare_kv')} shows it",
+    BatchStep: f"A batch is here: {key_for('batch')} shows it",
+    BatchEnded: f"A batch ended here: {key_for('batch')} shows it",
+    BatchCompared: f"A batch was compared here: {key_for('batch')} shows it",
+    DrawsCounted: f"Draws were counted here: {key_for('draws')} shows them",
+    Swept: f"Sweeps were measured here: {key_for('sweep')} shows them",
 }
 """What the main screen doesn't show of an entry, and the key that does."""
 
@@ -181,18 +182,28 @@ class ReplayTransport:
             return f"Going through the recording: {shown:,} of {there:,}"
         if player.playing:
             speed = speed_text(player.speed)
-            return f"Playing {speed}, {shown:,} of {there:,}. Space pauses, + and - change the speed"
+            return (
+                f"Playing {speed}, {shown:,} of {there:,}. {key_for('step').capitalize()} pauses, "
+                f"{key_for('faster')} and {key_for('slower')} change the speed"
+            )
         if player.file.following and not player.behind:
             return self._following
         if player.at_end and not player.file.following:
-            return f"Recorded, at its end. r plays it, ← → walk, ⌫ goes back{self._live}"
+            return (
+                f"Recorded, at its end. {key_for('run')} plays it, ← → walk, {key_for('take_back')} "
+                f"goes back{self._live}"
+            )
         if (elsewhere := _ELSEWHERE.get(type(player.last))) is not None:
-            return f"Recorded, {shown:,} of {there:,}. {elsewhere}, space goes on"
+            return f"Recorded, {shown:,} of {there:,}. {elsewhere}, {key_for('step')} goes on"
         if player.file.following:
             many = f"{player.behind:,} changes" if player.behind > 1 else "One change"
-            return f"{many} behind. Space shows the next step, r plays, ⌫ goes back, end follows again"
+            return (
+                f"{many} behind. {key_for('step').capitalize()} shows the next step, {key_for('run')} "
+                f"plays, {key_for('take_back')} goes back, end follows again"
+            )
         return (
-            f"Recorded, {shown:,} of {there:,}. Space shows the next step, r plays, ⌫ goes back{self._live}"
+            f"Recorded, {shown:,} of {there:,}. {key_for('step').capitalize()} shows the next step, "
+            f"{key_for('run')} plays, {key_for('take_back')} goes back{self._live}"
         )
 
     @property
@@ -203,8 +214,13 @@ class ReplayTransport:
     def _following(self) -> str:
         """What is seen of a session that goes on elsewhere."""
         if self._player.file.left:
-            return "The session ended: its program has left. ← → walk, ⌫ goes back, q quits"
-        return "Following a session as it goes. ← → walk, ⌫ goes back, end follows again"
+            return (
+                f"The session ended: its program has left. ← → walk, {key_for('take_back')} goes back, "
+                f"{key_for('quit')} quits"
+            )
+        return (
+            f"Following a session as it goes. ← → walk, {key_for('take_back')} goes back, end follows again"
+        )
 
     def caption(self, node: int) -> str:
         """What the author wrote on a token of the tree on show."""

@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 from engine.commands import TRIANGLE_TOKENS, Command, ReadAttention, ReadTriangle, ScoreHeads
 from engine.records import AttentionRead, Failure, HeadScore, HeadsScored, TriangleRead
 from inspector.display import quoted, token_label, visible
+from inspector.keys import key_for
 from inspector.main.inside.notices import refused, told
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
@@ -236,7 +237,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         elif self.host.controller.transport.recorded:
             texts = [
                 ("This was not recorded.", on.rich_style),
-                ("Press esc, then G to go on live.", on.ink("muted")),
+                (f"Press esc, then {key_for('go_live')} to go on live.", on.ink("muted")),
             ]
         return centred(texts, width, height)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS
 from inspector.main.inside.help import SHARED
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.attention.control import AttentionControl
@@ -36,7 +37,7 @@ ATTENTION = Tool(
     screen=True,
     family="inside",
     keys=(
-        Key("attention", "A", "A", "Attention", LOOK,
+        Key("attention", *KEYS["attention"], "Attention", LOOK,
             "Show where each attention head of each layer looks from this token.",
             AttentionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.rows.any),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.commands import Attribute
 from engine.records import AttributionRead
+from inspector.keys import KEYS
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
@@ -41,7 +42,7 @@ ATTRIBUTION = Tool(
     screen=True,
     family="inside",
     keys=(
-        Key("attribution", "D", "D", "Contributions", LOOK,
+        Key("attribution", *KEYS["attribution"], "Contributions", LOOK,
             "Show what each layer, attention, MLP and head adds to the logit of a token.",
             AttributionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS, key_for
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.batch.control import BatchControl
 
@@ -28,7 +29,9 @@ class BatchActions(ToolActions):
         if number is not None and batch is not None:
             self.control.open_lane(batch.lanes[number])
         waits = batch is not None and not batch.over and not self.controller.transport.recorded
-        self.host.answer("The batch waits: Z goes on with it" if waits and number is None else "")
+        self.host.answer(
+            f"The batch waits: {key_for('batch')} goes on with it" if waits and number is None else ""
+        )
 
 
 BATCH = Tool(
@@ -37,7 +40,7 @@ BATCH = Tool(
     BatchActions,
     screen=True,
     keys=(
-        Key("batch", "Z", "Z", "Batch", LOOK,
+        Key("batch", *KEYS["batch"], "Batch", LOOK,
             "Run several prompts at once, a lane for each, one forward for all; step them together.",
             BatchActions.open, Needs.MODEL | Needs.ENGINE,
             recorded=lambda own: own.timeline.batches.last is not None),
@@ -58,7 +61,7 @@ BATCH = Tool(
                 ("`←` `→`", "The next batch: fewer lanes at once, or more; the others wait."),
                 ("`tab`", "Where there is room for one panel: lanes, lane, or all lanes."),
                 ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `Z` `q`", "Go back; the batch pauses, and `Z` goes on with it."),
+                ("`esc` `Z` `q`", f"Go back; the batch pauses, and `{key_for('batch')}` goes on with it."),
             ),
         ),
     ),

@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine import records
+from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.beams.control import BeamControl
@@ -66,7 +67,12 @@ class BeamScreen(ToolScreen[int]):
         Binding("n", "new", "New search", tooltip="Set up another search."),
         Binding("tab", "turn(1)", "Next view", tooltip="Change between list, tree and text."),
         Binding("shift+tab", "turn(-1)", "View before", tooltip="Change back between list, tree and text."),
-        Binding("escape,B,q", "leave", "Back", tooltip="Go back; the search waits and goes on with B."),
+        Binding(
+            "escape,B,q",
+            "leave",
+            "Back",
+            tooltip=f"Go back; the search waits and goes on with {key_for('beams')}.",
+        ),
     ]
     AUTO_FOCUS = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS, key_for
 from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.beams.control import BeamControl
 
@@ -27,7 +28,9 @@ class BeamActions(ToolActions):
             self.control.go(node)
         search, recorded = self.control.search, self.controller.transport.recorded
         waits = search is not None and not search.over and not recorded
-        self.host.answer("The beam search waits: B goes on with it" if waits and node is None else "")
+        self.host.answer(
+            f"The beam search waits: {key_for('beams')} goes on with it" if waits and node is None else ""
+        )
 
 
 BEAMS = Tool(
@@ -36,7 +39,7 @@ BEAMS = Tool(
     BeamActions,
     screen=True,
     keys=(
-        Key("beams", "B", "B", "Beam search", BRANCH,
+        Key("beams", *KEYS["beams"], "Beam search", BRANCH,
             "Follow several continuations at once from the token that is looked at, step by step or to the end; a "
             "search that waits goes on.", BeamActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.timeline.beams.search is not None),
@@ -55,7 +58,7 @@ BEAMS = Tool(
                 ("`tab`", "Change between list, tree and text."),
                 ("`n`", "Set up another search; `⏎` starts it."),
                 ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `q`", "Go back; the search waits, and `B` goes on with it."),
+                ("`esc` `q`", f"Go back; the search waits, and `{key_for('beams')}` goes on with it."),
             ),
         ),
     ),

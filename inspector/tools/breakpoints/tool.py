@@ -6,6 +6,7 @@ from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
+from inspector.keys import KEYS, key_for
 from inspector.main.tool import LOOK, STEP, Host, Key, Needs, Tool, ToolActions
 from inspector.state.breakpoints import conditions
 
@@ -48,7 +49,7 @@ class BreakpointActions(ToolActions):
 def _told(points: Breakpoints) -> str:
     if not points.active:
         return "No breakpoints are set"
-    return f"Runs stop at {conditions(points)}. Press r to run"
+    return f"Runs stop at {conditions(points)}. Press {key_for('run')} to run"
 
 
 def _kept(points: Breakpoints) -> str:
@@ -64,22 +65,22 @@ BREAKPOINTS = Tool(
     "Breakpoints",
     BreakpointActions,
     keys=(
-        Key("skip", "n", "n", "Skip sure tokens", STEP,
+        Key("skip", *KEYS["skip"], "Skip sure tokens", STEP,
             "Run over the tokens that the model is sure of, to where the one to come has less than 50 %: less than all "
             "others together. Breakpoints and stops hold too; again to pause.",
             BreakpointActions.skip, Needs.DISTRIBUTION | Needs.ENGINE),
-        Key("breakpoints", "b", "b", "Breakpoints", STEP,
+        Key("breakpoints", *KEYS["breakpoints"], "Breakpoints", STEP,
             "Set where runs stop: at a wide choice, an improbable token, a fork point, a text and more.",
             BreakpointActions.open, Needs.ENGINE),
-        Key("previous_surprise", "comma", ",", "Surprise before", LOOK,
+        Key("previous_surprise", *KEYS["previous_surprise"], "Surprise before", LOOK,
             "Look at the surprise before: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
             lambda own: own.surprise(-1), Needs.DISTRIBUTION),
-        Key("next_surprise", "full_stop", ".", "Next surprise", LOOK,
+        Key("next_surprise", *KEYS["next_surprise"], "Next surprise", LOOK,
             "Look at the next surprise.", lambda own: own.surprise(1), Needs.DISTRIBUTION),
-        Key("previous_fork", "less_than_sign", "<", "Fork point before", LOOK,
+        Key("previous_fork", *KEYS["previous_fork"], "Fork point before", LOOK,
             "Look at the fork point before: less than 10 % between the first two candidates, or branches.",
             lambda own: own.fork(-1), Needs.DISTRIBUTION),
-        Key("next_fork", "greater_than_sign", ">", "Next fork point", LOOK,
+        Key("next_fork", *KEYS["next_fork"], "Next fork point", LOOK,
             "Look at the next fork point.", lambda own: own.fork(1), Needs.DISTRIBUTION),
     ),
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.commands import MoveTo
+from inspector.keys import KEYS
 from inspector.main.tool import BRANCH, HelpSection, Hint, Key, Needs, Tool, ToolActions, When
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ COMPARE = Tool(
     "Compare branches",
     CompareActions,
     keys=(
-        Key("compare", "c", "c", "Compare", BRANCH,
+        Key("compare", *KEYS["compare"], "Compare", BRANCH,
             "Set the current path against another branch, token for token: where they part, where they meet "
             "again, and what each is worth.", CompareActions.open, Needs.DISTRIBUTION),
     ),

@@ -13,6 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Button
 
 from engine.remote.connection import Connection
+from inspector.keys import key_for
 from inspector.session.connection import EngineConnection
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.dialog import Dialog
@@ -23,7 +24,10 @@ _STAGES = {
     "starting": "is being made",
     "connected": "holds{}",
     "away": "is lost{}, and tried again by itself. What ran is paused; the session stays with the engine",
-    "gone": "is lost for good. The session is shown as a replay; G goes on live with a fresh engine",
+    "gone": (
+        f"is lost for good. The session is shown as a replay; {key_for('go_live')} goes on live "
+        "with a fresh engine"
+    ),
 }
 
 

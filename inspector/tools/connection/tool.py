@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS, key_for
 from inspector.main.tool import SET_UP, HelpSection, Key, Tool, ToolActions
-from inspector.session.connection import KEY
 
 HERE = "The engine runs in this program. inspector --connect ADDRESS uses one elsewhere"
 
@@ -27,7 +27,7 @@ CONNECTION = Tool(
     "Engine",
     ConnectionActions,
     keys=(
-        Key("connection", "at", KEY, "Engine", SET_UP,
+        Key("connection", *KEYS["connection"], "Engine", SET_UP,
             "Show how it stands with an engine elsewhere: try a lost connection again now, or give it up.",
             ConnectionActions.open),
     ),
@@ -35,8 +35,9 @@ CONNECTION = Tool(
         HelpSection(
             "With an engine elsewhere",
             (
-                ("`@` then `t`", "Try a lost connection now, rather than in some seconds."),
-                ("`@` then `x`", "Give it up: the session goes on as a replay, `G` begins with a fresh engine."),
+                (f"`{key_for('connection')}` then `t`", "Try a lost connection now, rather than in some seconds."),
+                (f"`{key_for('connection')}` then `x`",
+                 f"Give it up: the session goes on as a replay, `{key_for('go_live')}` begins with a fresh engine."),
             ),
         ),
     ),

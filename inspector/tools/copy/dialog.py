@@ -10,6 +10,7 @@ from textual import events
 from textual.widget import Widget
 
 from inspector.display import pad
+from inspector.keys import key_for
 from inspector.tools.copy.texts import Copyable
 from inspector.widgets.canvas import Row
 from inspector.widgets.dialog import Remark
@@ -18,7 +19,7 @@ from inspector.widgets.pick_list import PickDialog, PickList
 
 WHERE = (
     "To the clipboard of this terminal (OSC 52). Where that has no effect, as in macOS Terminal, or in tmux without "
-    "set-clipboard on, E writes files."
+    f"set-clipboard on, {key_for('export')} writes files."
 )
 _KEY, _NAME = 3, 29
 """Cells of the letter and of the name."""

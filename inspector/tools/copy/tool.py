@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from inspector.keys import KEYS, key_for
 from inspector.main.tool import LOOK, HelpSection, Key, Needs, Tool, ToolActions
 from inspector.scales import size
 
@@ -14,8 +15,8 @@ MOST_BYTES = 74_994
 """Terminals that limit a clipboard's escape sequence take 100,000 bytes of it (hterm, and scripts that follow it): 8
 around the text, and 4 for every 3 of the text's own."""
 NOTHING_SELECTED = (
-    "Nothing is selected to copy: drag over the text, or press C for a menu. "
-    "q quits, ctrl+q from everywhere; esc or space pauses a run."
+    f"Nothing is selected to copy: drag over the text, or press {key_for('copy')} for a menu. "
+    f"{key_for('quit')} quits, ctrl+q from everywhere; esc or {key_for('step')} pauses a run."
 )
 
 
@@ -45,7 +46,10 @@ class CopyActions(ToolActions):
         sent = self.host.clipboard.copy(text)
         told = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
         if sent > MOST_BYTES:
-            told += f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: where it doesn't arrive, press E"
+            told += (
+                f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: where it doesn't arrive, "
+                f"press {key_for('export')}"
+            )
         self.host.answer(told)
 
 
@@ -54,10 +58,10 @@ COPY = Tool(
     "Copy",
     CopyActions,
     keys=(
-        Key("copy", "C", "C", "Copy", LOOK,
+        Key("copy", *KEYS["copy"], "Copy", LOOK,
             "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
             CopyActions.open, Needs.DISTRIBUTION),
-        Key("copy_selection", "ctrl+c,super+c", "ctrl+c", "Copy selection", LOOK,
+        Key("copy_selection", *KEYS["copy_selection"], "Copy selection", LOOK,
             "Copy what was selected in the text by dragging with the mouse.", CopyActions.selection),
     ),
     help=(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.costs.control import CostControl
 
@@ -41,11 +42,11 @@ COSTS = Tool(
     CostActions,
     screen=True,
     keys=(
-        Key("profile", "P", "P", "Take a step apart", LOOK,
+        Key("profile", *KEYS["profile"], "Take a step apart", LOOK,
             "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "
             "roofline.", CostActions.parts, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.profiled is not None or own.control.roofline is not None),
-        Key("compare_kv", "Q", "Q", "Quantized KV", LOOK,
+        Key("compare_kv", *KEYS["compare_kv"], "Quantized KV", LOOK,
             "Compare the KV cache with quantized ones: bytes, and how far the logits change.",
             CostActions.bits, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.compared is not None),

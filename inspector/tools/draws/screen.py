@@ -14,6 +14,7 @@ from textual.widgets import Static
 
 from engine.records import BatchEnded, BatchStep, DrawsCounted, Record
 from inspector.display import quoted, token_label, visible
+from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.draws.control import DrawControl
@@ -149,7 +150,7 @@ class DrawsScreen(ToolScreen[None]):
             done = sum(lane.ended is not None for lane in continued.lanes) if continued else 0
             return f"Drawing, {done} of {control.draws:,} done" if continued else "Drawing"
         if self.host.controller.setup.settings.temp == 0:
-            return "Greedy takes one token always: esc, then s for a temperature above 0"
+            return f"Greedy takes one token always: esc, then {key_for('sampling')} for a temperature above 0"
         return f"Press space for {self._asked()}, ← → for their number, ↑ ↓ for longer ones"
 
     def _hints(self) -> tuple[KeyHint, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.draws.control import DrawControl
 
@@ -29,7 +30,7 @@ DRAWS = Tool(
     DrawsActions,
     screen=True,
     keys=(
-        Key("draws", "number_sign", "#", "What are the odds", LOOK,
+        Key("draws", *KEYS["draws"], "What are the odds", LOOK,
             "Draw many times after the token that is looked at: how often each came, against what the sampler states.",
             DrawsActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.timeline.batches.drawn is not None),

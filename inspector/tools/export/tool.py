@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from engine.errors import EngineError
 from engine.paths import replacing, shorter
 from inspector.display import visible
+from inspector.keys import KEYS
 from inspector.lessons.catalogue import of_recording
 from inspector.main.tool import SET_UP, Host, Key, Needs, Tool, ToolActions
 from inspector.scales import size
@@ -106,7 +107,7 @@ EXPORT = Tool(
     "Export",
     ExportActions,
     keys=(
-        Key("export", "E", "E", "Export", SET_UP,
+        Key("export", *KEYS["export"], "Export", SET_UP,
             "Make a document of the session: a web page to share, Markdown, CSV, plain text, or a picture of the "
             "screen.", ExportActions.open, Needs.DISTRIBUTION),
     ),

@@ -19,6 +19,7 @@ from engine.records import Failure, TokensFound
 from engine.token_query import read
 from inspector import scales
 from inspector.display import hex_bytes, token_label, truncate, visible
+from inspector.keys import key_for
 from inspector.session.lookup import Lookup
 from inspector.tools.find.match_list import MatchList
 from inspector.widgets.dialog import Remark
@@ -237,7 +238,10 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
         )
     part = hex_bytes(query.raw) if query.kind == "bytes" else f"‹{truncate(token_label(answer.query), 24)}›"
     if not answer.total:
-        return f"No token contains {part}. A text may take several tokens: leave, and press a to type it."
+        return (
+            f"No token contains {part}. A text may take several tokens: leave, and press "
+            f"{key_for('own_text')} to type it."
+        )
     many = f"{answer.total:,} tokens contain {part}" if answer.total > 1 else f"1 token contains {part}"
     shown = len(answer.matches)
     more = f" The {shown} most probable are shown." if shown < answer.total else ""

@@ -14,6 +14,7 @@ from textual.widgets import Input
 
 from inspector import scales
 from inspector.display import pad, truncate, visible
+from inspector.keys import key_for
 from inspector.state.timeline import Timeline
 from inspector.tools.find.text_search import TextPlace, TextPlaces, TextSearch, excerpt, search
 from inspector.widgets.around import around
@@ -178,7 +179,8 @@ def answer_sentence(found: TextPlaces, typed: TextSearch) -> str:
     if not found.total:
         more = "" if typed.everywhere else " ctrl+f searches all branches."
         return (
-            f"{part} stands nowhere {where}.{more} To look up what could stand at a token, leave and press /."
+            f"{part} stands nowhere {where}.{more} To look up what could stand at a token, leave and press "
+            f"{key_for('find')}."
         )
     many = f"{found.total:,} places" if found.total > 1 else "1 place"
     shown = len(found.shown)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from engine.commands import FindTokens, Recall
 from engine.records import Recalled, Record, Step, TokensFound
+from inspector.keys import KEYS, key_for
 from inspector.main.tool import BRANCH, LOOK, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions
 from inspector.session.lookup import Lookup
 from inspector.tools.find.text_search import TextSearch
@@ -94,10 +95,10 @@ FIND = Tool(
     "Find a token",
     FindActions,
     keys=(
-        Key("find", "slash", "/", "Find a token", BRANCH,
+        Key("find", *KEYS["find"], "Find a token", BRANCH,
             "Search the vocabulary at the token that is looked at, by a part of the text, id or bytes, and take what "
-            "is found; ctrl+f finds in the text.", FindActions.open, Needs.DISTRIBUTION),
-        Key("find_in_text", "ctrl+f", "ctrl+f", "Find in the text", LOOK,
+            f"is found; {key_for('find_in_text')} finds in the text.", FindActions.open, Needs.DISTRIBUTION),
+        Key("find_in_text", *KEYS["find_in_text"], "Find in the text", LOOK,
             "Find a text, an id or bytes in what is there, on this path or in all branches; / searches the vocabulary.",
             FindActions.find_in_text, Needs.DISTRIBUTION),
     ),

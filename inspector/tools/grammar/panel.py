@@ -10,6 +10,7 @@ from engine.grammar_settings import Grammar
 from engine.records import ExpectedBeginning, GrammarExpected, GrammarReading
 from inspector import scales
 from inspector.display import pad, truncate, visible
+from inspector.keys import key_for
 from inspector.state.grammar import sentences, share, warning
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
@@ -23,13 +24,13 @@ class GrammarPanel(Canvas, can_focus=True):
     """The grammar where the person looks."""
 
     DEFAULT_CSS = panel_css("GrammarPanel")
-    HELP = """\
+    HELP = f"""\
 # Grammar
 What the generated text must match, and what that leaves of the model's choice at this token.
 
 - **allows** tokens with which some matching text goes on; the sampler's first stage cuts all others
 - **the model gives them** their probability together before that: near 0 the grammar fights the model
-- **no choice is left** that text is certain, however it is cut into tokens; `n` runs over it
+- **no choice is left** that text is certain, however it is cut into tokens; `{key_for("skip")}` runs over it
 - **may end**, **must end** a matching text is complete here
 - **expects** what the allowed tokens begin with: tokens, and the model's probability of them
 - **left** a token was chosen that the grammar forbids: from there on it holds no more
@@ -70,7 +71,11 @@ What the generated text must match, and what that leaves of the model's choice a
         reason = (
             "No grammar holds here." if self._grammar is None else "The grammar begins behind this token."
         )
-        advice = "Press J to give one: digits, a date, JSON." if self._grammar is None else "Press → or end."
+        advice = (
+            f"Press {key_for('grammar')} to give one: digits, a date, JSON."
+            if self._grammar is None
+            else "Press → or end."
+        )
         advice = "None was recorded." if timeline.recorded and self._grammar is None else advice
         return [(reason, self.rich_style), (advice, self.ink("muted"))]
 

@@ -9,6 +9,7 @@ from engine.commands import ReadGrammar
 from engine.grammar_settings import Grammar
 from engine.records import Failure, GrammarExpected
 from inspector.display import visible
+from inspector.keys import KEYS, key_for
 from inspector.main.arrangement import Place
 from inspector.main.tool import LOOK, SET_UP, Host, Key, Needs, PanelSpec, Tool, ToolActions
 from inspector.session.lookup import Lookup
@@ -52,7 +53,8 @@ class GrammarActions(ToolActions):
             self.host.answer("The grammar is off: all tokens are allowed from here on")
         else:
             self.host.answer(
-                f"The text must match {visible(chosen.grammar.summary)}. ; shows what it expects"
+                f"The text must match {visible(chosen.grammar.summary)}. "
+                f"{key_for('grammar_expects')} shows what it expects"
             )
 
     def expects(self) -> None:
@@ -92,10 +94,10 @@ GRAMMAR = Tool(
     "Grammar",
     GrammarActions,
     keys=(
-        Key("grammar", "J", "J", "Grammar", SET_UP,
+        Key("grammar", *KEYS["grammar"], "Grammar", SET_UP,
             "Have the text match a regular expression, a JSON schema, a grammar or one of some texts; again to change "
             "it or take it off.", GrammarActions.open, Needs.ENGINE),
-        Key("grammar_expects", "semicolon", ";", "What the grammar expects", LOOK,
+        Key("grammar_expects", *KEYS["grammar_expects"], "What the grammar expects", LOOK,
             "Show what the grammar allows at this token, what the model thinks of that, and whether the text may end. "
             "Again, or esc, to go back.", GrammarActions.expects, Needs.DISTRIBUTION),
     ),

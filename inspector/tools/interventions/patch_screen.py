@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 
 from engine.commands import Command, PatchActivations
 from engine.records import ActivationsPatched
+from inspector.keys import key_for
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count
@@ -106,7 +107,10 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
                 return [
                     ("Activations come from another prompt or branch with as many tokens.", on.rich_style),
                     (
-                        "There is none: press esc, then p, and give this prompt with a word changed.",
+                        (
+                            f"There is none: press esc, then {key_for('prompt')}, and give this prompt with a word "
+                            "changed."
+                        ),
                         on.ink("muted"),
                     ),
                 ]

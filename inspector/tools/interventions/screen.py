@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from engine.commands import Command, HoldInterventions, SweepHeads
 from engine.records import HeadsSwept, Intervened, Step
 from inspector.display import quoted, token_label, visible
+from inspector.keys import key_for
 from inspector.main.inside.notices import refused, told
 from inspector.main.inside.screen import LOW, TALL, InsideScreen
 from inspector.main.tool import Host
@@ -156,7 +157,11 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             texts = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
         else:
             recorded = self.host.controller.transport.recorded
-            what = "was not recorded. G on the main screen goes on live" if recorded else "is being computed"
+            what = (
+                f"was not recorded. {key_for('go_live')} on the main screen goes on live"
+                if recorded
+                else "is being computed"
+            )
             texts = [
                 (f"{interventions_words(self.control.interventions(swept))}: this {what}.", on.ink("muted"))
             ]
@@ -223,7 +228,10 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         host, recorded = self.host, self.host.controller.transport.recorded
         self.action_leave()
         if recorded:
-            host.answer("A recording computes nothing: G goes on live, then X and h hold it")
+            host.answer(
+                f"A recording computes nothing: {key_for('go_live')} goes on live, then "
+                f"{key_for('interventions')} and h hold it"
+            )
             return
         host.controller.timeline.select(None)
         host.controller.client.do(command)

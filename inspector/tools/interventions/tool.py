@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.interventions.choices import SwitchControl
@@ -38,11 +39,11 @@ INTERVENTIONS = Tool(
     screen=True,
     family="inside",
     keys=(
-        Key("interventions", "X", "X", "Switch off", LOOK,
+        Key("interventions", *KEYS["interventions"], "Switch off", LOOK,
             "Switch off heads, attentions, MLPs or layers at this token: what the model then predicts.",
             InterventionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.sweeps.any),
-        Key("patching", "percent_sign", "%", "Activation patching", LOOK,
+        Key("patching", *KEYS["patching"], "Activation patching", LOOK,
             "Put in what the model computed for another prompt or branch: which layers and positions carry the answer.",
             InterventionsActions.open_patching, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.patched.any),

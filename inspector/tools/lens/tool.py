@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.commands import ReadLens
 from engine.records import LensRead
+from inspector.keys import KEYS
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
@@ -52,7 +53,7 @@ LENS = Tool(
     screen=True,
     family="inside",
     keys=(
-        Key("lens", "I", "I", "Lens", LOOK,
+        Key("lens", *KEYS["lens"], "Lens", LOOK,
             "Show what each layer would predict, read through the model's own end.",
             LensActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any),
     ),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from textual.content import Content
 
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.main.narration import Narration
 from inspector.widgets.key_hints import KeyHint
@@ -26,7 +27,9 @@ def card(play: LessonPlay, hint: bool = False, exploring: bool = False) -> Narra
     """
     title = _title(play)
     if exploring:
-        body = Content("Explore freely. S goes back to the lesson, Z begins this beat again.")
+        body = Content(
+            f"Explore freely. {key_for('lessons')} goes back to the lesson, Z begins this beat again."
+        )
         return Narration(title, body, (("S", "back to the lesson", 5), RESET))
     body = Content("\n").join(_lines(play, hint))
     veiled = (

@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.renderables.digits import Digits
 
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.main.narration import Narration
 from inspector.widgets.key_hints import KeyHint
@@ -73,7 +74,9 @@ class Presenter:
             told: What its card says to a single learner.
         """
         if play is None or told is None:
-            body = Content("The whole class sees one panel. tab goes to the next, K ends it.")
+            body = Content(
+                f"The whole class sees one panel. tab goes to the next, {key_for('present')} ends it."
+            )
             return Narration(
                 "Presenting", body, self._hints(None), "", HIDES[self.hiding], COLUMNS, self.blank
             )

@@ -8,6 +8,7 @@ from engine.commands import MoveTo
 from engine.errors import PathError
 from engine.settings import Settings, for_model
 from inspector.display import visible
+from inspector.keys import KEYS, key_for
 from inspector.lessons.catalogue import END, Listed
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.progress import LessonProgress, Progress
@@ -83,7 +84,7 @@ class LessonActions(ToolActions):
             if playback.path != listed.trace:
                 playback.open(Opening(checked(listed.trace), play=True))
         elif setup.load.model != listed.lesson.model:
-            said = "The session until now is saved: ctrl+o goes back to it."
+            said = f"The session until now is saved: {key_for('sessions')} goes back to it."
             self.host.announce(said, f"Loading {visible(listed.lesson.model)} for the lesson")
             setup.open(for_model(setup.load, listed.lesson.model))
         self.host.changed()
@@ -119,7 +120,7 @@ class LessonActions(ToolActions):
         self._draw_borders(False)
         self._changed()
         self._return()
-        self.host.answer("The lesson is left; V lists all of them")
+        self.host.answer(f"The lesson is left; {key_for('all_lessons')} lists all of them")
 
     def _return(self) -> None:
         if self._recorded or self._before is None:
@@ -307,12 +308,12 @@ def lessons(first: Listed | None = None, present: bool = False) -> Tool:
         "Lessons",
         lambda host: LessonActions(host, first, present),
         keys=(
-            Key("lessons", "S", "S", "Learn", SCREEN,
+            Key("lessons", *KEYS["lessons"], "Learn", SCREEN,
                 "Lessons: predict, do it, and see. In a lesson: leave it to explore, and come back.",
                 LessonActions.explore),
-            Key("all_lessons", "V", "V", "All lessons", SCREEN, "Show all lessons; begin another one.",
+            Key("all_lessons", *KEYS["all_lessons"], "All lessons", SCREEN, "Show all lessons; begin another one.",
                 LessonActions.list),
-            Key("present", "K", "K", "Present", SCREEN,
+            Key("present", *KEYS["present"], "Present", SCREEN,
                 "Present to a class: one panel of 60 columns, large numbers, votes; notes in a second terminal.",
                 lambda own: own.presenting.toggle()),
         ),

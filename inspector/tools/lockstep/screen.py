@@ -14,6 +14,7 @@ from textual.widgets import Static
 
 from engine.records import Candidate, LockstepOpened, LockstepRead, LockstepSpan, Record, WaysParted
 from inspector.display import token_label, visible
+from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import bits
@@ -144,7 +145,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
     def _instead(self) -> tuple[str, str] | None:
         """Why there is no text, and what to do."""
         if not self.timeline.items:
-            return "There is no text yet.", "Press esc, then p to write a prompt."
+            return "There is no text yet.", f"Press esc, then {key_for('prompt')} to write a prompt."
         if self.opened is not None:
             return None
         if self.recorded:

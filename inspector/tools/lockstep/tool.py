@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from engine.commands import OpenLockstep
 from engine.records import WaysParted
+from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.lockstep.control import LockstepControl
 
@@ -61,7 +62,7 @@ def lockstep(against: OpenLockstep | None) -> Tool:
         make,
         screen=True,
         keys=(
-            Key("lockstep", "h", "h", "Lockstep", LOOK,
+            Key("lockstep", *KEYS["lockstep"], "Lockstep", LOOK,
                 "Compare with a second model: one text, both distributions at each token.",
                 LockstepActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
                 recorded=lambda own: own.control.state.opened is not None),

@@ -7,6 +7,7 @@ from time import monotonic
 
 from engine.commands import LookAhead, Take
 from engine.records import Ended, LookedAhead, Record
+from inspector.keys import KEYS, key_for
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.tool import BRANCH, Host, Key, Needs, Tool, ToolActions
 from inspector.state.lookahead import LookAheadLines
@@ -15,9 +16,12 @@ from inspector.state.timeline import Phase
 PART_SECONDS = 0.1
 """Between two drawings of lines that still grow: the engine shares the interpreter, and drawing each record as it came
 made a look of 180 ms one of 210."""
-ON = "Look-ahead on: L takes it, l hides it. Dim is what greedy decoding would bring"
+ON = (
+    f"Look-ahead on: {key_for('take_ahead')} takes it, {key_for('look_ahead')} hides it. "
+    "Dim is what greedy decoding would bring"
+)
 """Fits into 80 columns, and begins with what matters where there are fewer."""
-RECORDED = "Look-ahead on, as far as it was recorded. l hides it"
+RECORDED = f"Look-ahead on, as far as it was recorded. {key_for('look_ahead')} hides it"
 
 
 class LookAheadActions(ToolActions):
@@ -106,7 +110,10 @@ class LookAheadActions(ToolActions):
         return (
             "Nothing is known ahead of this candidate yet. Wait a moment, or press ⏎ to take it alone"
             if self.lines.on
-            else "Look-ahead is off. Press l for it, then L takes what stands at a candidate"
+            else (
+                f"Look-ahead is off. Press {key_for('look_ahead')} for it, then {key_for('take_ahead')} "
+                "takes what stands at a candidate"
+            )
         )
 
 
@@ -120,11 +127,11 @@ LOOK_AHEAD = Tool(
     "Look ahead",
     LookAheadActions,
     keys=(
-        Key("look_ahead", "l", "l", "Look ahead", BRANCH,
+        Key("look_ahead", *KEYS["look_ahead"], "Look ahead", BRANCH,
             "Show behind each candidate what greedy decoding would bring after it, and the probability of all of it "
             "together; again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.lines.known),
-        Key("take_ahead", "L", "L", "Take look-ahead", BRANCH,
+        Key("take_ahead", *KEYS["take_ahead"], "Take look-ahead", BRANCH,
             "Take the highlighted candidate and the tokens that look-ahead shows behind it.",
             LookAheadActions.take, Needs.DISTRIBUTION | Needs.ENGINE),
     ),

@@ -9,6 +9,7 @@ from rich.segment import Segment
 from textual.widget import Widget
 
 from inspector.display import pad
+from inspector.keys import key_for
 from inspector.tools.marks.places import MarkedPlace
 from inspector.widgets.around import around
 from inspector.widgets.canvas import Row
@@ -16,8 +17,14 @@ from inspector.widgets.dialog import Remark
 from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.pick_list import PickDialog, PickList
 
-NONE = "No marks yet: * sets a bookmark, N writes a note or a caption, ⏎ on another candidate makes a branch."
-SIGNS = "★ bookmark · ✎ name or note · ❝ caption · ├2 two branches part. { and } walk those of the path."
+NONE = (
+    f"No marks yet: {key_for('bookmark')} sets a bookmark, {key_for('name')} writes a note "
+    "or a caption, ⏎ on another candidate makes a branch."
+)
+SIGNS = (
+    f"★ bookmark · ✎ name or note · ❝ caption · ├2 two branches part. "
+    f"{key_for('previous_mark')} and {key_for('next_mark')} walk those of the path."
+)
 _SIGNS, _POSITION, _LEAST, _MORE = 7, 8, 24, 22
 """Cells of the signs, the position, of the text at least, and of branch and writing each where they have room."""
 

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from engine.frozen import frozen
 from engine.records import Marked
 from inspector.display import quoted, token_label, truncate, visible
+from inspector.keys import key_for
 from inspector.state.branch import Branch
 from inspector.state.branches import Branches
 from inspector.state.mark_words import CAPTION, NOTE, STAR, written
@@ -50,14 +51,19 @@ def go(timeline: Timeline, by: int) -> str:
     """Select the next slot with a mark (or, with -1, the last one before), and describe it; printable."""
     found, slot = slots(timeline), timeline.slot
     if not found:
-        return "No mark on this path: * sets a bookmark, N writes a caption, ⏎ on another candidate makes a branch"
+        return (
+            f"No mark on this path: {key_for('bookmark')} sets a bookmark, {key_for('name')} writes "
+            "a caption, ⏎ on another candidate makes a branch"
+        )
     before, after = bisect_left(found, slot), bisect_right(found, slot)
     place = after if by > 0 else before - 1
     if not 0 <= place < len(found):
         where, other, rest = (
             ("after", "before", before) if by > 0 else ("before", "after", len(found) - after)
         )
-        return f"No mark {where} this token, {rest} {other} it. k lists those of all branches"
+        return (
+            f"No mark {where} this token, {rest} {other} it. {key_for('marks')} lists those of all branches"
+        )
     timeline.select(found[place])
     return f"Mark {place + 1} of {len(found)}: {_described(timeline, found[place])}"
 
@@ -66,7 +72,11 @@ def _described(timeline: Timeline, slot: int) -> str:
     item, branches = timeline.items[slot], len(timeline.siblings(slot))
     parts = [quoted(token_label(item.text, item.raw))]
     parts += [written(timeline.tree.marks.of[item.node])] if item.node in timeline.tree.marks.of else []
-    parts += [f"one of {branches} branches: [ ]"] if branches > 1 else []
+    parts += (
+        [f"one of {branches} branches: {key_for('previous_branch')} {key_for('next_branch')}"]
+        if branches > 1
+        else []
+    )
     return ", ".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Key, Needs, Tool, ToolActions
 
 
@@ -33,12 +34,12 @@ MARKS = Tool(
     "Marks",
     MarkActions,
     keys=(
-        Key("previous_mark", "left_curly_bracket", "{", "Mark before", LOOK,
+        Key("previous_mark", *KEYS["previous_mark"], "Mark before", LOOK,
             "Look at the mark before: a branch point of the path, a bookmark, a note or a caption.",
             lambda own: own.walk(-1), Needs.DISTRIBUTION),
-        Key("next_mark", "right_curly_bracket", "}", "Next mark", LOOK, "Look at the next mark.",
+        Key("next_mark", *KEYS["next_mark"], "Next mark", LOOK, "Look at the next mark.",
             lambda own: own.walk(1), Needs.DISTRIBUTION),
-        Key("marks", "k", "k", "Marks", LOOK,
+        Key("marks", *KEYS["marks"], "Marks", LOOK,
             "List all marks: branch points of the path, and bookmarks, notes and captions of every branch; enter goes "
             "there.", MarkActions.open, Needs.DISTRIBUTION),
     ),

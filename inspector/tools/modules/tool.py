@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.commands import ReadExperts, ReadModules
 from engine.records import ExpertsRead, ModelModules
+from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
 
@@ -45,10 +46,10 @@ MODULES = Tool(
     screen=True,
     family="inside",
     keys=(
-        Key("modules", "O", "O", "Modules", LOOK,
+        Key("modules", *KEYS["modules"], "Modules", LOOK,
             "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
             ModulesActions.open, Needs.MODEL | Needs.ENGINE, recorded=lambda own: own.modules.any),
-        Key("experts", "ampersand", "&", "Experts and states", LOOK,
+        Key("experts", *KEYS["experts"], "Experts and states", LOOK,
             "Show which experts the token went through, with their weights, and what recurrent layers keep.",
             ModulesActions.open_experts, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.experts.any),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.commands import TryPosition
 from engine.records import PositionTried
+from inspector.keys import KEYS
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
@@ -37,7 +38,7 @@ POSITIONS = Tool(
     screen=True,
     family="inside",
     keys=(
-        Key("positions", "Y", "Y", "Positions", LOOK,
+        Key("positions", *KEYS["positions"], "Positions", LOOK,
             "Show how this token is told its position, and what a wrong offset or no causal mask would do.",
             PositionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.race.control import RaceControl
 
@@ -29,7 +30,7 @@ RACE = Tool(
     RaceActions,
     screen=True,
     keys=(
-        Key("race", "z", "z", "Race", LOOK,
+        Key("race", *KEYS["race"], "Race", LOOK,
             "Race with the KV cache against without: the same tokens side by side, both measured.",
             RaceActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: bool(own.control.steps)),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.commands import MeasureRanks
+from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.job import Job
 
@@ -36,7 +37,7 @@ RANKS = Tool(
     RanksActions,
     screen=True,
     keys=(
-        Key("ranks", "dollar_sign", "$", "Ranks", LOOK,
+        Key("ranks", *KEYS["ranks"], "Ranks", LOOK,
             "Show the processes that compute the model together: layers, weights, KV and memory of each, and a step's "
             "compute and communication.", RanksActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.recorded),

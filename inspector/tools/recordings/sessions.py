@@ -13,6 +13,7 @@ from textual.widget import Widget
 from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, visible
+from inspector.keys import key_for
 from inspector.recordings.sessions import SavedSession, saved_sessions
 from inspector.scales import size
 from inspector.widgets.dialog import Dialog, Remark
@@ -20,7 +21,10 @@ from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.option_list import SafeOptionList
 
 READING = "Reading the list"
-HELP = "⏎ shows it as a recording; there G goes on with it live. What runs now is saved and in this list too."
+HELP = (
+    f"⏎ shows it as a recording; there {key_for('go_live')} goes on with it live. What runs "
+    "now is saved and in this list too."
+)
 
 
 class SessionsDialog(Dialog[Path]):

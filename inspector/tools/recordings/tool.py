@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.commands import ReadLogits
 from engine.records import Ended, Failure, Record
+from inspector.keys import KEYS, key_for
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.session.playback import Opening
 
@@ -26,7 +27,7 @@ class RecordingActions(ToolActions):
         """Go on live from the recording on show."""
         playback = self.host.playback
         if playback is None or playback.going is None:
-            self.host.answer("This session is live already: space takes the next token")
+            self.host.answer(f"This session is live already: {key_for('step')} takes the next token")
         else:
             self.host.answer(playback.going.begin())
 
@@ -92,13 +93,13 @@ RECORDINGS = Tool(
     "Recordings",
     RecordingActions,
     keys=(
-        Key("go_live", "G", "G", "Go on live", SET_UP,
+        Key("go_live", *KEYS["go_live"], "Go on live", SET_UP,
             "In a replay: load the model, if it is the recorded one, and step on from what is on show.",
             RecordingActions.go_live, Needs.SESSION),
-        Key("save_as", "ctrl+s", "ctrl+s", "Save as", SET_UP,
+        Key("save_as", *KEYS["save_as"], "Save as", SET_UP,
             "Save the session, with its kept logits if you like, or what is on show of a recording, to a file.",
             RecordingActions.save_as, Needs.SESSION),
-        Key("sessions", "ctrl+o", "ctrl+o", "Recent sessions", SET_UP,
+        Key("sessions", *KEYS["sessions"], "Recent sessions", SET_UP,
             "Look at a recent session, and go on with it.", RecordingActions.sessions),
     ),
     hints=(Hint(14, ("go_live",), "go live", 10, When.REPLAY),),
@@ -108,11 +109,16 @@ RECORDINGS = Tool(
             (
                 ("`space`", "Show the next step or caption; while it plays, pause."),
                 ("`r`", "Play it at the recorded pace, at its end from the start; again to pause."),
-                ("`+` `-`", "Play faster or slower: a quarter of the recorded pace up to as fast as possible."),
+                (f"`{key_for('faster')}` `{key_for('slower')}`",
+                 "Play faster or slower: a quarter of the recorded pace up to as fast as possible."),
                 ("`⌫`", "Go back to what was there a step before."),
-                ("`⏎` `[` `]`", "Go to another branch that was recorded."),
-                ("`z` `P` `Q` `y` `B` `!`", "Show the race, costs, quantized KV, sweeps, beams or speculation recorded "
-                 "up to here. There `space`, `r`, `⌫`, `+` and `-` move the recording, too."),
+                (f"`⏎` `{key_for('previous_branch')}` `{key_for('next_branch')}`",
+                 "Go to another branch that was recorded."),
+                (f"`{key_for('race')}` `{key_for('profile')}` `{key_for('compare_kv')}` "
+                f"`{key_for('sweep')}` `{key_for('beams')}` `{key_for('speculation')}`",
+                 "Show the race, costs, quantized KV, sweeps, beams or speculation recorded "
+                 f"up to here. There `{key_for('step')}`, `{key_for('run')}`, `{key_for('take_back')}`, "
+                 f"`{key_for('faster')}` and `{key_for('slower')}` move the recording, too."),
                 ("`/`", "Search among the candidates that were recorded, or the vocabulary where the logits were."),
                 ("`s`", "Try other settings, where the logits were recorded."),
                 ("`G`", "Go on live: load the model, compare it with the recording, step on."),

@@ -14,6 +14,7 @@ from engine.records import Candidate, Distribution, Explained
 from engine.settings import BY_NAME, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, visible
+from inspector.keys import key_for
 from inspector.main.messages import CandidateChosen, CandidateClicked
 from inspector.state.timeline import Phase, Timeline
 from inspector.state.trial import StageExplanation, other
@@ -27,7 +28,7 @@ _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
 _LEAST_ROWS = 4
 """Candidates that are shown at least, before a sentence is."""
 ADVICE = "ctrl+r computes them again."
-REPLAY_ADVICE = "G goes on live."
+REPLAY_ADVICE = f"{key_for('go_live')} goes on live."
 
 
 @frozen
@@ -83,7 +84,7 @@ class SamplerPanel(Canvas, can_focus=True):
     DEFAULT_CSS = panel_css("SamplerPanel")
     CONCEALED_BY = ("picked", "probabilities")
     NAME = "Why this token"
-    HELP = """\
+    HELP = f"""\
 # Why this token
 How the sampler came from the model's logits to the token: each **column** is a stage, in the order in which they ran.
 
@@ -91,7 +92,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
   1, points at one of them
 - **left** tokens that were still in after the stage · **cut** the probability that it took out
 - a grey row fell out at the stage that is named there; `↺` stood before and is penalised for it
-- **s** changes settings: the panel shows at once what the same draw would have picked with them
+- **{key_for("sampling")}** changes settings: the panel shows at once what the same draw would have picked with them
 - `▶` stands there, `≠` the settings that are tried would pick
 """
 
@@ -198,7 +199,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
     def _head(self, kept: Sequence[TableColumn], token: int, missing: int) -> list[Row]:
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
-        label = f"+{missing} stages: f" if missing else ""
+        label = f"+{missing} stages: {key_for('enlarge')}" if missing else ""
         rows: list[Row] = [[Segment(" " * _MARK + pad(label, token), self.ink("warn"))]]
         rows += [[Segment(" " * _MARK + pad(name, token), muted)] for name in ("tokens left", "chance cut")]
         for column in kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS
 from inspector.main.arrangement import Place
 from inspector.main.tool import (
     LOOK,
@@ -55,10 +56,10 @@ SAMPLER = Tool(
     "Why this token",
     SamplerActions,
     keys=(
-        Key("why", "w", "w", "Why this token", LOOK,
+        Key("why", *KEYS["why"], "Why this token", LOOK,
             "Show the sampler stage by stage: why this token was chosen. Again, or esc, to go back.",
             SamplerActions.why, Needs.DISTRIBUTION),
-        Key("sampling", "s", "s", "Sampling", SET_UP,
+        Key("sampling", *KEYS["sampling"], "Sampling", SET_UP,
             "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
             "have picked.", SamplerActions.sampling, Needs.ENGINE,
             recorded=lambda own: bool(own.timeline.rows)),

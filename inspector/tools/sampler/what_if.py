@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.settings import Settings
+from inspector.keys import key_for
 from inspector.main.tool import Host
 
 if TYPE_CHECKING:
     from inspector.tools.sampler.dialog import SamplingDialog
 
-TRIED = "Recorded: the settings were tried, and can't be gone on with. G goes on live from here"
+TRIED = f"Recorded: the settings were tried, and can't be gone on with. {key_for('go_live')} goes on live from here"
 
 
 class WhatIfFlow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS
 from inspector.main.tool import STEP, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.speculation.control import SpeculationControl
 
@@ -29,7 +30,7 @@ SPECULATION = Tool(
     SpeculationActions,
     screen=True,
     keys=(
-        Key("speculation", "exclamation_mark", "!", "Speculate", STEP,
+        Key("speculation", *KEYS["speculation"], "Speculate", STEP,
             "Take several tokens with one forward: a draft proposes them, the model accepts or refuses each.",
             SpeculationActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.state.latest is not None),

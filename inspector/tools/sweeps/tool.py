@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.sweeps.control import SweepControl
 
@@ -28,7 +29,7 @@ SWEEP = Tool(
     SweepActions,
     screen=True,
     keys=(
-        Key("sweep", "y", "y", "Sweeps", LOOK,
+        Key("sweep", *KEYS["sweep"], "Sweeps", LOOK,
             "Measure time to first token over the prompt's length, time per token over the context's, throughput over "
             "the batch, and what inspection costs.",
             SweepActions.open, Needs.MODEL | Needs.ENGINE, refusal="There is no model to measure yet",

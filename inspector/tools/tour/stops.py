@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.frozen import frozen
+from inspector.keys import key_for
 
 
 @frozen
@@ -22,23 +23,30 @@ STOPS = (
          "surprised the model. ← → walk from token to token, and every panel follows."),
     Stop("candidates", "What could come next?",
          "The likeliest tokens: what the model believes, and what the sampler made of it. The model entropy and the "
-         "sampler entropy tell how open each is. A grey row was cut. ▶ is what space takes; ↑ ↓ and ⏎ take another, "
+         "sampler entropy tell how open each is. A grey row was cut. ▶ is what "
+         f"{key_for('step')} takes; ↑ ↓ and ⏎ take another, "
          "as a branch."),
     Stop("steps", "How did it go?",
          "A row for each token that was generated: its probability, how many bits it surprised by, and what it "
-         "cost. m changes what the colours mean."),
+         f"cost. {key_for('metric')} changes what the colours mean."),
     Stop("kv", "What does it hold in memory?",
          "Keys and values of every token, kept so that a step computes one token alone. The axis tells what a "
-         "token adds. f gives a panel the whole screen, and it tells more."),
+         f"token adds. {key_for('enlarge')} gives a panel the whole screen, and it tells more."),
     Stop("timing", "How long did it take?",
          "The time to the first token, then the time of each, and where in a step it goes: the model, the "
          "sampler, and what you see here."),
     Stop("sampler", "Why this token?",
-         "w shows the sampler stage by stage, and the draw. s changes temperature, top-p and the rest, and shows "
-         "at once what that would have picked. A looks into the model: where its heads look, layer by layer."),
+         f"{key_for('why')} shows the sampler stage by stage, and the draw. "
+         f"{key_for('sampling')} changes temperature, top-p and the rest, and shows "
+         f"at once what that would have picked. {key_for('attention')} looks into the model: "
+         "where its heads look, layer by layer."),
     Stop("tree", "What would have happened otherwise?",
-         "t shows every branch that was taken; nothing is lost. [ and ] go from branch to branch, d draws again."),
+         f"{key_for('tree')} shows every branch that was taken; nothing is lost. "
+         f"{key_for('previous_branch')} and {key_for('next_branch')} go from branch to branch, "
+         f"{key_for('reroll')} draws again."),
     Stop("text", "Now you",
-         "Space takes a step, r runs, p gives another prompt. ? explains every key and what the numbers mean; "
+         f"{key_for('step').capitalize()} takes a step, {key_for('run')} runs, "
+         f"{key_for('prompt')} gives another prompt. {key_for('help')} explains every key and "
+         "what the numbers mean; "
          "`inspector replay` plays a recorded demonstration."),
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from inspector.keys import KEYS
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ TOUR = Tool(
     keys=(
         Key(
             "tour",
-            "W",
-            "W",
+            *KEYS["tour"],
             "Tour",
             SCREEN,
             "Show a stranger around: what each panel answers.",

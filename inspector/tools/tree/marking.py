@@ -9,6 +9,7 @@ from engine import records
 from engine.commands import MoveTo
 from engine.records import Deleted, Marked
 from inspector.display import quoted, token_label, truncate
+from inspector.keys import key_for
 from inspector.session.controller import Controller
 from inspector.state.branch import PROMPT
 from inspector.state.marks import counted
@@ -77,7 +78,10 @@ class Marking:
     def refusal(self, node: int) -> str:
         """Why a node can't be deleted, empty where it can."""
         if self._controller.timeline.tree.branches[node].made == PROMPT and self._is_on_path(node):
-            return "The prompt on show can't be deleted. Go to another one first, or press p for a new one."
+            return (
+                "The prompt on show can't be deleted. Go to another one first, or press "
+                f"{key_for('prompt')} for a new one."
+            )
         return ""
 
     def _is_on_path(self, node: int) -> bool:
@@ -116,4 +120,4 @@ class Marking:
         count, tokens = branches.size(branch)
         tokens -= branches.place(node)
         self._controller.client.receive(Deleted(node))
-        return f"Deleted {counted(tokens, count)}. u brings them back"
+        return f"Deleted {counted(tokens, count)}. {key_for('undo')} brings them back"

@@ -9,6 +9,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.main.messages import ToolMessage
 from inspector.state.branch import PROMPT, Branch
 from inspector.state.mark_words import written
@@ -21,8 +22,11 @@ from inspector.tools.tree.view import TreeView
 from inspector.widgets.canvas import Canvas, Row, looks_same, wrapped
 from inspector.widgets.inks import panel_css
 
-KEYS_HERE = "⏎ go · ←→ fold · * bookmark · N name · x delete · u undo · F filter"
-FORK = "2, then ↑↓ and ⏎, takes another candidate: a branch. d draws again."
+KEYS_HERE = (
+    f"⏎ go · ←→ fold · {key_for('bookmark')} bookmark · {key_for('name')} name · "
+    f"{key_for('delete')} delete · {key_for('undo')} undo · {key_for('filter')} filter"
+)
+FORK = f"2, then ↑↓ and ⏎, takes another candidate: a branch. {key_for('reroll')} draws again."
 _LOW, _HIGH = 9, 13
 """Rows below which the detail gives way, and from which it may have more lines."""
 _SLIM, _ROOMY = 72, 100
@@ -79,7 +83,7 @@ class TreePanel(Widget, can_focus=True):
     """Table and detail in one frame."""
 
     DEFAULT_CSS = panel_css("TreePanel") + "TreePanel { layout: vertical; padding: 0 0 0 1; }"
-    HELP = """\
+    HELP = f"""\
 # Tree
 Everything that was ever taken here, as branches: runs of tokens between forks.
 
@@ -89,9 +93,10 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
 - **tokens**, **logprob**, **mean**, **perplexity** are the branch's own; **from start** is the logprob of the whole
   completion up to its end
 - **… 12 beams that fell out**: one row for all of them, until **→** or **⏎** shows them where they belong
-- **F** shows only branches with a text or a bookmark, and what is above them; **esc** shows all again
+- **{key_for("filter")}** shows only branches with a text or a bookmark, and what is above them; **esc** shows all again
 - **↑ ↓** go from branch to branch, **← →** fold and unfold, **⏎** (or a second click) goes to a branch's end
-- **`*`** bookmarks, **N** gives a name, a note and a caption, **x** deletes a branch with all below it; **u** undoes
+- **`{key_for("bookmark")}`** bookmarks, **{key_for("name")}** gives a name, a note and a caption,
+  **{key_for("delete")}** deletes a branch with all below it; **{key_for("undo")}** undoes
   each of these
 """
 
@@ -135,7 +140,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
             title = (
                 f"Tree · {self._table.view.tree.fit:,} of {branches.count:,} branches {words}: esc shows all"
             )
-        titles = Content(title), Content(f"{hidden:,} deleted: u undoes" if hidden else "")
+        titles = Content(title), Content(f"{hidden:,} deleted: {key_for('undo')} undoes" if hidden else "")
         if self._titles is None or not all(map(looks_same, titles, self._titles)):
             self._titles = titles
             self.border_title, self.border_subtitle = titles

@@ -14,6 +14,7 @@ from textual.strip import Strip
 from engine.frozen import frozen
 from engine.records import Marked
 from inspector.display import pad, token_label, truncate, visible
+from inspector.keys import key_for
 from inspector.state.branch import Branch
 from inspector.state.inside.interventions import interventions_words
 from inspector.state.timeline import Timeline
@@ -192,7 +193,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         if self.view.filter:
             texts = (
                 f"No branch is {visible(self.view.filter.words())}.",
-                "Press esc to show all, F to change it.",
+                f"Press esc to show all, {key_for('filter')} to change it.",
             )
         inks = (self.rich_style, self.ink("muted"))
         rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width, self.size.height)

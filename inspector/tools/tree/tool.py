@@ -8,6 +8,7 @@ from functools import partial
 from engine.commands import MoveTo
 from engine.records import Marked
 from inspector.display import quoted
+from inspector.keys import KEYS, key_for
 from inspector.main.arrangement import Place
 from inspector.main.messages import ToolMessage
 from inspector.main.tool import (
@@ -96,7 +97,7 @@ class TreeActions(ToolActions):
         at_tip = node == self.timeline.tip and not client.outstanding
         self.timeline.select(None)
         if at_tip:
-            return "The path ends here already: space steps on"
+            return f"The path ends here already: {key_for('step')} steps on"
         client.do(MoveTo(node))
         return ""
 
@@ -160,7 +161,9 @@ class TreeActions(ToolActions):
     def delete(self) -> None:
         """Delete the branch under the tree's cursor."""
         if not self._is_current:
-            self.host.answer("Press t for the tree: there x deletes the branch under the cursor.")
+            self.host.answer(
+                f"Press {key_for('tree')} for the tree: there {key_for('delete')} deletes the branch under the cursor."
+            )
         elif (branch := self.panel.branch) is not None:
             node = branch.first
             if not self.marking.refusal(node):
@@ -173,19 +176,19 @@ TREE = Tool(
     "Tree",
     TreeActions,
     keys=(
-        Key("tree", "t", "t", "Tree", LOOK, "Show the tree of branches. Again, or esc, to go back.",
+        Key("tree", *KEYS["tree"], "Tree", LOOK, "Show the tree of branches. Again, or esc, to go back.",
             TreeActions.toggle, Needs.DISTRIBUTION),
-        Key("filter", "F", "F", "Filter tree", LOOK,
+        Key("filter", *KEYS["filter"], "Filter tree", LOOK,
             "Show only those branches of the tree that have a text or a bookmark in them; esc shows all again.",
             TreeActions.filter, Needs.DISTRIBUTION),
-        Key("bookmark", "asterisk", "*", "Bookmark", BRANCH,
+        Key("bookmark", *KEYS["bookmark"], "Bookmark", BRANCH,
             "Set a bookmark on the selected token, or in the tree on the branch; again to take it off.",
             TreeActions.bookmark, Needs.DISTRIBUTION),
-        Key("name", "N", "N", "Name and note", BRANCH,
+        Key("name", *KEYS["name"], "Name and note", BRANCH,
             "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
             TreeActions.name, Needs.DISTRIBUTION),
-        Key("delete", "x,delete", "x", "Delete branch", BRANCH,
-            "Delete the branch under the tree's cursor with all below it; u brings it back.",
+        Key("delete", *KEYS["delete"], "Delete branch", BRANCH,
+            f"Delete the branch under the tree's cursor with all below it; {key_for('undo')} brings it back.",
             TreeActions.delete, Needs.DISTRIBUTION),
     ),
     panel=PanelSpec(TreePanel, Place.BELOW, "Tree", "Tree panel", "the tree"),
@@ -213,5 +216,5 @@ TREE = Tool(
             ),
         ),
     ),
-    situation="↑ ↓ to a branch, ⏎ goes to its end, t goes back",
+    situation=f"↑ ↓ to a branch, ⏎ goes to its end, {key_for('tree')} goes back",
 )  # fmt: skip

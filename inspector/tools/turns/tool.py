@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from engine.commands import AddTurn
 from engine.records import Failure, PromptOpened, Record, Step, TurnDiffers
+from inspector.keys import KEYS, key_for
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 
 if TYPE_CHECKING:
@@ -36,11 +37,17 @@ class TurnActions(ToolActions):
         """Why there is no next turn now, empty where there is one."""
         prompt = self.timeline.prompts.opened
         if prompt is None or not prompt.chat:
-            return "Raw text has no turns. Press p for a prompt through the chat template, or a to type into the text"
+            return (
+                f"Raw text has no turns. Press {key_for('prompt')} for a prompt through the chat "
+                f"template, or {key_for('own_text')} to type into the text"
+            )
         if not prompt.messages:
-            return "This conversation was recorded without its messages: it has no turns. Press p for another prompt"
+            return (
+                "This conversation was recorded without its messages: it has no turns. Press "
+                f"{key_for('prompt')} for another prompt"
+            )
         if not (self.timeline.items and isinstance(self.timeline.items[-1], Step)):
-            return "The model has not answered yet. Press r to run, or space for a step"
+            return f"The model has not answered yet. Press {key_for('run')} to run, or {key_for('step')} for a step"
         return ""
 
     def _left(self, typed: Typed | None) -> None:
@@ -82,7 +89,7 @@ class TurnActions(ToolActions):
         if chosen is not None:
             self._send(text, chosen)
         else:
-            self.host.answer("Nothing was sent. R has your message still")
+            self.host.answer(f"Nothing was sent. {key_for('reply')} has your message still")
 
 
 TURNS = Tool(
@@ -90,7 +97,7 @@ TURNS = Tool(
     "Turns",
     TurnActions,
     keys=(
-        Key("reply", "R", "R", "Reply", SET_UP,
+        Key("reply", *KEYS["reply"], "Reply", SET_UP,
             "Go on with the conversation: the user's next message behind the model's answer, on the same path. Nothing "
             "runs again.",
             TurnActions.open, Needs.DISTRIBUTION | Needs.ENGINE),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from engine.records import Step
 from inspector import scales
 from inspector.display import quoted, token_label, truncate
+from inspector.keys import key_for
 
 LABEL = 20
 """Cells of a token's text at most."""
@@ -20,7 +21,11 @@ def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
         stopped: Whether the user stopped it before its end.
     """
     if not steps:
-        return "Stopped: none of it was taken. What was typed is kept: press a" if stopped else ""
+        return (
+            f"Stopped: none of it was taken. What was typed is kept: press {key_for('own_text')}"
+            if stopped
+            else ""
+        )
     lead = "Stopped: " if stopped else ""
     bits = scales.bits(sum(step.surprisal_bits for step in steps))
     least = max(steps, key=lambda step: step.surprisal_bits)

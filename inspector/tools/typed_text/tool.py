@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from engine.commands import Insert, Tokenize
 from engine.records import Ended, Failure, Record, Step, Tokenized
+from inspector.keys import KEYS, key_for
 from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.session.lookup import Lookup
 
@@ -35,7 +36,8 @@ class TypedTextActions(ToolActions):
         where = spot(self.timeline)
         if not where.taken:
             self.host.answer(
-                "Nothing can go before the first token. Press → for a later one, or p for another prompt"
+                "Nothing can go before the first token. Press → for a later one, or "
+                f"{key_for('prompt')} for another prompt"
             )
             return
         dialog = OwnTextDialog(self._text, self._lookup, where)
@@ -80,7 +82,7 @@ TYPED_TEXT = Tool(
     "Type your own",
     TypedTextActions,
     keys=(
-        Key("own_text", "a", "a", "Type your own", BRANCH,
+        Key("own_text", *KEYS["own_text"], "Type your own", BRANCH,
             "Type a text, special tokens included, in the place of the token that is looked at: a branch of its own, "
             "and the status line says what the model thought of it.",
             TypedTextActions.open, Needs.DISTRIBUTION | Needs.ENGINE),

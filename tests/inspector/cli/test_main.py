@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from engine.settings import LoadSettings
+from engine.settings import LoadSettings, Settings
 from inspector.cli import arguments, screen, terminal
 from inspector.cli import main as cli
 from inspector.cli.flags import parsed
@@ -293,9 +293,9 @@ def test_the_screen_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_screen_begins_with_draws_where_no_flag_shapes_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = open_screen(monkeypatch, "-p", "hello", "--seed", "7", "--max-tokens", "9")["settings"]
-    assert (begun.temp, begun.min_p, begun.seed, begun.max_tokens) == (1.0, 0.05, 7, 9)
+    assert begun == Settings(temp=1.0, seed=7, max_tokens=9)  # nothing that a person didn't ask for changes a share
     assert open_screen(monkeypatch, "--temp", "0")["settings"].temp == 0
-    assert open_screen(monkeypatch, "--top-k", "3")["settings"].min_p == 0
+    assert open_screen(monkeypatch, "--top-k", "3")["settings"].temp == 0
     assert open_screen(monkeypatch, "--preset", "precise")["settings"].temp == 0.3
     assert ask("-p", "hello").settings.temp == 0  # and generate decodes greedily, as mlx_lm does
 

@@ -26,10 +26,10 @@ def file_of(config: Path, content: str) -> Path:
     return path
 
 
-def test_four_come_with_the_program_and_hold():
+def test_five_come_with_the_program_and_hold():
     presets = Presets()
-    assert presets.names == ("greedy", "precise", "creative", "wild")
-    assert [check(presets.apply(name, Settings())).temp for name in presets.names] == [0.0, 0.3, 1.0, 1.5]
+    assert presets.names == ("greedy", "precise", "plain", "creative", "wild")
+    assert [check(presets.apply(name, Settings())).temp for name in presets.names] == [0.0, 0.3, 1.0, 1.0, 1.5]
     assert presets.problems == ()
 
 
@@ -56,7 +56,7 @@ def test_what_is_saved_is_read_back_and_readable(config):
 def test_what_is_not_understood_survives(config):
     file_of(config, '{"note": "é", "presets": {"mine": {"temp": 1, "mood": [1]}, "odd": {"temp": "hot"}}}')
     presets = Presets()
-    assert presets.names[4:] == ("mine",)
+    assert presets.names[len(SHIPPED) :] == ("mine",)
     assert presets.apply("mine", Settings()).temp == 1.0
     assert "'odd'" in presets.problems[0]
     assert "temperature must be 0, or a number from 0.001 to 100" in presets.problems[0]
@@ -93,7 +93,7 @@ def test_a_damaged_file_is_told_and_set_aside_before_it_is_replaced(config, cont
 def test_a_preset_that_does_not_hold_is_left_out_and_said(config, value):
     file_of(config, f'{{"presets": {{"bad": {value}, "good": {{"temp": 0.5}}}}}}')
     presets = Presets()
-    assert presets.names[4:] == ("good",)
+    assert presets.names[len(SHIPPED) :] == ("good",)
     assert "'bad'" in presets.problems[0]
 
 
@@ -112,7 +112,7 @@ def test_two_windows_keep_what_the_other_one_saved():
     one, other = Presets(), Presets()
     one.save("a", Settings(temp=0.1))
     other.save("b", Settings(temp=0.2))
-    assert Presets().names[4:] == ("a", "b")
+    assert Presets().names[len(SHIPPED) :] == ("a", "b")
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * (LONGEST_NAME + 1), "a\nb", "\x1b[31m", "\udc80"])
@@ -162,7 +162,7 @@ def test_an_unknown_preset_is_bad_input_with_the_list(capsys, command, monkeypat
     assert cli.main([*command, "--preset", "nope\x1b", "--prompt", "x"]) == 2
     told = capsys.readouterr().err
     assert "There is no preset 'nope" in told
-    assert "There are greedy, precise, creative, wild." in told
+    assert "There are greedy, precise, plain, creative, wild." in told
     assert "\x1b" not in told
 
 

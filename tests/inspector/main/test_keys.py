@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from inspector.main.dialogs.topics import TOPICS, page
 from inspector.main.key_help import keys_markdown, screen_markdown
 from inspector.main.keyline import fitting, written
 from inspector.main.screen import key_table
-from inspector.main.tool import GROUPS, When
+from inspector.main.tool import GROUPS, Tool, When
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.registry import TOOLS
 from tests.inspector.rig import Rig, run
@@ -76,6 +77,15 @@ def test_every_tool_has_an_id_of_its_own_and_its_hints_name_keys_of_the_table():
     assert len({tool.id for tool in TABLE.tools}) == len(TABLE.tools)
     for tool in TABLE.tools:
         assert all(id in TABLE for hint in tool.hints for id in hint.ids), tool.id
+
+
+@pytest.mark.parametrize("claimed", ["why", "w"])
+def test_two_tools_on_one_key_or_id_are_refused_when_the_table_is_built(claimed: str) -> None:
+    """The second would displace the first without a word."""
+    [why] = [key for key in TABLE.keys if key.id == "why"]
+    second = replace(why, id="words") if claimed == "w" else replace(why, keys="right_parenthesis", shown=")")
+    with pytest.raises(ValueError, match=f"sampler and words both claim the .* {claimed} "):
+        key_table((*TOOLS, Tool("words", "Words", keys=(second,))))
 
 
 def test_no_key_is_bound_twice_or_aliased_by_terminals():

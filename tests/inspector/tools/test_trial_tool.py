@@ -55,11 +55,11 @@ class WordsActions(ToolActions):
 
 TRIAL = Tool(
     "words", "Words", WordsActions,
-    keys=(Key("words", "W", "W", "Count words", LOOK, "Show how often each word was said.",
+    keys=(Key("words", "right_parenthesis", ")", "Count words", LOOK, "Show how often each word was said.",
               lambda own: own.host.toggle("words"), Needs.DISTRIBUTION),),
     panel=PanelSpec(WordsPanel, Place.SIDE, "Words", "Words", "the words"),
     hints=(Hint(19, ("words",), "words", 20),),
-    situation="Counting words. Press W or esc to go back",
+    situation="Counting words. Press ) or esc to go back",
 )  # fmt: skip
 # ---- the tests --------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ def test_it_takes_less_than_forty_lines() -> None:
 
 @pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-@pytest.mark.parametrize("key", ["W", DIGIT])
+@pytest.mark.parametrize("key", [")", DIGIT])
 def test_its_keys_show_its_panel_at_every_size(size: tuple[int, int], key: str) -> None:
     async def test(rig: Rig) -> None:
         await rig.ready()
@@ -128,7 +128,7 @@ def test_its_keys_show_its_panel_at_every_size(size: tuple[int, int], key: str) 
         assert rig.status.startswith("Counting words.")
         await rig.press("escape")
         assert not panel(rig).display
-        await rig.press("W", "W")
+        await rig.press(")", ")")
         assert not panel(rig).display
 
     run(test, size)
@@ -137,7 +137,7 @@ def test_its_keys_show_its_panel_at_every_size(size: tuple[int, int], key: str) 
 def test_it_follows_the_steps() -> None:
     async def test(rig: Rig) -> None:
         await rig.ready(2)
-        await rig.press("W")
+        await rig.press(")")
         before = rig.screen_text()
         await rig.push(rig.session.steps(3))
         assert rig.screen_text() != before
@@ -149,7 +149,7 @@ def test_it_follows_the_steps() -> None:
 def test_the_palette_the_help_and_the_line_of_keys_know_it() -> None:
     async def test(rig: Rig) -> None:
         await rig.ready()
-        assert "W words" in rig.screen_text()
+        assert ") words" in rig.screen_text()
         await rig.press("question_mark")
         assert isinstance(rig.app.screen, HelpDialog)
         await rig.until(lambda: "Count words." in rig.screen_text())
@@ -166,9 +166,9 @@ def test_it_is_grey_and_refused_before_there_is_a_prompt() -> None:
     async def test(rig: Rig) -> None:
         key = rig.app.main.table["words"]
         assert not available(key, rig.app.controller)
-        await rig.press("W")
+        await rig.press(")")
         assert not panel(rig).display
-        assert rig.status == "The model is still loading: W works once the prompt went through it"
+        assert rig.status == "The model is still loading: ) works once the prompt went through it"
         await rig.ready()
         assert available(key, rig.app.controller)
 
@@ -181,11 +181,11 @@ def test_a_recording_has_it_unless_it_needs_an_engine(tmp_path: Path) -> None:
     engine_needed = replace(TRIAL, keys=(replace(key, needs=Needs.DISTRIBUTION | Needs.ENGINE),))
 
     async def shown(rig: Rig) -> None:
-        await rig.press("W")
+        await rig.press(")")
         assert drawn(rig)
 
     async def refused(rig: Rig) -> None:
-        await rig.press("W")
+        await rig.press(")")
         assert rig.status == REFUSED
         assert not panel(rig).display
 

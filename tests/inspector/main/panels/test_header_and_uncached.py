@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from engine.records import KVReading
-from engine.settings import Settings
-from inspector.main.panels.header import HeaderLine
+from engine.setting_field import ORDERS
+from engine.settings import TURNED_ON, Settings
+from inspector.main.panels.header import HeaderLine, settings_words
 from inspector.main.panels.kv import KVPanel
 from tests.inspector.fakes import session
 from tests.inspector.panels_app import on_screen, screen, shown
@@ -52,3 +53,57 @@ async def test_a_long_name_is_cut_only_where_there_is_no_room(width: int, whole:
         assert "mlx-community/Some-Very-Lon" in screen(pilot)
         if whole:
             assert f"seed {2**63}" in screen(pilot)
+
+
+ALL = Settings(
+    temp=0.8, top_p=0.9, min_p=0.05, min_tokens_to_keep=2, top_k=40, seed=7, xtc_probability=0.5,
+    repetition_penalty=1.05, repetition_context_size=64, presence_penalty=0.3, frequency_penalty=0.2,
+    logit_bias=((1, 2.0), (2, -1.0)), min_tokens=5, stop=("END",), sampler_order=ORDERS["llama.cpp"],
+)  # fmt: skip
+"""All that shapes a choice, turned on."""
+
+
+@on_screen
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (Settings(temp=1.0), "T 1  seed 0"),
+        (Settings(temp=1.0, repetition_penalty=1.05, repetition_context_size=64), "T 1  rep 1.05/64  seed 0"),
+        (Settings(repetition_penalty=1.05), "greedy  rep 1.05/20"),
+        (Settings(top_p=0.5), "greedy"),
+        (
+            ALL,
+            "T 0.8  bias 2  min-tokens 5  rep 1.05/64  presence 0.3/20  frequency 0.2/20  stop 1  "
+            "top-p 0.9  min-p 0.05 ≥2  xtc 0.5/0.1  top-k 40  order llama.cpp  seed 7",
+        ),
+    ],
+)
+async def test_the_header_names_every_setting_that_is_on(settings: Settings, said: str) -> None:
+    async with shown(HeaderLine(), (300, 3)) as (header, pilot):
+        header.show(session(3).timeline(), settings)
+        await pilot.pause()
+        assert screen(pilot).splitlines()[0].rpartition("│ ")[2].strip() == said
+
+
+@on_screen
+@pytest.mark.parametrize("width", [120, 80, 60, 40])
+async def test_where_there_is_no_room_for_all_settings_the_header_counts_the_rest(width: int) -> None:
+    async with shown(HeaderLine(), (width, 3)) as (header, pilot):
+        header.show(session(3).timeline(), ALL)
+        await pilot.pause()
+        said = screen(pilot).splitlines()[0].rpartition("│ ")[2].split("  ")
+        assert said[0] == "T 0.8"
+        named = [each.strip() for each in said[1:]]
+        assert int(named[-1].removeprefix("+")) + len(named) - 1 == 11
+
+
+def test_no_stage_can_be_turned_on_without_a_word_in_the_header() -> None:
+    """The temperature stands before the others, and the grammar has a part of its own."""
+    off = Settings(temp=1.0)
+    for stage in set(TURNED_ON) - {"temperature"}:
+        on = next(
+            changed
+            for field in fields(Settings)
+            if TURNED_ON[stage](changed := replace(off, **{field.name: getattr(ALL, field.name)}))
+        )
+        assert settings_words(on) != settings_words(off), stage
