@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from inspector.main.tool import LOOK, HelpSection, Key, Needs, Tool, ToolActions
 from inspector.scales import size
+from inspector.state.conditions import in_short, made_with
 
 if TYPE_CHECKING:
     from inspector.tools.copy.texts import Copyable
@@ -32,7 +33,8 @@ class CopyActions(ToolActions):
 
     def _chosen(self, chosen: Copyable | None) -> None:
         if chosen is not None:
-            self._copy(chosen.text(), chosen.name)
+            made = () if chosen.complete else made_with(self.timeline.tree, self.timeline.items)
+            self._copy(chosen.text(), chosen.name, in_short(made))
 
     def selection(self) -> None:
         """Copy what is selected with the mouse."""
@@ -41,11 +43,13 @@ class CopyActions(ToolActions):
         else:
             self.host.announce(NOTHING_SELECTED, "Still here")
 
-    def _copy(self, text: str, name: str) -> None:
+    def _copy(self, text: str, name: str, made: str = "") -> None:
         sent = self.host.clipboard.copy(text)
         told = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
         if sent > MOST_BYTES:
             told += f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: where it doesn't arrive, press E"
+        if made:
+            told += f". The path was made with {made}: what was copied doesn't say so"
         self.host.answer(told)
 
 

@@ -12,6 +12,7 @@ from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector.display import hex_bytes, token_label, visible
 from inspector.scales import METRIC, others_prob
 from inspector.state.branch import ROOT, made
+from inspector.state.conditions import conditions
 from inspector.state.session_tree import Item
 from inspector.tools.export import figures
 from inspector.tools.export.looks import looks
@@ -38,7 +39,7 @@ def data(recording: Recording) -> Json:
     return {
         "title": figures.title(recording),
         "source": figures.source(recording),
-        "model": list(figures.model(timeline)),
+        "model": list(figures.model(recording)),
         "settings": list(figures.settings(recording)),
         "left_out": left_out(timeline),
         "metrics": [_metric(name) for name in METRIC if name != "off"],
@@ -65,8 +66,8 @@ def _metric(name: str) -> Json:
 def _path(recording: Recording, path: Path, places: Mapping[int, int]) -> Json:
     return {
         "tip": places[path.items[-1].node] if path.items else -1,
-        "name": path.name,
-        "made": path.made,
+        "title": path.title,
+        "with": [each.sentence for each in path.conditions],
         "fork": path.fork,
         "text": path.text,
         "tokens": path.tokens,
@@ -99,6 +100,7 @@ class _Tokens:
         self._timeline, self._places = recording.timeline, places
         self._words: dict[tuple[int, str], int] = {}
         self._made: dict[str, int] = {}
+        self._conditions: dict[str, int] = {"": 0}
         self._stages: dict[str, int] = {}
         share = CANDIDATES // max(1, len(places))
         self._most = max(FEWEST, share)
@@ -114,6 +116,7 @@ class _Tokens:
             "label": [_label(item) for item in rows],
             "special": [place for place, item in enumerate(rows) if item.special],
             "made": [self._made.setdefault(made(item), len(self._made)) for item in rows],
+            "with": [self._conditions.setdefault(self._with(item), len(self._conditions)) for item in rows],
             "step": [step.index + 1 if step else 0 for step in steps],
             "prob": [millionths(item.prob) for item in rows],
             "drawn": [millionths(step.sampler_prob) if step else None for step in steps],
@@ -127,7 +130,12 @@ class _Tokens:
             "candidates": [self._candidates(item) for item in rows],
         }  # fmt: skip
         return {"tokens": columns, "words": [[id, label] for id, label in self._words], "made": list(self._made),
+                "conditions": list(self._conditions),
                 "stages": list(self._stages)}  # fmt: skip
+
+    def _with(self, item: Item) -> str:
+        """What a token was made with, in a few words."""
+        return " · ".join(each.short for each in conditions(self._timeline.tree, item))
 
     def _parent(self, item: Item) -> int:
         return self._timeline.tree.parent.get(item.node, ROOT)

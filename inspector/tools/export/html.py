@@ -33,6 +33,7 @@ def page(recording: Recording) -> str:
         "policy": escape(assets.policy(style, script)),
         "title": escape(values["title"]),
         "style": style,
+        "made": "".join(f"<li>{escape(each.sentence)}</li>" for each in recording.made),
         "text": escape(readable("".join(item.text for item in recording.items))),
         "data": embedded(values),
         "script": script,

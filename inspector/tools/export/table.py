@@ -14,6 +14,7 @@ from engine.records import Distribution, PromptToken, Step
 from inspector.display import guarded
 from inspector.scales import METRIC
 from inspector.state.branch import ROOT, made
+from inspector.state.conditions import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
@@ -25,7 +26,7 @@ COLUMNS = (
     "draw", "draw_from", "draw_to", "reroll", "first_id", "first_text", "first_prob",
     "ms", "forward_ms", "sample_ms", "inspect_ms", "pipelined",
     "kv_tokens", "kv_used_bytes", "kv_allocated_bytes", "memory_active_bytes", "memory_peak_bytes",
-    "name", "bookmarked", "note", "caption", "cold",
+    "name", "bookmarked", "note", "caption", "cold", "made_with",
 )  # fmt: skip
 
 
@@ -68,7 +69,7 @@ def _row(timeline: Timeline, item: Item, parent: int) -> Sequence[Cell]:
         step.choice.sampler_entropy_bits if step else None, *_draw(step.choice if step else None),
         *_first(item), *_costs(step),
         guarded(mark.name), mark.bookmarked, guarded(mark.note), guarded(mark.caption),
-        step.ms.cold if step else None,
+        step.ms.cold if step else None, guarded("; ".join(each.short for each in conditions(timeline.tree, item))),
     )  # fmt: skip
 
 

@@ -44,6 +44,7 @@ function showPath(path) {
   showCharts();
   showBranches();
   showTotals();
+  at("made").replaceChildren(...data.paths[path].with.map((words) => make("li", {}, words)));
 }
 
 /** A token; the space before its word stands apart, so that a line that is broken there ends without a coloured edge. */
@@ -180,7 +181,7 @@ function showBranches() {
   if (data.paths.length < 2) return;
   const list = data.paths.map((path, place) => make("button",
     { class: "branch", "aria-pressed": String(place === state.path), onclick: () => leave(place) },
-    make("b", {}, path.name || (place ? `${path.made} at step ${path.fork}` : "as it stands")),
+    make("b", {}, path.title),
     make("span", { class: "said" }, (path.fork > 1 ? "… " : "") + path.text),
     make("span", { class: "worth" }, `${path.tokens} tokens · perplexity ${path.perplexity || "–"}`)));
   parts.branches.replaceChildren(section("Branches", ...list));
