@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from engine.frozen import frozen
-from engine.records import Step
+from engine.records import Intervention, Step
 from engine.setting_field import MLX_LM
-from engine.settings import BY_NAME, FIELDS, Settings
+from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings
 from inspector.display import visible
 from inspector.state.inside.interventions import interventions_words
 from inspector.state.session_tree import Item, SessionTree
@@ -29,7 +29,7 @@ class Condition:
     """One thing that a token was made with."""
 
     name: str
-    """What it is: `interventions`, `grammar`, `draft`, `KV cache`, `sampler order`, or a setting."""
+    """What it is: `interventions`, `grammar`, `draft`, `KV cache`, `sampler`, or a setting."""
     words: str
     """Which: `L6 h1 off`, `regex [0-9]+`."""
 
@@ -70,7 +70,7 @@ def conditions(tree: SessionTree, item: Item) -> tuple[Condition, ...]:
 
 def _conditions(tree: SessionTree, item: Item) -> Iterator[Condition]:
     if (units := tree.under(item)) is not None:
-        yield Condition("interventions", interventions_words(units) or UNRECORDED)
+        yield held(units)
     if not isinstance(item, Step):
         return
     settings, reading = tree.settings.get(item.node), item.choice.grammar
@@ -83,6 +83,11 @@ def _conditions(tree: SessionTree, item: Item) -> Iterator[Condition]:
         yield NO_CACHE
     if not by_hand and (ordered := order(settings)) is not None:
         yield ordered
+
+
+def held(units: Sequence[Intervention]) -> Condition:
+    """Interventions."""
+    return Condition("interventions", interventions_words(units) or UNRECORDED)
 
 
 def draft(name: str) -> Condition:
@@ -104,7 +109,29 @@ def order(settings: Settings | None) -> Condition | None:
     """The order of the sampler's stages, where tokens are drawn and it is not mlx-lm's."""
     if settings is None or not settings.temp or settings.sampler_order == MLX_LM:
         return None
-    return Condition("sampler order", visible(BY_NAME["sampler_order"].format(settings.sampler_order)))
+    return Condition("sampler", f"order {visible(BY_NAME['sampler_order'].format(settings.sampler_order))}")
+
+
+def requested(settings: Settings, load: LoadSettings) -> list[Condition]:
+    """What all of a text is made with that is generated with some settings.
+
+    Args:
+        settings: Of the sampler.
+        load: Of the model.
+    """
+    every = (grammar(settings), order(settings), NO_CACHE if load.no_kv_cache else None)
+    return [each for each in every if each is not None]
+
+
+def by_token(tree: SessionTree, items: Sequence[Item]) -> list[tuple[Condition, ...]]:
+    """What each of some tokens was made with: settings too, where not all tokens have the same.
+
+    Args:
+        tree: Whose tokens they are.
+        items: The tokens.
+    """
+    varied = _varied(tree, items)
+    return [(*conditions(tree, item), *varied(item)) for item in items]
 
 
 def made_with(tree: SessionTree, items: Sequence[Item]) -> list[Made]:
@@ -114,10 +141,9 @@ def made_with(tree: SessionTree, items: Sequence[Item]) -> list[Made]:
         tree: Whose path it is.
         items: The path, from the first token on.
     """
-    varied = _varied(tree, items)
     runs: dict[Condition, list[list[int]]] = {}
-    for slot, item in enumerate(items):
-        for condition in (*conditions(tree, item), *varied(item)):
+    for slot, found_here in enumerate(by_token(tree, items)):
+        for condition in found_here:
             found = runs.setdefault(condition, [])
             if found and found[-1][1] == slot - 1:
                 found[-1][1] = slot
@@ -144,7 +170,9 @@ def _varied(tree: SessionTree, items: Sequence[Item]) -> Callable[[Item], Iterat
 
 
 def _where(items: Sequence[Item], runs: Sequence[Sequence[int]]) -> str:
-    steps = [[item.index + 1 for item in items[first : last + 1] if isinstance(item, Step)] for first, last in runs]
+    steps = [
+        [item.index + 1 for item in items[first : last + 1] if isinstance(item, Step)] for first, last in runs
+    ]
     numbers = [run for run in steps if run]
     if not numbers:
         return _listed("prompt token", [(first + 1, last + 1) for first, last in runs])

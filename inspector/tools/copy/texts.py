@@ -19,7 +19,7 @@ from engine.settings import Settings
 from inspector.display import guarded, token_label
 from inspector.scales import METRIC
 from inspector.state.branch import made
-from inspector.state.conditions import conditions, made_with
+from inspector.state.conditions import Condition, by_token, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
@@ -107,23 +107,24 @@ def _text(items: Sequence[Item]) -> str:
 def table(timeline: Timeline, items: Sequence[Item]) -> str:
     """A path as lines of cells with tabs between them, and a line of names."""
     out = io.StringIO()
-    lines = (_row(timeline, item) for item in items)
+    found = zip(items, by_token(timeline.tree, items), strict=True)
+    lines = ((*_row(item), guarded("; ".join(_with(made)))) for item, made in found)
     csv.writer(out, delimiter="\t", lineterminator="\n").writerows([COLUMNS, *lines])
     return out.getvalue()
 
 
-def _row(timeline: Timeline, item: Item) -> tuple[str, ...]:
+def _row(item: Item) -> tuple[str, ...]:
     step = str(item.index + 1) if isinstance(item, Step) else ""
     return (
         str(item.position), step, str(item.id), guarded(token_label(item.text, item.raw)), _cell(item.prob),
         _cell(item.logprob), "" if item.rank is None else str(item.rank),
-        _cell(METRIC["entropy"].value(item)), made(item), guarded("; ".join(_with(timeline, item))),
+        _cell(METRIC["entropy"].value(item)), made(item),
     )  # fmt: skip
 
 
-def _with(timeline: Timeline, item: Item) -> list[str]:
+def _with(conditions: Sequence[Condition]) -> list[str]:
     """What a token was made with, beside the model and its sampler."""
-    return [each.short for each in conditions(timeline.tree, item)]
+    return [each.short for each in conditions]
 
 
 def _cell(value: float | None) -> str:
@@ -140,7 +141,10 @@ def branch_json(timeline: Timeline, items: Sequence[Item], settings: Settings) -
         "settings": asdict(timeline.tree.settings.get(timeline.tip, settings)),
         "made_with": [each.sentence for each in made_with(timeline.tree, items)],
         "text": _text(items),
-        "tokens": [_token(timeline, item) for item in items],
+        "tokens": [
+            {**_token(timeline, item), "made_with": _with(found)}
+            for item, found in zip(items, by_token(timeline.tree, items), strict=True)
+        ],
     }
     return json.dumps(branch, ensure_ascii=False, indent=1, allow_nan=False)
 
@@ -154,7 +158,6 @@ def _token(timeline: Timeline, item: PromptToken | Step) -> Json:
         "bytes": item.raw.hex(),
         "special": item.special,
         "made": made(item),
-        "made_with": _with(timeline, item),
         "logprob": _number(item.logprob),
         "prob": _number(item.prob),
         "rank": item.rank,

@@ -12,7 +12,7 @@ from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector.display import hex_bytes, token_label, visible
 from inspector.scales import METRIC, others_prob
 from inspector.state.branch import ROOT, made
-from inspector.state.conditions import conditions
+from inspector.state.conditions import Condition, by_token
 from inspector.state.session_tree import Item
 from inspector.tools.export import figures
 from inspector.tools.export.looks import looks
@@ -116,7 +116,7 @@ class _Tokens:
             "label": [_label(item) for item in rows],
             "special": [place for place, item in enumerate(rows) if item.special],
             "made": [self._made.setdefault(made(item), len(self._made)) for item in rows],
-            "with": [self._conditions.setdefault(self._with(item), len(self._conditions)) for item in rows],
+            "with": [self._with(each) for each in by_token(self._timeline.tree, rows)],
             "step": [step.index + 1 if step else 0 for step in steps],
             "prob": [millionths(item.prob) for item in rows],
             "drawn": [millionths(step.sampler_prob) if step else None for step in steps],
@@ -133,9 +133,10 @@ class _Tokens:
                 "conditions": list(self._conditions),
                 "stages": list(self._stages)}  # fmt: skip
 
-    def _with(self, item: Item) -> str:
-        """What a token was made with, in a few words."""
-        return " · ".join(each.short for each in conditions(self._timeline.tree, item))
+    def _with(self, conditions: Sequence[Condition]) -> int:
+        """What a token was made with, in the table of those words."""
+        words = " · ".join(each.short for each in conditions)
+        return self._conditions.setdefault(words, len(self._conditions))
 
     def _parent(self, item: Item) -> int:
         return self._timeline.tree.parent.get(item.node, ROOT)

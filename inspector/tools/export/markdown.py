@@ -129,10 +129,7 @@ def _instead(step: Step) -> str:
 def _branches(paths: Sequence[Path]) -> list[str]:
     if len(paths) < 2:
         return []
-    table = [
-        (path.title, str(path.fork), path.text, count(path.tokens), path.perplexity)
-        for path in paths
-    ]
+    table = [(path.title, str(path.fork), path.text, count(path.tokens), path.perplexity) for path in paths]
     heading = ("branch", "from step", "how it goes on", "tokens", "perplexity")
     return ["## Branches", "", *_table(heading, table, "lrlrr")]
 

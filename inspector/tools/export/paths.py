@@ -39,7 +39,9 @@ class Path:
     @property
     def title(self) -> str:
         """What a list of branches calls it, and what its tokens were made with."""
-        found = self.name or ("as it stands" if self.made == "current" else f"{self.made} at step {self.fork}")
+        found = self.name or (
+            "as it stands" if self.made == "current" else f"{self.made} at step {self.fork}"
+        )
         return " · ".join(filter(None, (found, in_short(self.conditions))))
 
     @property

@@ -14,7 +14,7 @@ from engine.records import Distribution, PromptToken, Step
 from inspector.display import guarded
 from inspector.scales import METRIC
 from inspector.state.branch import ROOT, made
-from inspector.state.conditions import conditions
+from inspector.state.conditions import Condition, by_token
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
@@ -39,9 +39,10 @@ def rows(recording: Recording) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    parent = ROOT
-    for item in recording.items:
-        writer.writerow([_written(cell) for cell in _row(recording.timeline, item, parent)])
+    parent, timeline = ROOT, recording.timeline
+    for item, made in zip(recording.items, by_token(timeline.tree, recording.items), strict=True):
+        cells = (*_row(timeline, item, parent), guarded("; ".join(each.short for each in made)))
+        writer.writerow([_written(cell) for cell in cells])
         parent = item.node
     return out.getvalue()
 
@@ -69,7 +70,7 @@ def _row(timeline: Timeline, item: Item, parent: int) -> Sequence[Cell]:
         step.choice.sampler_entropy_bits if step else None, *_draw(step.choice if step else None),
         *_first(item), *_costs(step),
         guarded(mark.name), mark.bookmarked, guarded(mark.note), guarded(mark.caption),
-        step.ms.cold if step else None, guarded("; ".join(each.short for each in conditions(timeline.tree, item))),
+        step.ms.cold if step else None,
     )  # fmt: skip
 
 
