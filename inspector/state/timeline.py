@@ -258,6 +258,7 @@ class Timeline:
         self.speculation.apply(record)
         self.batches.apply(record)
         self.lockstep.apply(record)
+        self.looks.apply(record)
         match record:
             case records.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None
@@ -286,8 +287,6 @@ class Timeline:
                 self._grow([beam.node for beam in (*ranking, greedy)])
             case records.Marked() | records.Deleted() | records.Undeleted():
                 self.tree.marks.apply(record, self.tree)
-            case records.AttentionRead() | records.LensRead():
-                self.looks.apply(record)
             case _ if isinstance(record, MEASUREMENTS):
                 self.measured.apply(record)
             case records.InterventionsHeld(interventions=(_, *_)):

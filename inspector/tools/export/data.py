@@ -10,11 +10,11 @@ from typing import Any
 
 from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector.display import hex_bytes, token_label, visible
-from inspector.scales import METRIC, others_prob
+from inspector.scales import KL_BITS, METRIC, others_prob
 from inspector.state.branch import ROOT, made
 from inspector.state.conditions import Condition, by_token
 from inspector.state.session_tree import Item
-from inspector.tools.export import figures
+from inspector.tools.export import figures, lockstep
 from inspector.tools.export.looks import looks
 from inspector.tools.export.numbers import millionths, number
 from inspector.tools.export.paths import Path, left_out, paths
@@ -24,6 +24,8 @@ Json = dict[str, Any]
 CANDIDATES = 200_000
 """Candidates of all tokens together, at most: of a long session each token keeps fewer of them."""
 FEWEST = 3
+KL: Json = {"name": "KL", "steps": KL_BITS, "falling": False}
+"""The colours of what a second model would make of the tokens."""
 
 
 def data(recording: Recording) -> Json:
@@ -35,14 +37,16 @@ def data(recording: Recording) -> Json:
     timeline = recording.timeline
     listed = paths(recording)
     rows = _rows(listed)
-    places = {item.node: place for place, item in enumerate(rows)}
+    places = places_of(rows)
+    second = lockstep.column(recording, places)
     return {
         "title": figures.title(recording),
         "source": figures.source(recording),
         "model": list(figures.model(recording)),
         "settings": list(figures.settings(recording)),
         "left_out": left_out(timeline),
-        "metrics": [_metric(name) for name in METRIC if name != "off"],
+        "metrics": [*(_metric(name) for name in METRIC if name != "off"), *([KL] if second else [])],
+        "second": second or None,
         "prefill": [[c.done, c.kv.used_bytes, c.kv.allocated_bytes] for c in timeline.prompts.chunks],
         "paths": [_path(recording, path, places) for path in listed],
         "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
@@ -50,6 +54,16 @@ def data(recording: Recording) -> Json:
         "inside": looks(recording.timeline.looks, places),
         **_Tokens(recording, places).columns(rows),
     }  # fmt: skip
+
+
+def tree_rows(recording: Recording) -> list[Item]:
+    """Every token of the page."""
+    return _rows(paths(recording))
+
+
+def places_of(rows: Iterable[Item]) -> dict[int, int]:
+    """Row of each node."""
+    return {item.node: place for place, item in enumerate(rows)}
 
 
 def _rows(paths: Iterable[Path]) -> list[Item]:

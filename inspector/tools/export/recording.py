@@ -108,8 +108,9 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     tree.settings, tree.drafts = dict(tree.settings), dict(tree.drafts)
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
-    held.looks = copy.deepcopy(timeline.looks)
+    held.looks = timeline.looks.copy()
     held.speculation = replace(timeline.speculation, rounds=list(timeline.speculation.rounds))
+    held.lockstep = replace(timeline.lockstep, spans=dict(timeline.lockstep.spans))
     held.finished, held.prompts = dict(timeline.finished), timeline.prompts.snapshot()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recording = line(Recording(held, settings, load, program, now))

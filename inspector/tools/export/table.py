@@ -14,7 +14,7 @@ from engine.records import Distribution, PromptToken, Step
 from inspector.display import guarded
 from inspector.scales import METRIC
 from inspector.state.branch import ROOT, made
-from inspector.state.conditions import Condition, by_token
+from inspector.state.conditions import by_token
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
@@ -40,8 +40,8 @@ def rows(recording: Recording) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     parent, timeline = ROOT, recording.timeline
-    for item, made in zip(recording.items, by_token(timeline.tree, recording.items), strict=True):
-        cells = (*_row(timeline, item, parent), guarded("; ".join(each.short for each in made)))
+    for item, found in zip(recording.items, by_token(timeline.tree, recording.items), strict=True):
+        cells = (*_row(timeline, item, parent), guarded("; ".join(each.short for each in found)))
         writer.writerow([_written(cell) for cell in cells])
         parent = item.node
     return out.getvalue()

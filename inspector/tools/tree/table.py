@@ -43,8 +43,8 @@ class TreeRowState:
     """How many of the branch's tokens the current path goes through; -1 for one that doesn't end in it."""
     mark: Marked | None
     inner: str
-    """In short: what it was made with beside the model and its sampler, the marks further down in it, drafts at its end that were not
-    taken."""
+    """In short: what it was made with beside the model and its sampler, the marks further down in it, drafts at its
+    end that were not taken."""
     beam: str
     """What became of the beam that ends here, if one does."""
     grey: bool
@@ -302,7 +302,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
 
 def _made_with(timeline: Timeline, branch: Branch) -> str:
-    """What a branch's tokens were made with, by its first and its last one: those between cost too much in each frame."""
+    """What a branch's tokens were made with, by the first and the last: all of them cost too much in each frame."""
     ends = [timeline.tree.nodes.get(node) for node in dict.fromkeys((branch.first, branch.last))]
     found = [
         {each.short: None for each in conditions(timeline.tree, item)} for item in ends if item is not None

@@ -14,8 +14,8 @@ from inspector.state.conditions import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.data import running
+from inspector.tools.export.element import element
 from inspector.tools.export.lesson import candidates, tables
-from inspector.tools.export.lesson.element import element
 
 TOKENS = 600
 """Of a text: the last ones."""

@@ -8,7 +8,8 @@ const children = new Map();
 tokens.parent.forEach((parent, row) => children.set(parent, [...(children.get(parent) || []), row]));
 const at = (id) => document.getElementById(id);
 
-const COLUMN = { probability: "prob", surprisal: "bits", entropy: "entropy", rank: "rank" };
+if (data.second) tokens.kl = tokens.node.map((_, row) => (data.second.rows[row] || [null])[0]);
+const COLUMN = { probability: "prob", surprisal: "bits", entropy: "entropy", rank: "rank", KL: "kl" };
 const TOP = { probability: 1 };
 const METRICS = data.metrics.map(({ name, steps, falling }) => ({
   name,
@@ -80,7 +81,7 @@ function showLegend() {
   for (const button of at("metrics").children) button.setAttribute("aria-checked", String(button.value === metric.name));
   const words = metric.steps.map((edge, step) => make("span", { class: "t h" + (step + 1) },
     make("i", {}, (metric.falling ? "<" : "≥") + (metric.name === "probability" ? `${edge * 100} %` : edge))));
-  const unit = { surprisal: "bits", entropy: "bits", rank: "rank" }[metric.name] || "";
+  const unit = { surprisal: "bits", entropy: "bits", rank: "rank", KL: "bits" }[metric.name] || "";
   at("legend").replaceChildren(...words, words.length ? ` ${unit}` : "");
 }
 
@@ -102,7 +103,7 @@ function choose(place, scroll) {
 /** Look at a token for as long as the pointer is there; at none: at the chosen one. */
 function look(place) {
   const shown = place === null ? state.chosen : place;
-  const { attention } = insideOf(state.rows[shown]);
+  const attention = attentionOf(state.rows[shown]);
   showWeights(looked.open && attention ? attention[Math.min(looked.head, attention.length - 1)] : null);
   for (const span of at("text").querySelectorAll(".seen")) span.classList.remove("seen");
   if (shown !== state.chosen) spans[shown].classList.add("seen");
@@ -175,6 +176,17 @@ function listed(figures) {
     ...figures.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
 }
 
+/** The tokens that were looked at, in the order of the text: each goes to what it predicted. */
+function showLooked() {
+  const list = [...articles].map(([row, article]) => make("button", { class: "told", onclick: () => {
+    const next = (children.get(row) || []).find((child) => state.rows.includes(child));
+    for (const look of article.querySelectorAll(".look")) if (look.dataset.kind !== "attention") looked.kinds.add(look.dataset.kind);
+    go.row(next === undefined ? (children.get(row) || [row])[0] : next);
+  } }, make("b", {}, children.has(row) ? tokens.label[children.get(row)[0]] : `${tokens.label[row]} …`),
+  make("span", {}, [...article.querySelectorAll("h4")].map((head) => head.textContent).join(" · "))));
+  return list.length ? section("What was looked at", ...list) : null;
+}
+
 const parts = { notes: null, branches: make("div"), totals: make("div") };
 
 function showBranches() {
@@ -207,6 +219,12 @@ function showNotes() {
   return section("What to look at", ...list);
 }
 
+/** What the two models came to over the path. */
+function second() {
+  const figures = document.querySelector("#evidence article:not([data-row]) .figures");
+  return figures ? section("Beside a second model", figures.cloneNode(true)) : null;
+}
+
 function nextNote(by) {
   const told = data.marks.filter((mark) => mark[3] || mark[4]).map((mark) => mark[0]);
   if (!told.length) return;
@@ -234,6 +252,7 @@ const KEYS = {
 };
 
 function begin() {
+  document.body.classList.add("scripted");
   const row = recall();
   at("about").textContent = data.model.slice(0, 4).map(([, value]) => value).join(" · ");
   at("source").textContent = data.source;
@@ -245,7 +264,7 @@ function begin() {
   const facts = make("div", { class: "facts" }, parts.totals, section("Model", listed(data.model)),
     data.settings.length ? section("Settings", listed(data.settings)) : null);
   const alone = data.left_out ? make("p", { class: "hint" }, "The session has other branches, too many for a page.") : null;
-  at("more").replaceChildren(...[parts.branches, parts.notes, alone, facts].filter(Boolean));
+  at("more").replaceChildren(...[parts.branches, parts.notes, showLooked(), second(), alone, facts].filter(Boolean));
   showPath(row < tokens.node.length ? pathOf(row) : 0);
   showLegend();
   choose(Math.max(0, state.rows.indexOf(row)), Boolean(location.hash));
