@@ -196,6 +196,8 @@ METRIC: Mapping[str, Metric] = {
     )
 }
 METRICS: tuple[str, ...] = tuple(METRIC)
+KL_BITS = (0.01, 0.05, 0.2, 0.5, 1.5)
+"""Where each step of the colours of a KL divergence begins, in bits."""
 """Names of the metrics, in the order in which a key goes through them."""
 
 

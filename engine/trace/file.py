@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,7 @@ class TraceReader(Iterator[Entry]):
     Args:
         path: The file; its first bytes show its compression.
         torn_ok: Whether the last line may be incomplete, as a killed program leaves it: it is left out.
+        only: Kinds of entries that are read; the others are passed over, undecoded and unchecked. None for all.
         follow: Whether to wait for more at the end of a file that a program appends to: iterating ends there, and goes
             on from there when it is asked again.
 
@@ -46,7 +47,13 @@ class TraceReader(Iterator[Entry]):
         TraceError: There is no such file, or it isn't a trace that this version reads.
     """
 
-    def __init__(self, path: Path | str, torn_ok: bool = False, follow: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        torn_ok: bool = False,
+        follow: bool = False,
+        only: Collection[str] | None = None,
+    ) -> None:
         self.path = Path(path)
         self.torn = 0
         """Bytes of an incomplete last line, known at the end."""
@@ -61,6 +68,7 @@ class TraceReader(Iterator[Entry]):
         """Bytes of memory that what was read takes, estimated from above."""
         self._torn_ok, self._follow = torn_ok, follow
         self._nodes = KnownNodes()
+        self._only = None if only is None else (_BEGIN, _END, *(b'{"%b":' % kind.encode() for kind in only))
         self._decoder: Decoder | None = None
         self._raw = self._opened()
         try:
@@ -102,6 +110,8 @@ class TraceReader(Iterator[Entry]):
             if self.follows and not line.endswith(b"\n"):
                 self._put_back(line)
                 break
+            if self._only is not None and not line.startswith(self._only):
+                continue
             entry = self._entry(line)
             if entry is not None:
                 return entry
@@ -238,7 +248,8 @@ class TraceReader(Iterator[Entry]):
                 self._end(line)
                 return None
             entry = self._decoder.entry(line, self.line)  # type: ignore[union-attr]
-            self._nodes.check(entry.value)
+            if self._only is None:
+                self._nodes.check(entry.value)
         except Misfit as error:
             raise self._wrong(str(error) if whole_line else f"is cut short: it {error}") from error
         self.entries += 1

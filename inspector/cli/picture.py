@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+
+import rich.console
 
 from engine.breakpoints import Breakpoints
 from engine.commands import Command
-from engine.records import Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -37,26 +39,32 @@ class IdleBackend:
 
 
 def picture(recording: Recording, size: tuple[int, int], light: bool = False) -> str:
-    """The screen as it shows a recording, as SVG.
+    """The screen as it shows a recording, as SVG. In a thread of its own: a notebook has a loop running already.
 
     Args:
         recording: Its path is shown, with the chosen token selected, or else the one to come.
         size: Columns and rows of the terminal.
         light: In the light theme.
     """
-    with _full_colour():
-        return asyncio.run(_picture(recording, size, light))
+    with _anywhere(), ThreadPoolExecutor(1) as threads:
+        return threads.submit(lambda: asyncio.run(_picture(recording, size, light))).result()
 
 
 @contextmanager
-def _full_colour() -> Iterator[None]:
-    """A picture has all colours, whatever the terminal can show in which it is made."""
-    before = dict(os.environ)
+def _anywhere() -> Iterator[None]:
+    """A picture has all colours, whatever the terminal can show in which it is made, and a notebook shows no frames.
+
+    Textual records the screen with a console of rich, which prints what it records where it finds a notebook; Textual
+    has no argument that would tell it otherwise (rich 15, `Console(force_jupyter=False)`).
+    """
+    before, in_notebook = dict(os.environ), rich.console._is_jupyter
+    rich.console._is_jupyter = lambda: False
     os.environ.update(COLORTERM="truecolor", TERM="xterm-256color")
     os.environ.pop("NO_COLOR", None)
     try:
         yield
     finally:
+        rich.console._is_jupyter = in_notebook
         os.environ.clear()
         os.environ.update(before)
 
@@ -77,26 +85,21 @@ async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> 
         client.outstanding.clear()
         client.timeline = _timeline(recording)
         app.main.show()
-        before, title = "", figures.title(recording)
+        before, heading, made = "", figures.heading(recording), recording.made
         for _ in range(SETTLING):
             await pilot.pause()
-            drawn = app.export_screenshot(title=title)
+            drawn = app.export_screenshot(title=heading)
             if drawn == before:
                 break
             before = drawn
-        return alone(drawn)
+        return alone(drawn, made)
 
 
 def _timeline(recording: Recording) -> Timeline:
     """The timeline on the recording's path, with its chosen token selected."""
-    timeline, items = recording.timeline, recording.items
-    if items and items[-1].node != timeline.tip:
-        timeline.items, timeline.generation = items, timeline.generation + 1
-        last = items[-1]
-        if isinstance(last, Step):
-            timeline.next, timeline.kv, timeline.memory = last.next, last.kv, last.memory
-        elif timeline.prompts.prefilled is not None:
-            timeline.next, timeline.kv = timeline.prompts.prefilled.next, timeline.prompts.prefilled.kv
-    places = [place for place, item in enumerate(items) if item.node == recording.chosen]
+    timeline = recording.timeline
+    if recording.items and recording.tip != timeline.tip:
+        timeline.visit(recording.tip)
+    places = [place for place, item in enumerate(recording.items) if item.node == recording.chosen]
     timeline.select(places[0] if places else None)
     return timeline

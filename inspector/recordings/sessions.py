@@ -17,7 +17,9 @@ from pathlib import Path
 from engine.errors import EngineError, TraceError
 from engine.frozen import frozen
 from engine.paths import shorter, typed
-from engine.trace import Peek, in_use, peek
+from engine.records import DraftRound, InterventionsHeld
+from engine.settings import Settings
+from engine.trace import Peek, TraceReader, in_use, peek
 from inspector import places
 
 MOST = 50
@@ -72,6 +74,8 @@ class SavedSession:
     """What its first lines hold; None where they can't be read."""
     tokens: int
     """Steps that were taken."""
+    made: str = ""
+    """What some of its tokens were made with beside the model and its sampler; printable."""
     problem: str = ""
     """Why it can't be read, if so."""
 
@@ -126,11 +130,32 @@ def _changed(path: Path) -> float:
 def _look(path: Path, changed: float) -> SavedSession:
     size = path.stat().st_size if path.exists() else 0
     try:
-        return SavedSession(path, changed, size, peek(path), count(path, _STEP))
+        return SavedSession(path, changed, size, peek(path), count(path, _STEP), made_with(path))
     except TraceError as error:
-        return SavedSession(path, changed, size, None, 0, error.message.replace(str(path), path.name))
+        return SavedSession(path, changed, size, None, 0, "", error.message.replace(str(path), path.name))
     except OSError as error:
-        return SavedSession(path, changed, size, None, 0, error.strerror or str(error))
+        return SavedSession(path, changed, size, None, 0, "", error.strerror or str(error))
+
+
+def made_with(path: Path) -> str:
+    """What was in force at some time of a session, of what changes how its tokens are made; its steps are not read.
+
+    Raises:
+        TraceError: It can't be read.
+    """
+    from inspector.state.conditions import Condition, draft, grammar, held, order  # not needed for --help
+
+    found: list[Condition | None] = []
+    with TraceReader(path, torn_ok=True, only=("Settings", "InterventionsHeld", "DraftRound")) as reader:
+        for entry in reader:
+            match entry.value:
+                case Settings() as settings:
+                    found += [grammar(settings), order(settings)]
+                case InterventionsHeld(interventions=(_, *_) as units):
+                    found.append(held(units))
+                case DraftRound(stage="taken", settings=settings):
+                    found.append(draft(settings.name))
+    return " · ".join(dict.fromkeys(each.short for each in found if each is not None))
 
 
 def count(path: Path, begin: bytes) -> int:

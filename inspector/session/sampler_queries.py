@@ -48,8 +48,6 @@ class SamplerQueries:
         self.in_force = settings
         """The settings that the engine samples with."""
         self._client, self._clock = client, clock
-        self._made: dict[int, Settings] = {}
-        """The settings with which each step was picked, by its node."""
         self._explain: _Out[tuple[Distribution, Settings | None]] | None = None
         self._what_if: _Out[tuple[Settings, int]] | None = None
         self._asked = float("-inf")
@@ -114,7 +112,7 @@ class SamplerQueries:
     def used(self, timeline: Timeline) -> Settings | None:
         """The settings with which the token of the selected slot was, or will be, picked."""
         item = timeline.selected
-        return self.in_force if item is None else self._made.get(item.node)
+        return self.in_force if item is None else timeline.tree.settings.get(item.node)
 
     # ---- answers ----------------------------------------------------------------------------
 
@@ -125,7 +123,7 @@ class SamplerQueries:
             case records.PromptOpened():
                 self._forget(timeline)
             case records.Step():
-                self._made[record.node] = self.in_force
+                timeline.tree.settings[record.node] = self.in_force
             case records.Explained():
                 self._told(timeline, record, None)
             case records.Failure(command=Explain.kind):
@@ -146,7 +144,7 @@ class SamplerQueries:
 
     def _forget(self, timeline: Timeline) -> None:
         """Another tree: what was told of the old one is of no more use."""
-        self._made, self.recalled = {}, frozenset()
+        self.recalled = frozenset()
         timeline.last_explanation = None
         if timeline.trial is not None:
             timeline.trial = Trial(timeline.trial.settings)

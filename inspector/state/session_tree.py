@@ -6,7 +6,8 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from engine.records import Intervention, PromptToken, Step
+from engine.records import DraftRound, Intervention, PromptToken, Step
+from engine.settings import Settings
 from engine.tree import common_prefix
 from inspector.state.branch import ROOT, token
 from inspector.state.branches import Branches
@@ -29,6 +30,12 @@ class SessionTree:
     """First nodes of what was left for another branch; the one left last has the largest number."""
     interventions: dict[int, tuple[Intervention, ...]] = field(default_factory=dict)
     """By the first node of a branch under interventions, these."""
+    held: dict[int, int] = field(default_factory=dict)
+    """By a node of such a branch, that first one."""
+    settings: dict[int, Settings] = field(default_factory=dict)
+    """With which each step was picked, by its node, where they are known."""
+    drafts: dict[int, str] = field(default_factory=dict)
+    """By a node that was taken in a round of speculative decoding, the name of the draft."""
     branches: Branches = field(default_factory=Branches)
     """The tree folded to its branches, without what is deleted."""
     marks: Marks = field(default_factory=Marks)
@@ -40,6 +47,25 @@ class SessionTree:
         while (child := self.latest.get(node)) is not None:
             node = child
         return node
+
+    def under(self, item: Item) -> tuple[Intervention, ...] | None:
+        """The interventions that a token was computed under; none in it where they were not recorded, None for the
+        model's own token."""
+        if (first := self.held.get(item.node)) is not None:
+            return self.interventions[first]
+        return () if isinstance(item, Step) and item.origin == "intervened" else None
+
+    def hold(self, first: int, interventions: tuple[Intervention, ...]) -> None:
+        """Take in that a token, and all that will follow it, was computed under interventions."""
+        self.interventions[first], self.held[first] = interventions, first
+
+    def drafted(self, round: DraftRound) -> None:
+        """Take in that the steps of a round were taken in it."""
+        node = round.end
+        for _ in range(round.taken):
+            if node == round.node or node not in self.parent:
+                break
+            self.drafts[node], node = round.settings.name, self.parent[node]
 
     def path(self, node: int) -> list[Item]:
         """The tokens from the root to a node."""
@@ -57,6 +83,8 @@ class SessionTree:
         if node not in self.nodes:
             self.parent[node] = parent
             insort(self.children.setdefault(parent, []), node)
+            if parent in self.held:
+                self.held[node] = self.held[parent]
         self.nodes[node] = item
         self.branches.add(token(item, parent))
         self.visit(node)

@@ -186,11 +186,7 @@ class Timeline:
     @property
     def under(self) -> tuple[records.Intervention, ...]:
         """The interventions that the path's end was computed under; empty for the model's own."""
-        if not self.items or not isinstance(self.items[-1], Step) or self.items[-1].origin != "intervened":
-            return ()
-        firsts = ((node, self.tree.nodes[node].position) for node in self.tree.interventions)
-        on_path = (node for node, at in firsts if at < len(self.items) and self.items[at].node == node)
-        return self.tree.interventions.get(next(on_path, ROOT), ())
+        return (self.tree.under(self.items[-1]) or ()) if self.items else ()
 
     @property
     def phase(self) -> Phase:
@@ -262,6 +258,7 @@ class Timeline:
         self.speculation.apply(record)
         self.batches.apply(record)
         self.lockstep.apply(record)
+        self.looks.apply(record)
         match record:
             case records.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None
@@ -290,12 +287,12 @@ class Timeline:
                 self._grow([beam.node for beam in (*ranking, greedy)])
             case records.Marked() | records.Deleted() | records.Undeleted():
                 self.tree.marks.apply(record, self.tree)
-            case records.AttentionRead() | records.LensRead():
-                self.looks.apply(record)
             case _ if isinstance(record, MEASUREMENTS):
                 self.measured.apply(record)
             case records.InterventionsHeld(interventions=(_, *_)):
-                self.tree.interventions[record.node] = record.interventions
+                self.tree.hold(record.node, record.interventions)
+            case records.DraftRound(stage="taken"):
+                self.tree.drafted(record)
             case records.LogitsRow():
                 self.rows.add(record.node)
             case records.Finished():

@@ -60,6 +60,7 @@ def _objects(listed: Sequence[SavedSession]) -> Iterator[str]:
             "model": peek.model if peek else None,
             "prompt": peek.prompt if peek else None,
             "tokens": session.tokens,
+            "made_with": session.made,
             "bytes": session.size,
             "in_use": bool(peek and peek.in_use),
             "problem": session.problem or None,
@@ -87,4 +88,5 @@ def _about(session: SavedSession) -> str:
     if session.peek is None:
         return visible(session.problem)
     runs = "(runs) " if session.peek.in_use else ""
-    return runs + truncate(visible(session.peek.user_message), _PROMPT)
+    made = f" · {session.made}" if session.made else ""
+    return runs + truncate(visible(session.peek.user_message), _PROMPT) + made

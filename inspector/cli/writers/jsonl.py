@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from engine import records
 from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
+from inspector.state.conditions import draft, requested
 from inspector.state.speculation_words import verdict
 
 Json = dict[str, Any]
@@ -59,6 +60,7 @@ class JsonLines:
         """Write the last event."""
         event = end(summary, self._request.settings.seed)
         rounds = {"speculation": speculation(summary)} if summary.speculation.rounds else {}
+        event["made_with"] = made_with(summary, self._request)
         self._write({**event, **rounds})
 
     def _write(self, event: Json) -> None:
@@ -76,7 +78,10 @@ def model(facts: records.ModelFacts, request: Request) -> Json:
     settings = asdict(request.settings)
     notes = [*facts.notes, *request.notes]
     known = {name: value for name, value in asdict(facts).items() if name not in _LONG}
-    return {"event": "model", **known, "notes": notes, "seed": settings["seed"], "settings": settings}
+    made = [each.short for each in requested(request.settings, request.load)]
+    return {
+        "event": "model", **known, "notes": notes, "seed": settings["seed"], "settings": settings, "made_with": made,
+    }  # fmt: skip
 
 
 def prefill(chunk: records.PrefillChunk) -> Json:
@@ -110,6 +115,12 @@ def prompt(opened: records.PromptOpened, prefilled: records.Prefilled) -> Json:
         "kv": kv(prefilled.kv),
         "memory": asdict(prefilled.memory),
     }
+
+
+def made_with(summary: Summary, request: Request) -> list[str]:
+    """What the text was made with, beside the model and its sampler."""
+    drafts = dict.fromkeys(draft(each.settings.name) for each in summary.speculation.rounds)
+    return [each.short for each in (*requested(request.settings, request.load), *drafts)]
 
 
 def _first_token(choice: records.Distribution) -> Json:

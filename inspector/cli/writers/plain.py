@@ -11,6 +11,7 @@ from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
 from inspector.display import visible
 from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
+from inspector.state.conditions import NO_CACHE, requested
 from inspector.state.speculation import Speculation
 from inspector.state.speculation_words import figures as speculation_figures
 from inspector.state.speculation_words import verdict
@@ -121,8 +122,8 @@ def figures(summary: Summary, request: Request, only: Collection[str] = ()) -> l
 
     Args:
         summary: Where the run ended; what it never came to is left out.
-        request: Its seed is one of the figures.
-        only: The names that are wanted; empty for all.
+        request: Its seed is one of the figures, and so is what else the text is made with.
+        only: The names that are wanted, beside what the text was made with; empty for all.
     """
     lines = []
     if summary.facts is not None:
@@ -139,6 +140,8 @@ def figures(summary: Summary, request: Request, only: Collection[str] = ()) -> l
         lines.append(
             ("each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}{first}")
         )
+    made = [(each.name, each.words) for each in requested(request.settings, request.load) if each != NO_CACHE]
+    lines += made  # without a KV cache, the figure of the cache says so
     if summary.speculation.rounds:
         lines += _speculation(summary.speculation)
     lines.append(("finished", _finish(summary)))
@@ -147,7 +150,7 @@ def figures(summary: Summary, request: Request, only: Collection[str] = ()) -> l
     if summary.memory is not None:
         lines.append(("memory", f"{size(summary.memory.peak_bytes)} at its peak"))
     lines.append(("seed", str(request.settings.seed)))
-    return [line for line in lines if not only or line[0] in only]
+    return [line for line in lines if not only or line[0] in only or line in made]
 
 
 def _speculation(speculation: Speculation) -> list[tuple[str, str]]:

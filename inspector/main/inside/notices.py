@@ -8,24 +8,16 @@ from typing import Any
 from rich.style import Style
 from textual.content import Content
 
-from engine.records import CaptureFacts, Check, Measuring
+from engine.records import Check, Measuring
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import Tool
-from inspector.scales import milliseconds
 from inspector.session.answers import Answers
+from inspector.state.inside.checks import CHECKS, checked
 from inspector.state.session_tree import Item
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.charts import bar
 
-CHECKS = {
-    "forward": "logits unchanged", "attention": "attention", "rows": "rows sum to 1", "lens": "lens = logits",
-    "parts": "parts sum to logits", "session": "as the session computed",
-    "experts": "weights make the output", "keys": "same keys", "single": "as one alone",
-    "same": "nothing before the difference",
-    "restored": "all restored at the end",
-}  # fmt: skip
-"""What each check says."""
 Notice = list[tuple[str, Style]]
 
 
@@ -52,16 +44,6 @@ def place_of(path: Sequence[Item]) -> str:
         return "Nothing was read before the first token"
     item = path[-1]
     return f"Token {len(path)} of the path: {quoted(token_label(item.text, item.raw))} goes through the model"
-
-
-def checked(facts: CaptureFacts) -> str:
-    """The checks of a view, and what it cost."""
-    checks = ", ".join(f"{CHECKS.get(check.name, check.name)} ({check.error:.1g})" for check in facts.checks)
-    times = facts.ms / facts.step_ms if facts.step_ms else 0.0
-    state = "Checked" if facts.failed is None else "Not shown"
-    cost = f"{milliseconds(facts.ms)}, {times:.1f} plain steps"
-    note = f" · {visible(facts.note)}" if facts.note else ""
-    return f"{state} · {cost} · {visible(checks)}{note}"
 
 
 def under_way(now: Measuring | None) -> str:

@@ -15,11 +15,12 @@ from textual.widgets import Static
 from engine.commands import Command
 from engine.records import CaptureFacts, Failure, Record
 from inspector.display import visible
-from inspector.main.inside.notices import checked, nothing_before, place_of, refused, tabs, under_way, waiting
+from inspector.main.inside.notices import nothing_before, place_of, refused, tabs, under_way, waiting
 from inspector.main.inside.token_heat import TokenHeat
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.session.answers import Answers
+from inspector.state.inside.checks import checked
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 from engine import records
-from engine.records import AttentionRead, LensRead
+from engine.records import (
+    AttentionRead,
+    AttributionRead,
+    HeadsSwept,
+    Intervened,
+    Intervention,
+    LensRead,
+    Scope,
+)
 
 KEPT = 64
 """Of each kind at most; the first ones go first."""
 LARGEST = 2 * 2**20
 """Bytes of packed numbers of one at most: what a trace wouldn't keep either."""
+
+Tried = tuple[int, tuple[Intervention, ...], Scope]
+"""What was tried: after which node, what was changed, and in how much of the path."""
 
 
 @dataclass(slots=True)
@@ -22,6 +33,9 @@ class Looks:
     attention: OrderedDict[int, AttentionRead] = field(default_factory=OrderedDict)
     """By node."""
     lens: OrderedDict[int, LensRead] = field(default_factory=OrderedDict)
+    contributions: OrderedDict[int, AttributionRead] = field(default_factory=OrderedDict)
+    sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
+    tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
 
     def apply(self, record: records.Record) -> None:
         """Take in one record."""
@@ -30,15 +44,26 @@ class Looks:
                 _keep(self.attention, record.node, record)
             case LensRead() if record.facts.failed is None:
                 _keep(self.lens, record.node, record)
+            case AttributionRead(tokens=(_, *_)) if record.facts.failed is None:
+                _keep(self.contributions, record.node, record)
+            case HeadsSwept() if record.facts.failed is None:
+                _keep(self.sweeps, record.node, record)
+            case Intervened() if record.facts.failed is None:
+                _keep(self.tried, (record.node, record.interventions, record.scope), record)
             case _:
                 pass
 
+    def copy(self) -> Looks:
+        """The same views: what is looked at later changes nothing in it."""
+        return Looks(*(OrderedDict(getattr(self, each.name)) for each in fields(self)))
 
+
+Key = TypeVar("Key")
 Look = TypeVar("Look")
 
 
-def _keep(looks: OrderedDict[int, Look], node: int, look: Look) -> None:
-    looks[node] = look
-    looks.move_to_end(node)
+def _keep(looks: OrderedDict[Key, Look], key: Key, look: Look) -> None:
+    looks[key] = look
+    looks.move_to_end(key)
     while len(looks) > KEPT:
         looks.popitem(last=False)

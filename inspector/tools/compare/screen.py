@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import events, getters, on
@@ -15,6 +16,7 @@ from engine.frozen import frozen
 from inspector.display import quoted, token_label, visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
+from inspector.state.conditions import in_short, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.compare.comparison import Comparison, compare, nearest, others
@@ -145,7 +147,13 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     def _names(self, comparison: Comparison) -> tuple[str, str]:
         left, right = (_tokens(of.tokens + comparison.shared) for of in comparison.totals)
-        return f"this path · {left}", f"{self._other_name(comparison)} · {right}"
+        made = [self._made(side[comparison.shared :]) for side in (comparison.left, comparison.right)]
+        return f"this path{made[0]} · {left}", f"{self._other_name(comparison)}{made[1]} · {right}"
+
+    def _made(self, own: Sequence[Item]) -> str:
+        """What a side's own tokens were made with; empty where that is the model and its sampler alone."""
+        words = in_short(made_with(self.timeline.tree, own))
+        return f" · {words}" if words else ""
 
     def _other_name(self, comparison: Comparison) -> str:
         place = self._others.index(self.other) + 1 if self.other in self._others else 1

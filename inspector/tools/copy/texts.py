@@ -19,11 +19,14 @@ from engine.settings import Settings
 from inspector.display import guarded, token_label
 from inspector.scales import METRIC
 from inspector.state.branch import made
+from inspector.state.conditions import Condition, by_token, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
 Json = dict[str, Any]
-COLUMNS = ("position", "step", "id", "token", "prob", "logprob", "rank", "entropy_bits", "made")
+COLUMNS = (
+    "position", "step", "id", "token", "prob", "logprob", "rank", "entropy_bits", "made", "made_with",
+)  # fmt: skip
 _PREVIEW = 200
 """Characters of a text that its preview may need."""
 
@@ -39,6 +42,8 @@ class Copyable:
     preview: str
     """How it looks, printable."""
     text: Callable[[], str]
+    complete: bool = False
+    """Whether it says what the tokens were made with."""
 
 
 def copyables(timeline: Timeline, candidate: Candidate | None, settings: Settings) -> list[Copyable]:
@@ -68,9 +73,9 @@ def copyables(timeline: Timeline, candidate: Candidate | None, settings: Setting
         Copyable("a", "prompt and completion", token_label(whole[:_PREVIEW]), lambda: whole),
         Copyable("n", "the ids of the path", f"{count} as [1, 2, …]", lambda: str([each.id for each in items])),
         Copyable("r", "the path with probabilities", f"{count}, a row each, for a spreadsheet",
-                 lambda: table(items)),
+                 lambda: table(timeline, items), complete=True),
         Copyable("j", "the branch as JSON", f"{count} with model, settings and marks",
-                 lambda: branch_json(timeline, items, settings)),
+                 lambda: branch_json(timeline, items, settings), complete=True),
     ]  # fmt: skip
     return [each for each in listed if each.preview]
 
@@ -99,10 +104,12 @@ def _text(items: Sequence[Item]) -> str:
     return "".join(item.text for item in items)
 
 
-def table(items: Sequence[Item]) -> str:
+def table(timeline: Timeline, items: Sequence[Item]) -> str:
     """A path as lines of cells with tabs between them, and a line of names."""
     out = io.StringIO()
-    csv.writer(out, delimiter="\t", lineterminator="\n").writerows([COLUMNS, *(_row(item) for item in items)])
+    found = zip(items, by_token(timeline.tree, items), strict=True)
+    lines = ((*_row(item), guarded("; ".join(_with(made)))) for item, made in found)
+    csv.writer(out, delimiter="\t", lineterminator="\n").writerows([COLUMNS, *lines])
     return out.getvalue()
 
 
@@ -115,6 +122,11 @@ def _row(item: Item) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def _with(conditions: Sequence[Condition]) -> list[str]:
+    """What a token was made with, beside the model and its sampler."""
+    return [each.short for each in conditions]
+
+
 def _cell(value: float | None) -> str:
     return "" if value is None or not math.isfinite(value) else f"{value:.6g}"
 
@@ -124,9 +136,15 @@ def branch_json(timeline: Timeline, items: Sequence[Item], settings: Settings) -
     branch: Json = {
         "model": timeline.facts.name if timeline.facts else None,
         "fingerprint": timeline.facts.fingerprint if timeline.facts else None,
-        "settings": asdict(settings),
+        "dtype": timeline.facts.dtype if timeline.facts else None,
+        "quantization": timeline.facts.quantization if timeline.facts else None,
+        "settings": asdict(timeline.tree.settings.get(timeline.tip, settings)),
+        "made_with": [each.sentence for each in made_with(timeline.tree, items)],
         "text": _text(items),
-        "tokens": [_token(timeline, item) for item in items],
+        "tokens": [
+            {**_token(timeline, item), "made_with": _with(found)}
+            for item, found in zip(items, by_token(timeline.tree, items), strict=True)
+        ],
     }
     return json.dumps(branch, ensure_ascii=False, indent=1, allow_nan=False)
 

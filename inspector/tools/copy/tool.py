@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from inspector.keys import KEYS, key_for
 from inspector.main.tool import LOOK, HelpSection, Key, Needs, Tool, ToolActions
 from inspector.scales import size
+from inspector.state.conditions import in_short, made_with
 
 if TYPE_CHECKING:
     from inspector.tools.copy.texts import Copyable
@@ -33,7 +34,8 @@ class CopyActions(ToolActions):
 
     def _chosen(self, chosen: Copyable | None) -> None:
         if chosen is not None:
-            self._copy(chosen.text(), chosen.name)
+            made = () if chosen.complete else made_with(self.timeline.tree, self.timeline.items)
+            self._copy(chosen.text(), chosen.name, in_short(made))
 
     def selection(self) -> None:
         """Copy what is selected with the mouse."""
@@ -42,7 +44,7 @@ class CopyActions(ToolActions):
         else:
             self.host.announce(NOTHING_SELECTED, "Still here")
 
-    def _copy(self, text: str, name: str) -> None:
+    def _copy(self, text: str, name: str, made: str = "") -> None:
         sent = self.host.clipboard.copy(text)
         told = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
         if sent > MOST_BYTES:
@@ -50,6 +52,8 @@ class CopyActions(ToolActions):
                 f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: where it doesn't arrive, "
                 f"press {key_for('export')}"
             )
+        if made:
+            told += f". The path was made with {made}: what was copied doesn't say so"
         self.host.answer(told)
 
 

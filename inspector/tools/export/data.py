@@ -10,10 +10,11 @@ from typing import Any
 
 from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector.display import hex_bytes, token_label, visible
-from inspector.scales import METRIC, others_prob
+from inspector.scales import KL_BITS, METRIC, others_prob
 from inspector.state.branch import ROOT, made
+from inspector.state.conditions import Condition, by_token
 from inspector.state.session_tree import Item
-from inspector.tools.export import figures
+from inspector.tools.export import figures, lockstep
 from inspector.tools.export.looks import looks
 from inspector.tools.export.numbers import millionths, number
 from inspector.tools.export.paths import Path, left_out, paths
@@ -23,6 +24,8 @@ Json = dict[str, Any]
 CANDIDATES = 200_000
 """Candidates of all tokens together, at most: of a long session each token keeps fewer of them."""
 FEWEST = 3
+KL: Json = {"name": "KL", "steps": KL_BITS, "falling": False}
+"""The colours of what a second model would make of the tokens."""
 
 
 def data(recording: Recording) -> Json:
@@ -34,14 +37,16 @@ def data(recording: Recording) -> Json:
     timeline = recording.timeline
     listed = paths(recording)
     rows = _rows(listed)
-    places = {item.node: place for place, item in enumerate(rows)}
+    places = places_of(rows)
+    second = lockstep.column(recording, places)
     return {
         "title": figures.title(recording),
         "source": figures.source(recording),
-        "model": list(figures.model(timeline)),
+        "model": list(figures.model(recording)),
         "settings": list(figures.settings(recording)),
         "left_out": left_out(timeline),
-        "metrics": [_metric(name) for name in METRIC if name != "off"],
+        "metrics": [*(_metric(name) for name in METRIC if name != "off"), *([KL] if second else [])],
+        "second": second or None,
         "prefill": [[c.done, c.kv.used_bytes, c.kv.allocated_bytes] for c in timeline.prompts.chunks],
         "paths": [_path(recording, path, places) for path in listed],
         "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
@@ -49,6 +54,16 @@ def data(recording: Recording) -> Json:
         "inside": looks(recording.timeline.looks, places),
         **_Tokens(recording, places).columns(rows),
     }  # fmt: skip
+
+
+def tree_rows(recording: Recording) -> list[Item]:
+    """Every token of the page."""
+    return _rows(paths(recording))
+
+
+def places_of(rows: Iterable[Item]) -> dict[int, int]:
+    """Row of each node."""
+    return {item.node: place for place, item in enumerate(rows)}
 
 
 def _rows(paths: Iterable[Path]) -> list[Item]:
@@ -65,8 +80,8 @@ def _metric(name: str) -> Json:
 def _path(recording: Recording, path: Path, places: Mapping[int, int]) -> Json:
     return {
         "tip": places[path.items[-1].node] if path.items else -1,
-        "name": path.name,
-        "made": path.made,
+        "title": path.title,
+        "with": [each.sentence for each in path.conditions],
         "fork": path.fork,
         "text": path.text,
         "tokens": path.tokens,
@@ -99,6 +114,7 @@ class _Tokens:
         self._timeline, self._places = recording.timeline, places
         self._words: dict[tuple[int, str], int] = {}
         self._made: dict[str, int] = {}
+        self._conditions: dict[str, int] = {"": 0}
         self._stages: dict[str, int] = {}
         share = CANDIDATES // max(1, len(places))
         self._most = max(FEWEST, share)
@@ -114,6 +130,7 @@ class _Tokens:
             "label": [_label(item) for item in rows],
             "special": [place for place, item in enumerate(rows) if item.special],
             "made": [self._made.setdefault(made(item), len(self._made)) for item in rows],
+            "with": [self._with(each) for each in by_token(self._timeline.tree, rows)],
             "step": [step.index + 1 if step else 0 for step in steps],
             "prob": [millionths(item.prob) for item in rows],
             "drawn": [millionths(step.sampler_prob) if step else None for step in steps],
@@ -127,7 +144,13 @@ class _Tokens:
             "candidates": [self._candidates(item) for item in rows],
         }  # fmt: skip
         return {"tokens": columns, "words": [[id, label] for id, label in self._words], "made": list(self._made),
+                "conditions": list(self._conditions),
                 "stages": list(self._stages)}  # fmt: skip
+
+    def _with(self, conditions: Sequence[Condition]) -> int:
+        """What a token was made with, in the table of those words."""
+        words = " · ".join(each.short for each in conditions)
+        return self._conditions.setdefault(words, len(self._conditions))
 
     def _parent(self, item: Item) -> int:
         return self._timeline.tree.parent.get(item.node, ROOT)

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from engine import records
 from engine.records import PromptToken, Step
-from engine.settings import FIELDS, Settings
+from engine.settings import FIELDS, LoadSettings, Settings
 from engine.timing import tpot, warm
 from inspector.display import truncate, visible
 from inspector.scales import COLD, amount, bits, count, milliseconds, prompt_rate, rate, size
 from inspector.state.branch import ROOT
+from inspector.state.conditions import draft, in_short, made_with
 from inspector.state.session_tree import Item
 from inspector.state.speculation_words import figures as speculation_figures
 from inspector.state.speculation_words import verdict
@@ -24,6 +25,11 @@ _TITLE = 72
 """Cells of a text's beginning, in a title."""
 
 
+def heading(recording: Recording) -> str:
+    """How the text begins, and what it was made with: over a picture."""
+    return " · ".join(filter(None, (title(recording), in_short(recording.made))))
+
+
 def title(recording: Recording) -> str:
     """How the text begins."""
     text = visible("".join(item.text for item in recording.items[:200] if not item.special)).strip(" ↵")
@@ -31,9 +37,9 @@ def title(recording: Recording) -> str:
     return (short if short == text or " " not in short else short.rpartition(" ")[0] + " …") or "Nothing yet"
 
 
-def model(timeline: Timeline) -> Iterator[Figure]:
-    """What is known of the model. Its directory is private, so it is left out."""
-    facts = timeline.facts
+def model(recording: Recording) -> Iterator[Figure]:
+    """What is known of the model and how it was loaded. Its directory is private, so it is left out."""
+    facts, load = recording.timeline.facts, recording.load or LoadSettings()
     if facts is None:
         return
     yield "model", visible(facts.name)
@@ -45,14 +51,22 @@ def model(timeline: Timeline) -> Iterator[Figure]:
         yield "context window", f"{count(facts.context_window)} tokens"
     if facts.kv_bytes_per_token is not None:
         yield "KV of a token", size(facts.kv_bytes_per_token)
-    yield "computed on", visible(facts.backend)
+    if load.adapter_path:
+        yield "adapter", visible(load.adapter_path.rstrip("/").rpartition("/")[2])
+    if load.kv_bits is not None:
+        yield "KV cache", f"{load.kv_bits} bits from token {count(load.quantized_kv_start)} on"
+    if load.max_kv_size is not None:
+        yield "KV cache", f"{count(load.max_kv_size)} tokens at most, the oldest go"
+    if load.no_kv_cache:
+        yield "KV cache", "off"
+    yield "computed on", visible(facts.backend) + (f", by {load.ranks} processes" if load.ranks > 1 else "")
     for note in facts.notes:
         yield "note", visible(note)
 
 
 def settings(recording: Recording) -> Iterator[Figure]:
-    """The sampling settings that differ from greedy defaults, temperature and seed always."""
-    chosen, default = recording.settings, Settings()
+    """The sampling settings of the path's end that differ from greedy defaults, temperature and seed always."""
+    chosen, default = recording.in_force, Settings()
     if chosen is None:
         return
     for field in FIELDS:
@@ -67,7 +81,8 @@ def settings(recording: Recording) -> Iterator[Figure]:
 
 
 def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
-    """What a path came to."""
+    """What a path was made with, and what it came to."""
+    yield from (each.figure for each in made_with(timeline.tree, items))
     steps = [item for item in items if isinstance(item, Step)]
     yield "prompt", _prompt(timeline, len(items) - len(steps))
     yield from _worth("prompt ", [item for item in items if isinstance(item, PromptToken)])
@@ -97,7 +112,7 @@ def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
     last, totals = rounds[-1], timeline.speculation.totals
     yield (
         "speculation",
-        f"draft {visible(last.settings.name)}, {last.settings.num_draft_tokens} tokens a round",
+        f"{draft(last.settings.name).short}, {last.settings.num_draft_tokens} tokens a round",
     )
     yield from speculation_figures(totals)
     if told := verdict(totals):

@@ -31,6 +31,6 @@ FORMATS: Mapping[str, Format] = {
         Format("md", "Markdown", "a report: the text, its figures, surprises, branches and steps",
                markdown.report),
         Format("csv", "CSV", "the tokens of the path as a table, one a row", table.rows),
-        Format("txt", "text", "the text alone", text.plain),
+        Format("txt", "text", "the text, and under it what it was made with if not by the model alone", text.plain),
     )
 }  # fmt: skip

@@ -11,8 +11,10 @@ import json
 import re
 from html import escape
 
-from inspector.tools.export import assets
-from inspector.tools.export.data import data
+from inspector.tools.export import assets, lockstep
+from inspector.tools.export.data import data, places_of, tree_rows
+from inspector.tools.export.element import element, written
+from inspector.tools.export.evidence import evidence
 from inspector.tools.export.recording import Recording
 from inspector.tools.export.text import readable
 
@@ -33,11 +35,23 @@ def page(recording: Recording) -> str:
         "policy": escape(assets.policy(style, script)),
         "title": escape(values["title"]),
         "style": style,
+        "made": "".join(f"<li>{escape(each.sentence)}</li>" for each in recording.made),
         "text": escape(readable("".join(item.text for item in recording.items))),
+        "evidence": _evidence(recording),
         "data": embedded(values),
         "script": script,
     }
     return assets.filled("page.html", slots)
+
+
+def _evidence(recording: Recording) -> str:
+    """What was looked at, as one section; empty where nothing was."""
+    articles = evidence(recording, places_of(tree_rows(recording)))
+    if (second := lockstep.section(recording)) is not None:
+        articles.append(second)
+    if not articles:
+        return ""
+    return written(element("section", element("h2", "What was looked at"), *articles, id="evidence"))
 
 
 def embedded(value: object) -> str:

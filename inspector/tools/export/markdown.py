@@ -42,6 +42,7 @@ def report(recording: Recording) -> str:
     parts = [
         [f"# {escaped(figures.title(recording))}"],
         _quoted("".join(item.text for item in recording.items)),
+        [f"- **{escaped(each.sentence)}**" for each in recording.made],
         _figures(recording),
         _captions(recording, branches),
         _surprises(recording.items),
@@ -62,7 +63,7 @@ def _quoted(text: str) -> list[str]:
 
 def _figures(recording: Recording) -> list[str]:
     pairs = [
-        *figures.model(recording.timeline),
+        *figures.model(recording),
         *figures.settings(recording),
         *figures.totals(recording.timeline, recording.items),
     ]
@@ -128,10 +129,7 @@ def _instead(step: Step) -> str:
 def _branches(paths: Sequence[Path]) -> list[str]:
     if len(paths) < 2:
         return []
-    table = [
-        (path.name or path.made, str(path.fork), path.text, count(path.tokens), path.perplexity)
-        for path in paths
-    ]
+    table = [(path.title, str(path.fork), path.text, count(path.tokens), path.perplexity) for path in paths]
     heading = ("branch", "from step", "how it goes on", "tokens", "perplexity")
     return ["## Branches", "", *_table(heading, table, "lrlrr")]
 

@@ -9,6 +9,7 @@ from engine.frozen import frozen
 from engine.records import Step
 from inspector.display import truncate, visible
 from inspector.state.branch import ROOT, made
+from inspector.state.conditions import Made, in_short, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
@@ -28,10 +29,20 @@ class Path:
     """Of the branch that it ends with; empty where it has none."""
     made: str
     """How its first own token entered the tree; `current` for the exported one."""
+    conditions: list[Made]
+    """What its tokens were made with, beside the model and its sampler."""
     fork: int
     """The step at which it leaves those before it, from 1; 0 where it begins with the prompt."""
     text: str
     """How it goes on from there."""
+
+    @property
+    def title(self) -> str:
+        """What a list of branches calls it, and what its tokens were made with."""
+        found = self.name or (
+            "as it stands" if self.made == "current" else f"{self.made} at step {self.fork}"
+        )
+        return " · ".join(filter(None, (found, in_short(self.conditions))))
 
     @property
     def tokens(self) -> int:
@@ -92,6 +103,7 @@ def _path(recording: Recording, items: list[Item], own: int, how: str) -> Path:
         items,
         visible(next(filter(None, reversed(names)), "")),
         how,
+        made_with(recording.timeline.tree, items),
         first.index + 1 if isinstance(first, Step) else ROOT,
         truncate(text, _TEXT),
     )

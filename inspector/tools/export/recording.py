@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.errors import EngineError
+from engine.records import Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import TraceReader, Unknown
 from inspector.state.branch import ROOT
+from inspector.state.conditions import Made, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.state.unfit import UNFIT, unfit
@@ -22,7 +24,7 @@ class Recording:
 
     timeline: Timeline
     settings: Settings | None = None
-    """In force at the end; None where that isn't known."""
+    """In force at the end of the session; None where that isn't known. See `in_force`."""
     load: LoadSettings | None = None
     program: str = ""
     """What recorded it, with its version."""
@@ -32,6 +34,17 @@ class Recording:
     """The path, prompt first."""
     chosen: int | None = None
     """Node that is selected first; None where none was named."""
+
+    @property
+    def in_force(self) -> Settings | None:
+        """With which the path's last step was picked, or else those at the end of the session."""
+        last = self.items[-1].node if self.items else ROOT
+        return self.timeline.tree.settings.get(last, self.settings)
+
+    @property
+    def made(self) -> list[Made]:
+        """What the path was made with, beside the model and its sampler."""
+        return made_with(self.timeline.tree, self.items)
 
     @property
     def tip(self) -> int:
@@ -72,6 +85,8 @@ def _take(recording: Recording, value: object) -> None:
             pass
         case _:
             recording.timeline.apply(value)  # type: ignore[arg-type]
+            if isinstance(value, Step) and recording.settings is not None:
+                recording.timeline.tree.settings[value.node] = recording.settings
 
 
 def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program: str) -> Recording:
@@ -89,10 +104,13 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     held = copy.copy(timeline)
     tree, marks = copy.copy(timeline.tree), copy.copy(timeline.tree.marks)
     tree.nodes, tree.parent, tree.latest = dict(tree.nodes), dict(tree.parent), dict(tree.latest)
+    tree.held, tree.interventions = dict(tree.held), dict(tree.interventions)
+    tree.settings, tree.drafts = dict(tree.settings), dict(tree.drafts)
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
-    held.looks = copy.deepcopy(timeline.looks)
+    held.looks = timeline.looks.copy()
     held.speculation = replace(timeline.speculation, rounds=list(timeline.speculation.rounds))
+    held.lockstep = replace(timeline.lockstep, spans=dict(timeline.lockstep.spans))
     held.finished, held.prompts = dict(timeline.finished), timeline.prompts.snapshot()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recording = line(Recording(held, settings, load, program, now))

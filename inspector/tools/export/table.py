@@ -14,6 +14,7 @@ from engine.records import Distribution, PromptToken, Step
 from inspector.display import guarded
 from inspector.scales import METRIC
 from inspector.state.branch import ROOT, made
+from inspector.state.conditions import by_token
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
@@ -25,7 +26,7 @@ COLUMNS = (
     "draw", "draw_from", "draw_to", "reroll", "first_id", "first_text", "first_prob",
     "ms", "forward_ms", "sample_ms", "inspect_ms", "pipelined",
     "kv_tokens", "kv_used_bytes", "kv_allocated_bytes", "memory_active_bytes", "memory_peak_bytes",
-    "name", "bookmarked", "note", "caption", "cold",
+    "name", "bookmarked", "note", "caption", "cold", "made_with",
 )  # fmt: skip
 
 
@@ -38,9 +39,10 @@ def rows(recording: Recording) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    parent = ROOT
-    for item in recording.items:
-        writer.writerow([_written(cell) for cell in _row(recording.timeline, item, parent)])
+    parent, timeline = ROOT, recording.timeline
+    for item, found in zip(recording.items, by_token(timeline.tree, recording.items), strict=True):
+        cells = (*_row(timeline, item, parent), guarded("; ".join(each.short for each in found)))
+        writer.writerow([_written(cell) for cell in cells])
         parent = item.node
     return out.getvalue()
 

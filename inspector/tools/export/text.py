@@ -1,4 +1,4 @@
-"""A path as plain text, and nothing else."""
+"""A path as plain text, and under it what it was made with beside the model and its sampler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def plain(recording: Recording) -> str:
     text = readable("".join(item.text for item in recording.items))
     pending = getattr(recording.items[-1], "pending", b"") if recording.items else b""
     text += hex_bytes(pending) if pending else ""
-    return text if text.endswith("\n") else text + "\n"
+    text += "" if text.endswith("\n") else "\n"
+    made = "".join(f"[{each.sentence}]\n" for each in recording.made)
+    return f"{text}\n{made}" if made else text
 
 
 def readable(text: str) -> str:

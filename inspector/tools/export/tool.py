@@ -69,8 +69,9 @@ class ExportActions(ToolActions):
         from inspector.tools.export.svg import alone
 
         if wanted.name == PICTURE:
-            title = figures.title(line(Recording(self.timeline)))
-            self.host.screenshot(title, lambda svg: self._told(_written(wanted, lambda: alone(svg))))
+            shown = line(Recording(self.timeline))
+            heading, made = figures.heading(shown), shown.made
+            self.host.screenshot(heading, lambda svg: self._told(_written(wanted, lambda: alone(svg, made))))
             return
         if wanted.name == LESSON:
             if (path := self._lesson) is None or (listed := of_recording(path)) is None:

@@ -48,7 +48,7 @@ class UnitMeasure:
 MEASURES = (
     UnitMeasure(
         "KL", "KL in bits", "KL in bits, how far all probabilities move, from",
-        lambda unit: unit.kl_bits, (0.01, 0.05, 0.2, 0.5, 1.5), False,
+        lambda unit: unit.kl_bits, scales.KL_BITS, False,
     ),
     UnitMeasure(
         "logit", "change of the logit", "change of the followed token's logit, from",

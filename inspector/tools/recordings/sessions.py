@@ -78,5 +78,6 @@ def line(saved: SavedSession, width: int) -> Content:
     model, bytes = pad(visible(saved.peek.model), 14), pad(size(saved.size), 8, True)
     columns = (when, model, pad(tokens, 15, True), bytes)
     left = "  ".join((*columns, ""))
-    prompt = truncate(visible(saved.peek.user_message), max(0, width - len(left)))
+    made = f"{saved.made} · " if saved.made else ""
+    prompt = truncate(made + visible(saved.peek.user_message), max(0, width - len(left)))
     return Content(truncate(left, width)) + Content.styled(prompt, "$ink-muted")

@@ -46,7 +46,7 @@ def _completion(branches: Branches, branch: Branch) -> str:
 
 
 COLUMNS = (
-    BranchColumn("made", 10, Branches.made),
+    BranchColumn("made", 12, Branches.made),
     BranchColumn("tokens", 8, lambda _, branch: scales.count(branch.sums.tokens)),
     BranchColumn("logprob", 9, lambda _, branch: logprob(branch.sums.logprob if branch.sums.known else None)),
     BranchColumn("mean", 8, lambda _, branch: logprob(branch.sums.mean)),

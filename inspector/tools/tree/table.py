@@ -16,7 +16,7 @@ from engine.records import Marked
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.state.branch import Branch
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.conditions import conditions
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, BranchColumn, fitting
 from inspector.tools.tree.notes import beam_note, inner_note, signs_of
@@ -44,8 +44,8 @@ class TreeRowState:
     """How many of the branch's tokens the current path goes through; -1 for one that doesn't end in it."""
     mark: Marked | None
     inner: str
-    """In short: the interventions that it begins under, the marks further down in it, drafts at its end that were not
-    taken."""
+    """In short: what it was made with beside the model and its sampler, the marks further down in it, drafts at its
+    end that were not taken."""
     beam: str
     """What became of the beam that ends here, if one does."""
     grey: bool
@@ -216,13 +216,13 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         ends = view.tip is not None and view.holding(timeline.tip) is branch
         reached = depth(timeline.tip) - depth(branch.first) + 1 if ends else -1
         beam, fell = beam_note(timeline.beams.nodes.get(branch.last))
-        under = interventions_words(timeline.tree.interventions.get(branch.first, ()))
+        made = _made_with(timeline, branch)
         inner = inner_note(self._inner.get(branch.first, []))
         ghosts = timeline.speculation.ghost_words(timeline.tip) if ends else ""
         return TreeRowState(
             view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
             row == view.row, reached, timeline.tree.marks.of.get(branch.first),
-            " · ".join(filter(None, (under, inner, ghosts))), beam, fell and branch.first not in view.path,
+            " · ".join(filter(None, (made, inner, ghosts))), beam, fell and branch.first not in view.path,
         )  # fmt: skip
 
     def _fallen(self, cursor: bool, width: int) -> Strip:
@@ -260,8 +260,9 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             Segment(knot + " ", self._colour(ink) + Style.from_meta({"knot": branch.first})),
             *self._marks(look, (room - cell_len(guides)) // 2),
         ]
-        more = self._more(branch, look)
-        left = room - sum(segment.cell_length for segment in row) - cell_len(more)
+        left = room - sum(segment.cell_length for segment in row)
+        more = truncate(self._more(branch, look), max(0, left))
+        left -= cell_len(more)
         text = self._text(branch, max(0, left))
         row += [Segment(text), Segment(more, self._colour("faint" if look.grey else "muted"))]
         return [*row, Segment(" " * (left - cell_len(text)))]
@@ -299,3 +300,13 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     def _colour(self, name: str) -> Style:
         """The colour of an ink alone, for a row that may have a ground of its own."""
         return Style(color=self.ink(name).color)
+
+
+def _made_with(timeline: Timeline, branch: Branch) -> str:
+    """What a branch's tokens were made with, by the first and the last: all of them cost too much in each frame."""
+    ends = [timeline.tree.nodes.get(node) for node in dict.fromkeys((branch.first, branch.last))]
+    found = [
+        {each.short: None for each in conditions(timeline.tree, item)} for item in ends if item is not None
+    ]
+    every = dict.fromkeys(words for each in found for words in each)
+    return " · ".join(words if all(words in each for each in found) else f"partly {words}" for words in every)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -14,6 +15,10 @@ from engine.errors import EngineError
 from engine.grammar_settings import Grammar
 from inspector.cli.arguments import request_from
 from inspector.cli.subcommands import beam, generate
+from inspector.cli.summary import Tally
+from inspector.cli.writers.jsonl import JsonLines
+from inspector.cli.writers.plain import PlainText
+from tests.inspector.fakes import session
 
 LARK, GBNF = 'start: "yes" | "no"\n', 'root ::= "yes" | "no"\n'
 
@@ -89,3 +94,18 @@ def test_a_grammar_that_cannot_be_used_is_one_line_with_its_place() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert "line 2, column 9: Expecting ':' delimiter" in done.stderr
+
+
+def test_the_report_and_the_json_lines_name_the_grammar_that_the_text_was_held_to() -> None:
+    request = request_from(generate.parser().parse_args(["-p", "hi", "--regex", "a+b"]))
+    records, summary = session(3).records, Tally(request.settings)
+    lines, report = io.StringIO(), io.StringIO()
+    for writer in (JsonLines(lines, request), PlainText(io.StringIO(), report, request)):
+        for record in records:
+            writer.take(record, summary.take(record))
+        writer.end(summary.summary())
+    events = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [event["made_with"] for event in events if event["event"] in ("model", "end")] == [
+        ["grammar regex a+b"]
+    ] * 2
+    assert re.search(r"^grammar +regex a\+b$", report.getvalue(), re.MULTILINE)

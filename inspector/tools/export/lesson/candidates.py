@@ -11,7 +11,7 @@ from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector.display import token_label, visible
 from inspector.scales import count, others_prob, percent
 from inspector.state.session_tree import Item
-from inspector.tools.export.lesson.element import element, row, table
+from inspector.tools.export.element import element, row, table
 
 ROWS = 10
 """The most probable ones; the one that was taken is shown, whatever its rank."""

@@ -18,7 +18,7 @@ from inspector.lessons.lesson import Beat, Lesson
 from inspector.lessons.play import Card, LessonPhase, LessonPlay
 from inspector.lessons.record import go_through
 from inspector.tools.export import assets
-from inspector.tools.export.lesson.element import element, written
+from inspector.tools.export.element import element, written
 from inspector.tools.export.lesson.views import View
 from inspector.tools.export.lesson.words import done
 

@@ -13,7 +13,7 @@ from inspector.lessons.lesson import Beat
 from inspector.scales import bits, count, milliseconds, percent, size
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.export.lesson.element import element, row, table
+from inspector.tools.export.element import element, row, table
 
 STEPS = 60
 """The last ones of a completion."""

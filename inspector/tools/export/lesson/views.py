@@ -10,11 +10,12 @@ from engine.records import PromptToken
 from inspector.lessons.lesson import Beat
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.scales import METRIC
+from inspector.state.conditions import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.data import running
+from inspector.tools.export.element import element
 from inspector.tools.export.lesson import candidates, tables
-from inspector.tools.export.lesson.element import element
 
 TOKENS = 600
 """Of a text: the last ones."""
@@ -82,6 +83,10 @@ class View:
         yield element(
             "p", *before, *spans, class_=name, tabindex=0, role="group", aria_label="The text in its tokens"
         )
+        tree = self._timeline.tree
+        found = dict.fromkeys(each.short for item in items for each in conditions(tree, item))
+        if found:
+            yield element("p", f"Made with {' · '.join(found)}.", class_="hint")
         if heat and any(_step(each) for each in items[-TOKENS:]):
             yield element(
                 "p", "Coloured: a token that surprised, from 2 bits (pale) to 8 (strong).", class_="hint"

@@ -1,17 +1,59 @@
-// What was looked at inside the model while the chosen token was predicted: where heads look, and the logit lens.
+// What was looked at inside the model while the chosen token was predicted, and what a second model makes of it.
 
 const HEAT = [20, 50, 150, 350, 650];
-const looked = { head: 0, open: false, lens: false, coloured: false };
+const looked = { head: 0, open: false, coloured: false, kinds: new Set() };
+const articles = new Map([...document.querySelectorAll("#evidence [data-row]")].map((each) => [Number(each.dataset.row), each]));
 
-/** Attention and lens of the forward that predicted a token: that of the token before. */
-function insideOf(row) {
-  const [, attention, lens] = data.inside.find(([place]) => place === tokens.parent[row]) || [];
-  return { attention: attention && attention.length ? attention : null, lens: lens && lens.length ? lens : null };
+/** The row whose forward predicted a token, the token before; at the end of a path that of the last token itself. */
+function readAt(row) {
+  const last = row === state.rows[state.rows.length - 1];
+  return articles.has(tokens.parent[row]) || !last ? tokens.parent[row] : row;
+}
+
+function attentionOf(row) {
+  const [, attention] = data.inside.find(([place]) => place === readAt(row)) || [];
+  return attention && attention.length ? attention : null;
 }
 
 function insideSections(row) {
-  const { attention, lens } = insideOf(row);
-  return [attention ? attentionSection(attention) : null, lens ? lensSection(lens) : null].filter(Boolean);
+  const article = articles.get(readAt(row)), attention = attentionOf(row);
+  const sections = article ? [...article.querySelectorAll(".look")].filter((each) => !attention || each.dataset.kind !== "attention") : [];
+  return [
+    article && readAt(row) === row ? make("p", { class: "hint" }, "What comes after it:") : null,
+    attention ? attentionSection(attention) : null,
+    ...sections.map(foldedLook),
+    secondSection(row),
+  ].filter(Boolean);
+}
+
+/** A view as it stands in the document, folded under its heading; it stays open from token to token. */
+function foldedLook(section) {
+  const [head, ...rest] = section.cloneNode(true).children, { kind } = section.dataset;
+  return folded(kind, head.textContent, ...rest);
+}
+
+function folded(kind, heading, ...content) {
+  const details = make("details", { ontoggle: () => {
+    if (details.isConnected) looked.kinds[details.open ? "add" : "delete"](kind);
+  } }, make("summary", {}, heading), ...content);
+  details.open = looked.kinds.has(kind);
+  return details;
+}
+
+/** Both models at one token: how far they are apart, what each gives it, and what each has first. */
+function secondSection(row) {
+  const found = data.second && data.second.rows[row];
+  if (!found) return null;
+  const [kl, first, second, rank, other, ...lists] = found;
+  const list = [["KL", kl === null ? null : `${kl.toFixed(3)} bits`], ["P", percent(first)], ["Q", percent(second)],
+    ["rank", rank === null || other === null ? null : `${count(rank)} and ${count(other)}`]];
+  const table = (name, candidates) => make("table", { class: "figured" },
+    make("thead", {}, make("tr", {}, make("th", { colspan: 2 }, name))),
+    make("tbody", {}, ...candidates.map(([label, prob]) => make("tr", {}, make("td", {}, make("span", { class: "label" }, label)), make("td", {}, percent(prob))))));
+  return folded("second", "Beside the second model",
+    make("dl", { class: "numbers" }, ...list.filter(([, value]) => value !== null && value !== "–").map(([name, value]) =>
+      make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
+    make("div", { class: "both" }, ...lists.map((candidates, place) => table(`${"PQ"[place]}: ${data.second.names[place]}`, candidates))));
 }
 
 /** Colour the text by where a head looks; none takes the colours away. */
@@ -56,21 +98,3 @@ function attentionSection(heads) {
   return details;
 }
 
-function lensSection(columns) {
-  const count = Math.max(...columns.map((column) => column[1].length));
-  const rows = [];
-  for (let layer = count - 1; layer >= 0; layer--) {
-    rows.push(make("tr", {}, make("th", {}, layer ? String(layer) : "emb"),
-      ...columns.map(([, cells]) => {
-        const [label, prob, rank] = cells[layer] || ["", null, 0];
-        return make("td", { class: rank === 1 ? "leads" : "", title: prob === null ? "" : percent(prob) }, label);
-      })));
-  }
-  const head = make("tr", {}, make("th"), ...columns.map(([row]) => make("th", {}, row < 0 ? "" : tokens.label[row])));
-  const details = make("details", { ontoggle: () => { looked.lens = details.open; } },
-    make("summary", {}, "What each layer would predict"),
-    make("div", { class: "lens" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows))),
-    make("p", { class: "hint" }, "Bold: the layer ranks first what the last layer does. Early layers were not trained to be read so."));
-  details.open = looked.lens;
-  return details;
-}

@@ -8,7 +8,8 @@ const children = new Map();
 tokens.parent.forEach((parent, row) => children.set(parent, [...(children.get(parent) || []), row]));
 const at = (id) => document.getElementById(id);
 
-const COLUMN = { probability: "prob", surprisal: "bits", entropy: "entropy", rank: "rank" };
+if (data.second) tokens.kl = tokens.node.map((_, row) => (data.second.rows[row] || [null])[0]);
+const COLUMN = { probability: "prob", surprisal: "bits", entropy: "entropy", rank: "rank", KL: "kl" };
 const TOP = { probability: 1 };
 const METRICS = data.metrics.map(({ name, steps, falling }) => ({
   name,
@@ -44,6 +45,7 @@ function showPath(path) {
   showCharts();
   showBranches();
   showTotals();
+  at("made").replaceChildren(...data.paths[path].with.map((words) => make("li", {}, words)));
 }
 
 /** A token; the space before its word stands apart, so that a line that is broken there ends without a coloured edge. */
@@ -79,7 +81,7 @@ function showLegend() {
   for (const button of at("metrics").children) button.setAttribute("aria-checked", String(button.value === metric.name));
   const words = metric.steps.map((edge, step) => make("span", { class: "t h" + (step + 1) },
     make("i", {}, (metric.falling ? "<" : "≥") + (metric.name === "probability" ? `${edge * 100} %` : edge))));
-  const unit = { surprisal: "bits", entropy: "bits", rank: "rank" }[metric.name] || "";
+  const unit = { surprisal: "bits", entropy: "bits", rank: "rank", KL: "bits" }[metric.name] || "";
   at("legend").replaceChildren(...words, words.length ? ` ${unit}` : "");
 }
 
@@ -101,7 +103,7 @@ function choose(place, scroll) {
 /** Look at a token for as long as the pointer is there; at none: at the chosen one. */
 function look(place) {
   const shown = place === null ? state.chosen : place;
-  const { attention } = insideOf(state.rows[shown]);
+  const attention = attentionOf(state.rows[shown]);
   showWeights(looked.open && attention ? attention[Math.min(looked.head, attention.length - 1)] : null);
   for (const span of at("text").querySelectorAll(".seen")) span.classList.remove("seen");
   if (shown !== state.chosen) spans[shown].classList.add("seen");
@@ -174,13 +176,24 @@ function listed(figures) {
     ...figures.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
 }
 
+/** The tokens that were looked at, in the order of the text: each goes to what it predicted. */
+function showLooked() {
+  const list = [...articles].map(([row, article]) => make("button", { class: "told", onclick: () => {
+    const next = (children.get(row) || []).find((child) => state.rows.includes(child));
+    for (const look of article.querySelectorAll(".look")) if (look.dataset.kind !== "attention") looked.kinds.add(look.dataset.kind);
+    go.row(next === undefined ? (children.get(row) || [row])[0] : next);
+  } }, make("b", {}, children.has(row) ? tokens.label[children.get(row)[0]] : `${tokens.label[row]} …`),
+  make("span", {}, [...article.querySelectorAll("h4")].map((head) => head.textContent).join(" · "))));
+  return list.length ? section("What was looked at", ...list) : null;
+}
+
 const parts = { notes: null, branches: make("div"), totals: make("div") };
 
 function showBranches() {
   if (data.paths.length < 2) return;
   const list = data.paths.map((path, place) => make("button",
     { class: "branch", "aria-pressed": String(place === state.path), onclick: () => leave(place) },
-    make("b", {}, path.name || (place ? `${path.made} at step ${path.fork}` : "as it stands")),
+    make("b", {}, path.title),
     make("span", { class: "said" }, (path.fork > 1 ? "… " : "") + path.text),
     make("span", { class: "worth" }, `${path.tokens} tokens · perplexity ${path.perplexity || "–"}`)));
   parts.branches.replaceChildren(section("Branches", ...list));
@@ -204,6 +217,12 @@ function showNotes() {
   const list = told.map(([row, name, , note, caption]) => make("button", { class: "told", onclick: () => go.row(row) },
     make("b", {}, tokens.label[row]), make("span", {}, caption || note), name ? make("i", {}, name) : null));
   return section("What to look at", ...list);
+}
+
+/** What the two models came to over the path. */
+function second() {
+  const figures = document.querySelector("#evidence article:not([data-row]) .figures");
+  return figures ? section("Beside a second model", figures.cloneNode(true)) : null;
 }
 
 function nextNote(by) {
@@ -233,6 +252,7 @@ const KEYS = {
 };
 
 function begin() {
+  document.body.classList.add("scripted");
   const row = recall();
   at("about").textContent = data.model.slice(0, 4).map(([, value]) => value).join(" · ");
   at("source").textContent = data.source;
@@ -244,7 +264,7 @@ function begin() {
   const facts = make("div", { class: "facts" }, parts.totals, section("Model", listed(data.model)),
     data.settings.length ? section("Settings", listed(data.settings)) : null);
   const alone = data.left_out ? make("p", { class: "hint" }, "The session has other branches, too many for a page.") : null;
-  at("more").replaceChildren(...[parts.branches, parts.notes, alone, facts].filter(Boolean));
+  at("more").replaceChildren(...[parts.branches, parts.notes, showLooked(), second(), alone, facts].filter(Boolean));
   showPath(row < tokens.node.length ? pathOf(row) : 0);
   showLegend();
   choose(Math.max(0, state.rows.indexOf(row)), Boolean(location.hash));

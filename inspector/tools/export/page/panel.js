@@ -43,7 +43,8 @@ function heading(row, at, length, go) {
   return make("div", { class: "heading" },
     make("div", {},
       make("div", { class: "token" }, tokens.label[row]),
-      make("div", { class: "where" }, `${where} · token ${at + 1} of ${length} · ${made} · id ${tokens.id[row]}`)),
+      make("div", { class: "where" }, `${where} · token ${at + 1} of ${length} · ${made} · id ${tokens.id[row]}`),
+      tokens.with[row] ? make("div", { class: "with" }, `made with ${data.conditions[tokens.with[row]]}`) : null),
     make("div", { class: "steps" }, by("Token before", at - 1, "←"), by("Token after", at + 1, "→")));
 }
 

@@ -15,8 +15,8 @@ from inspector.demo import DEMONSTRATION
 from inspector.lessons.catalogue import Listed, of_recording, shipped
 from inspector.lessons.lesson import Beat
 from inspector.state.timeline import Timeline
+from inspector.tools.export.element import element, row, written
 from inspector.tools.export.lesson import page, tables, words
-from inspector.tools.export.lesson.element import element, row, written
 from inspector.tools.export.lesson.page import shown
 from tests.inspector.tools.export.lessons import IMAGE, SCRIPT, SECRET, recorded
 from tests.inspector.tools.export.test_documents import BLOCKED, command

@@ -154,6 +154,60 @@ def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it():
     run(test)
 
 
+async def held(rig: Rig) -> int:
+    """Go on two steps under an intervention; the model's own token that the branch was made from."""
+    await rig.ready(steps=8)
+    own = rig.timeline.steps[-1]
+    id = next(each.id for each in own.choice.candidates if each.id != own.id)
+    await rig.push([rig.session.move(own.parent), rig.session.step(id, "intervened")])
+    await rig.push(
+        [InterventionsHeld(rig.timeline.tip, own.node, (STRONGEST,), 3.0), Ended("HoldInterventions")]
+    )
+    await rig.push([rig.session.step(origin="intervened")])
+    return own.node
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(140, 40), (120, 40), (80, 24)])
+def test_the_tree_names_the_interventions_of_every_branch_below_them_apart_from_how_it_was_made(size):
+    async def test(rig: Rig) -> None:
+        await held(rig)
+        step = rig.timeline.steps[-1]
+        other = next(each.id for each in step.choice.candidates if each.id != step.id)
+        await rig.push([rig.session.move(step.parent), rig.session.step(other, "intervened")])
+        await rig.press("t")
+        lines = [row for row in rig.screen_text().splitlines() if "· L2" in row]
+        assert len(lines) == 3, "the branch, and both that part below it"
+        assert not any("offintervened" in row or "…intervened" in row for row in lines)
+        if size[0] > 80:
+            assert all("· L2 h1 off  " in row for row in lines)
+
+    run(test, size=size)
+
+
+def test_compare_names_the_interventions_of_the_side_that_is_under_them():
+    async def test(rig: Rig) -> None:
+        await held(rig)
+        await rig.press("c")
+        await rig.pilot.pause()
+        head = next(row for row in rig.screen_text().splitlines() if "this path" in row)
+        assert "this path · L2 h1 off · 14 tokens" in head
+        assert "the other · 13 tokens" in head
+
+    run(test)
+
+
+def test_who_copies_a_text_made_under_interventions_is_told_that_it_does_not_say_so():
+    async def test(rig: Rig) -> None:
+        await held(rig)
+        await rig.press("C", "c")
+        assert "The path was made with L2 h1 off: what was copied doesn't say so" in rig.status
+        await rig.press("C", "j")
+        assert "made with" not in rig.status
+
+    run(test, size=(160, 40))
+
+
 def test_a_failed_check_and_a_refusal_are_sentences():
     async def test(rig: Rig) -> None:
         await rig.ready()

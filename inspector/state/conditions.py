@@ -1,0 +1,195 @@
+"""How the tokens of a path were made, where it was not by the model as it is and its sampler alone. Pure.
+
+Interventions, a grammar, a draft, no KV cache, another order of the sampler, settings that were changed on the way:
+whatever shows or writes a text asks here, so that no text made with them leaves the program without their names. All
+words are printable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from engine.frozen import frozen
+from engine.records import Intervention, Step
+from engine.setting_field import MLX_LM
+from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings
+from inspector.display import visible
+from inspector.state.inside.interventions import interventions_words
+from inspector.state.session_tree import Item, SessionTree
+
+UNRECORDED = "which was not recorded"
+_NO_MATTER = ("candidates", "max_tokens", "stop", "sampler_order")
+"""Settings that change no token, and the one that is a condition of its own."""
+_RANGES = 6
+"""Stretches of a path that are listed one by one, at most."""
+
+
+@frozen
+class Condition:
+    """One thing that a token was made with."""
+
+    name: str
+    """What it is: `interventions`, `grammar`, `draft`, `KV cache`, `sampler`, or a setting."""
+    words: str
+    """Which: `L6 h1 off`, `regex [0-9]+`."""
+
+    @property
+    def short(self) -> str:
+        """Both, as short as can be understood."""
+        return self.words if self.name == "interventions" else f"{self.name} {self.words}"
+
+
+@frozen
+class Made:
+    """A condition, and the tokens of a path that were made with it."""
+
+    condition: Condition
+    where: str
+    """`all steps`, `step 7`, `steps 3 to 20`."""
+
+    @property
+    def figure(self) -> tuple[str, str]:
+        """As a name and a value."""
+        return self.condition.name, f"{self.condition.words}, {self.where}"
+
+    @property
+    def sentence(self) -> str:
+        """As one line of a text."""
+        return f"Made with {self.condition.name}: {self.condition.words} ({self.where})"
+
+
+def conditions(tree: SessionTree, item: Item) -> tuple[Condition, ...]:
+    """What one token was made with.
+
+    Args:
+        tree: Whose token it is.
+        item: The token.
+    """
+    return tuple(_conditions(tree, item))
+
+
+def _conditions(tree: SessionTree, item: Item) -> Iterator[Condition]:
+    if (units := tree.under(item)) is not None:
+        yield held(units)
+    if not isinstance(item, Step):
+        return
+    settings, reading = tree.settings.get(item.node), item.choice.grammar
+    by_hand = item.origin in ("chosen", "inserted")
+    if reading is not None and reading.state not in ("left", "ended") and not by_hand:
+        yield grammar(settings) or Condition("grammar", UNRECORDED)
+    if item.ms.shared or item.node in tree.drafts:
+        yield draft(tree.drafts.get(item.node, UNRECORDED))
+    if item.kv.passed_tokens:
+        yield NO_CACHE
+    if not by_hand and (ordered := order(settings)) is not None:
+        yield ordered
+
+
+def held(units: Sequence[Intervention]) -> Condition:
+    """Interventions."""
+    return Condition("interventions", interventions_words(units) or UNRECORDED)
+
+
+def draft(name: str) -> Condition:
+    """The draft of speculative decoding; of a model in a directory, which is private, the name alone."""
+    return Condition("draft", visible(name.rstrip("/").rpartition("/")[2]))
+
+
+NO_CACHE = Condition("KV cache", "off")
+
+
+def grammar(settings: Settings | None) -> Condition | None:
+    """The grammar of some settings, None where they have none."""
+    if settings is None or settings.grammar is None:
+        return None
+    return Condition("grammar", visible(settings.grammar.summary))
+
+
+def order(settings: Settings | None) -> Condition | None:
+    """The order of the sampler's stages, where tokens are drawn and it is not mlx-lm's."""
+    if settings is None or not settings.temp or settings.sampler_order == MLX_LM:
+        return None
+    return Condition("sampler", f"order {visible(BY_NAME['sampler_order'].format(settings.sampler_order))}")
+
+
+def requested(settings: Settings, load: LoadSettings) -> list[Condition]:
+    """What all of a text is made with that is generated with some settings.
+
+    Args:
+        settings: Of the sampler.
+        load: Of the model.
+    """
+    every = (grammar(settings), order(settings), NO_CACHE if load.no_kv_cache else None)
+    return [each for each in every if each is not None]
+
+
+def by_token(tree: SessionTree, items: Sequence[Item]) -> list[tuple[Condition, ...]]:
+    """What each of some tokens was made with: settings too, where not all tokens have the same.
+
+    Args:
+        tree: Whose tokens they are.
+        items: The tokens.
+    """
+    varied = _varied(tree, items)
+    return [(*conditions(tree, item), *varied(item)) for item in items]
+
+
+def made_with(tree: SessionTree, items: Sequence[Item]) -> list[Made]:
+    """What the tokens of a path were made with, each with the tokens that it is true of.
+
+    Args:
+        tree: Whose path it is.
+        items: The path, from the first token on.
+    """
+    runs: dict[Condition, list[list[int]]] = {}
+    for slot, found_here in enumerate(by_token(tree, items)):
+        for condition in found_here:
+            found = runs.setdefault(condition, [])
+            if found and found[-1][1] == slot - 1:
+                found[-1][1] = slot
+            else:
+                found.append([slot, slot])
+    return [Made(condition, _where(items, found)) for condition, found in runs.items()]
+
+
+def _varied(tree: SessionTree, items: Sequence[Item]) -> Callable[[Item], Iterator[Condition]]:
+    """What gives a token's settings, of those that are not the same all along the path."""
+    known = [settings for item in items if (settings := tree.settings.get(item.node)) is not None]
+    fields = [
+        field
+        for field in FIELDS
+        if field.name not in _NO_MATTER and len({getattr(settings, field.name) for settings in known}) > 1
+    ]
+
+    def of(item: Item) -> Iterator[Condition]:
+        settings = tree.settings.get(item.node)
+        for field in fields if settings is not None else ():
+            yield Condition(field.label, visible(field.format(getattr(settings, field.name))))
+
+    return of
+
+
+def _where(items: Sequence[Item], runs: Sequence[Sequence[int]]) -> str:
+    steps = [
+        [item.index + 1 for item in items[first : last + 1] if isinstance(item, Step)] for first, last in runs
+    ]
+    numbers = [run for run in steps if run]
+    if not numbers:
+        return _listed("prompt token", [(first + 1, last + 1) for first, last in runs])
+    if sum(map(len, numbers)) == sum(1 for item in items if isinstance(item, Step)) > 1:
+        return "all steps"
+    return _listed("step", [(run[0], run[-1]) for run in numbers])
+
+
+def _listed(noun: str, ranges: Sequence[tuple[int, int]]) -> str:
+    texts = [str(first) if first == last else f"{first} to {last}" for first, last in ranges[:_RANGES]]
+    more = len(ranges) - len(texts)
+    texts += [f"{more} more stretches"] if more > 1 else [] if not more else ["one more stretch"]
+    several = len(ranges) > 1 or ranges[0][0] != ranges[0][1]
+    listed = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+    return f"{noun}{'s' * several} {listed}"
+
+
+def in_short(made: Sequence[Made]) -> str:
+    """What a path was made with, in one phrase; empty where it was the model and its sampler alone."""
+    return " · ".join(dict.fromkeys(each.condition.short for each in made))
