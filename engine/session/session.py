@@ -321,7 +321,7 @@ class Session(SessionState):
             yield self.take(self.tree[child].token, self.tree[child].origin)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
-        """Recompute the logits after some nodes of one path, in separate caches, and keep them.
+        """Recompute the logits after some nodes of one path, in separate caches, and keep them; rows that are kept stay.
 
         Args:
             nodes: Nodes of one path, in its order.
@@ -332,9 +332,14 @@ class Session(SessionState):
             Cancelled: `stopped` returned True; the logits computed so far are kept.
         """
         runner = self.runner.fresh()
+        for node in self._dropped(nodes):
+            self.kept_logits.put(node, self.run_path(runner, node, stopped))
+
+    def _dropped(self, nodes: tuple[int, ...]) -> list[int]:
+        """Those of some nodes whose rows are not kept; those that are kept are the last to be dropped for them."""
         for node in nodes:
             self.check_node(node)
-            self.kept_logits.put(node, self.run_path(runner, node, stopped))
+        return [node for node in nodes if self.row_at(node) is None]
 
     def _rewind(self, depth: int) -> None:
         """Rewind the cache to at most `depth` tokens."""
