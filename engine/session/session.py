@@ -321,10 +321,10 @@ class Session(SessionState):
             yield self.take(self.tree[child].token, self.tree[child].origin)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
-        """Recompute the logits after some nodes of one path, in separate caches, and keep them; rows that are kept stay.
+        """Recompute the logits after some nodes of one path, in separate caches, and keep them.
 
         Args:
-            nodes: Nodes of one path, in its order.
+            nodes: Nodes of one path, in its order; those whose rows are kept are left out.
             stopped: Polled before each chunk and token.
 
         Raises:

@@ -22,8 +22,8 @@ from engine.settings import Settings, check
 from engine.tree import ROOT, TokenTree
 
 CUT_NOTE = (
-    "These are the numbers where a prompt ends here. In the longer prompt of this path the token is in the middle of a "
-    "chunk, which with this KV cache gives other ones."
+    "These are the numbers where the prompt ends here; in the middle of a longer prompt's chunk this KV cache gives "
+    "other ones."
 )
 _CHARACTERS = 16
 """Characters for each token of the window, of which a prompt that is far too long is told: 4 to a token are usual."""

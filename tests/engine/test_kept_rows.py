@@ -20,12 +20,15 @@ from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.chunks import Chunks
 from engine.commands import KINDS, Command, Grown, LanePrompt
+from engine.decoding.speculative.compare import compare_with_plain
 from engine.errors import Cancelled
+from engine.model.forward import never
 from engine.model.load import Loaded
 from engine.records import Intervention, Message, Record
 from engine.sampling.ranking import Row
 from engine.session.kept_logits import KeptLogits
 from engine.session.session import Session
+from engine.session.state import CUT_NOTE
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
@@ -379,3 +382,45 @@ def test_a_step_after_a_cancelled_move_is_that_of_the_path(zoo: Zoo) -> None:
     assert (session.node, session.kv.offset) == (other, 10)
     session.step()
     assert session.verify().largest_difference <= ROUNDING
+
+
+def test_two_equal_models_agree_over_a_path_that_was_stepped(zoo: Zoo) -> None:
+    """Both read it as it was cut: the prompt in chunks, what was stepped token by token."""
+    walk = Walk(zoo.load("llama", **QUANTIZED), 2)
+    walk.do(commands.OpenLockstep(walk.loaded.settings))
+    walk.session.kept_logits = KeptLogits(0)
+    spans = [
+        span
+        for record in walk.do(commands.ReadLockstep(walk.session.node))
+        if isinstance(record, records.LockstepRead)
+        for span in record.spans
+    ]
+    decoded = spans[-4:]
+    stated = [record.logprob for record in walk.found if isinstance(record, records.Step)]
+    assert [span.logprob for span in decoded] == pytest.approx(stated, abs=ROUNDING)
+    assert [span.other_logprob for span in decoded] == pytest.approx(stated, abs=ROUNDING)
+
+
+def test_plain_steps_are_compared_from_the_end_of_the_prompt_on(zoo: Zoo) -> None:
+    """A node inside the prompt is no place to take steps from."""
+    session, ids = prompted(zoo, 4)
+    verified = compare_with_plain(session, session.tree.nodes(session.node)[10], never)
+    assert (verified.tokens, session.tree[verified.begin].depth) == (4, len(ids))
+    assert verified.difference <= ROUNDING
+
+
+@pytest.mark.parametrize(("options", "differs"), [(QUANTIZED, True), ({}, False)])
+def test_what_is_said_of_a_token_inside_a_prompt_names_the_other_cut(
+    zoo: Zoo, options: dict[str, Any], differs: bool
+) -> None:
+    """Its logits are those of a prompt that ends there: the prompt logprob there is another where the cut matters."""
+    walk = Walk(zoo.load("llama", **options), 3)
+    node = walk.session.tree.nodes(walk.session.node)[10]
+    walk.do(commands.Recall((node,)))
+    ahead = commands.LookAhead(node, (5,), tokens=1)
+    for command in (commands.FindTokens(node, "dog"), ahead, commands.DrawMany(2, node, tokens=2)):
+        said = "".join(getattr(record, "note", "") for record in walk.do(command))
+        assert (CUT_NOTE in said) == differs, command
+    (found, _) = walk.do(commands.FindTokens(walk.session.node, "dog"))
+    assert isinstance(found, records.TokensFound)
+    assert found.note == ""
