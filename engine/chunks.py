@@ -22,6 +22,11 @@ def inside(chunks: Chunks, depth: int) -> bool:
     return any(first < depth < end for first, end in chunks)
 
 
+def goes_on(held: Chunks, path: Chunks, depth: int) -> bool:
+    """Whether a path goes on behind `depth` tokens that ran in chunks `held`, with the path's own numbers."""
+    return cut(held, depth) == cut(path, depth) and not inside(path, depth)
+
+
 def appended(chunks: Chunks, first: int, end: int) -> Chunks:
     """With the tokens from `first` to `end`, which follow all others."""
     if chunks and chunks[-1][1] == first:

@@ -67,7 +67,7 @@ def _start(session: Session, node: int, ids: Sequence[int], tokens: int, stopped
     detached = run_at(session, node, stopped)
     count, ends = _within_window(session, node, tokens)
     forwards = rows(detached.runner)
-    notes = (_recomputed_note(detached), forwards.note, ends)
+    notes = (_recomputed_note(detached), session.cut_note(node), forwards.note, ends)
     logprobs, pending = checked_logprobs(detached.row), session.pending.get(node, b"")
     follow = _grammar_at(session, node)
     lines = [GreedyLine(session.tokens, token, float(logprobs[token]), pending, follow) for token in ids]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from engine import commands
 from engine.commands import Command
@@ -58,9 +59,8 @@ class InspectionCommands:
         session = self._desk.session
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(session.tokens)
-        self._desk.emit(
-            find(session, self._vocabulary, command.node, command.query, command.limit, call.stopped)
-        )
+        found = find(session, self._vocabulary, command.node, command.query, command.limit, call.stopped)
+        self._desk.emit(replace(found, note=session.cut_note(command.node)))
 
     def _read_grammar(self, command: commands.ReadGrammar, call: Call) -> None:
         self._desk.emit(expected(self._desk.session, command.node, command.grammar))

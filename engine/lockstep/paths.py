@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
+from engine.chunks import Chunks
 from engine.errors import StepError
 from engine.frozen import frozen
 from engine.lockstep.alignment import Span, by_bytes, byte_ends, one_by_one
@@ -47,7 +48,8 @@ class FirstRows:
     def __init__(self, session: Session, paths: Paths, stopped: Stopped) -> None:
         self._session, self._nodes = session, paths.nodes
         vocabulary = session.tokens.vocabulary
-        self.again = ChunkedRows(session.runner.fresh(), vocabulary, paths.ids, stopped)
+        chunks = session.tree.chunks(paths.nodes[-1])
+        self.again = ChunkedRows(session.runner.fresh(), vocabulary, paths.ids, stopped, chunks=chunks)
 
     @property
     def ms(self) -> float:
@@ -72,6 +74,8 @@ class SecondRows:
         self.runner = Runner(loaded.model, loaded.settings, loaded.first_uses)
         self._ids: list[int] = []
         """The path of the kept rows; the cache holds a beginning of it."""
+        self._chunks: Chunks | None = None
+        """Which of it the first model ran in chunks; None where the two paths have other tokens."""
         self._kept = KeptLogits(KEPT_BYTES)
         self._run: ChunkedRows | None = None
         self._stopped: Stopped = lambda: False
@@ -82,11 +86,12 @@ class SecondRows:
         """Of all its forwards."""
         return self._before + (self._run.ms if self._run is not None else 0.0)
 
-    def follow(self, ids: Sequence[int], stopped: Stopped) -> None:
+    def follow(self, ids: Sequence[int], chunks: Chunks | None, stopped: Stopped) -> None:
         """Go to another path: what it has in common with the one before stays.
 
         Args:
             ids: The whole path (checked).
+            chunks: Which of it the first model ran in chunks; None where the two paths have other tokens.
             stopped: Polled before each chunk from here on.
         """
         shared = common_prefix(self._ids, ids)
@@ -99,7 +104,7 @@ class SecondRows:
         held = self.runner.kv.offset
         if held > shared:
             self.runner.kv.rewind(shared)
-        self._ids, self._stopped = list(ids), stopped
+        self._ids, self._chunks, self._stopped = list(ids), chunks, stopped
 
     def after(self, place: int) -> Row:
         """See `RowSource`.
@@ -113,7 +118,7 @@ class SecondRows:
             self._before, self._run = self.ms, None
             if self.runner.kv.offset > place:
                 self.runner.kv.rewind(place)
-            self._run = ChunkedRows(self.runner, self._vocabulary, self._ids, self._stopped)
+            self._run = self._chunked()
         row = self._run.after(place).copy()  # the chunk that it is a part of needn't stay
         self._kept.put(place, row)
         return row
@@ -126,12 +131,12 @@ class SecondRows:
         """
         end = len(self._ids)
         if self.runner.kv.offset < end:  # it could not be trimmed
-            self._before, self._run = (
-                self.ms,
-                ChunkedRows(self.runner, self._vocabulary, self._ids, self._stopped),
-            )
+            self._before, self._run = self.ms, self._chunked()
             self._run.after(end - 1)
         return self.runner
+
+    def _chunked(self) -> ChunkedRows:
+        return ChunkedRows(self.runner, self._vocabulary, self._ids, self._stopped, chunks=self._chunks)
 
 
 class PathReader:
@@ -171,7 +176,8 @@ class PathReader:
         paths = self.paths(session, node)
         same = self._same(paths)
         self._told = Paths(paths.nodes, paths.ids, paths.other_ids, paths.spans[:same])
-        self.rows.follow(paths.other_ids, stopped)
+        alike = session.tree.chunks(node) if paths.other_ids == paths.ids else None
+        self.rows.follow(paths.other_ids, alike, stopped)
         mine, begun = FirstRows(session, paths, stopped), self.rows.ms
         compared = self.second.compared(self._first)
         reader = SpanReader(

@@ -9,6 +9,7 @@ from typing import Protocol
 import mlx.core as mx
 import numpy as np
 
+from engine.chunks import Chunks, end_at, goes_on
 from engine.errors import Cancelled
 from engine.model.forward import Runner, Stopped
 from engine.sampling.ranking import Row
@@ -34,6 +35,7 @@ class ChunkedRows:
         stopped: Polled before each chunk.
         like: Chunks that end where another path's ended, so that equal models give equal bits; None for chunks of
             about 100 ms.
+        chunks: Which tokens run in chunks, where the cache's numbers depend on that; None for all.
     """
 
     def __init__(
@@ -43,7 +45,11 @@ class ChunkedRows:
         ids: Sequence[int],
         stopped: Stopped,
         like: ChunkedRows | None = None,
+        chunks: Chunks | None = None,
     ) -> None:
+        self._chunks = chunks if runner.kv.chunks_matter else None
+        if self._chunks is not None and not goes_on(runner.kv.chunks, self._chunks, runner.kv.offset):
+            runner.kv.clear()
         self._runner, self._ids, self._stopped = runner, ids, stopped
         self._like = like.ends if like is not None else None
         self._sizer = runner.chunk_sizer(max(8, ROWS_BYTES // (4 * vocabulary)))
@@ -73,6 +79,8 @@ class ChunkedRows:
         end = min(self._end + self._sizer.size, len(self._ids))
         if self._like is not None:
             end = next((each for each in self._like if each > self._end), end)
+        if self._chunks is not None:
+            end = min(end, max(end_at(self._chunks, self._end), self._end + 1))
         ids = self._ids[self._end : end]
         self._rows = np.array(self._runner.forward_logits(ids))
         self.first, self._end = self._end, end

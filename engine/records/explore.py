@@ -51,6 +51,8 @@ class TokensFound:
     """How many match in all."""
     mass: float
     """Probability of all that match together, by the model."""
+    note: str = ""
+    """That these numbers are of another cut into chunks than the path's, a sentence; empty where they aren't."""
 
 
 @frozen

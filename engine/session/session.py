@@ -324,7 +324,7 @@ class Session(SessionState):
         """Recompute the logits after some nodes of one path, in separate caches, and keep them.
 
         Args:
-            nodes: Nodes of one path, in its order.
+            nodes: Nodes of one path, in its order; those whose rows are kept are left out.
             stopped: Polled before each chunk and token.
 
         Raises:
@@ -332,9 +332,14 @@ class Session(SessionState):
             Cancelled: `stopped` returned True; the logits computed so far are kept.
         """
         runner = self.runner.fresh()
+        for node in self._dropped(nodes):
+            self.kept_logits.put(node, self.run_path(runner, node, stopped))
+
+    def _dropped(self, nodes: tuple[int, ...]) -> list[int]:
+        """Those of some nodes whose rows are not kept; those that are kept are the last to be dropped for them."""
         for node in nodes:
             self.check_node(node)
-            self.kept_logits.put(node, self.run_path(runner, node, stopped))
+        return [node for node in nodes if self.row_at(node) is None]
 
     def _rewind(self, depth: int) -> None:
         """Rewind the cache to at most `depth` tokens."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.cache.live import KV
 from engine.cache.moves import Mover
-from engine.chunks import Chunks
+from engine.chunks import Chunks, goes_on, inside
 from engine.errors import EngineError, PromptError, StepError
 from engine.logits.node_sampler import Position
 from engine.model.forward import Runner, Stopped, never
@@ -21,6 +21,10 @@ from engine.session.prefill import PrefillRun
 from engine.settings import Settings, check
 from engine.tree import ROOT, TokenTree
 
+CUT_NOTE = (
+    "These are the numbers where the prompt ends here; in the middle of a longer prompt's chunk this KV cache gives "
+    "other ones."
+)
 _CHARACTERS = 16
 """Characters for each token of the window, of which a prompt that is far too long is told: 4 to a token are usual."""
 
@@ -78,14 +82,27 @@ class SessionState:
     def run_path(self, runner: Runner, node: int, stopped: Stopped = never) -> Row:
         """Run what a runner's cache lacks of the path to a node, each token as it was computed the first time.
 
+        A cache that holds its tokens in another cut than the path's is emptied before, where the cut changes the
+        numbers: else the rest of a prompt would run as a chunk of its own.
+
         Returns:
             The logits after the node, float32, shape (vocabulary,).
 
         Raises:
             Cancelled: `stopped` returned True.
         """
-        tree = self.tree
-        return runner.forward_path(tree.tokens(node), tree.chunks(node), stopped, self.held.changed(node))
+        tree, kv = self.tree, runner.kv
+        chunks = tree.chunks(node)
+        if kv.chunks_matter and not goes_on(kv.chunks, chunks, kv.offset):
+            kv.clear()
+        return runner.forward_path(tree.tokens(node), chunks, stopped, self.held.changed(node))
+
+    def cut_note(self, node: int) -> str:
+        """That the numbers after a node are those of another cut than the current path's; empty where they aren't."""
+        at, path = self.tree[node], self.tree.chunks(self.node)
+        if not self.kv.chunks_matter or not inside(path, at.depth) or node not in self.tree.nodes(self.node):
+            return ""
+        return CUT_NOTE
 
     @property
     def can_pipeline(self) -> bool:

@@ -90,14 +90,13 @@ class UncachedSession(Session):
         return Moved(node, 0, 0, recomputed, ms, self.next, self.kv_reading(), note)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
-        """Recompute the logits after some nodes, in a pass each, and keep them.
+        """Recompute the logits after some nodes, in a pass each, and keep them; rows that are kept stay.
 
         Raises:
             StepError: There is no such node.
             Cancelled: `stopped` returned True; the logits computed so far are kept.
         """
-        for node in nodes:
-            self.check_node(node)
+        for node in self._dropped(nodes):
             self.kept_logits.put(node, self._whole(node, stopped))
 
     def _whole(self, node: int, stopped: Stopped) -> Row:

@@ -172,4 +172,5 @@ class Draws:
         opened = [LaneOpened(number, "", (), settings.seed, number) for number in range(count)]
         for lane in opened:
             self.run.add(Lane(shared, lane, settings, end, tokens))
-        self.opened = BatchOpened(tuple(opened), size, False, self.node, rows.note)
+        note = " ".join(filter(None, (session.cut_note(self.node), rows.note)))
+        self.opened = BatchOpened(tuple(opened), size, False, self.node, note)

@@ -22,7 +22,8 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> Specul
 
     Args:
         session: Doesn't change. Each node is sampled after with the settings that it had.
-        begin: The node before the stretch, on the path.
+        begin: The node before the stretch, on the path; where a prompt follows it, the stretch begins at that one's
+            end.
         stopped: Polled before each token.
 
     Raises:
@@ -30,11 +31,14 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> Specul
         Cancelled: `stopped` returned True.
     """
     path = session.tree.nodes(session.node)
+    prompts = [node for node in path if session.tree[node].origin == "prompt"]
+    if begin in path and prompts and session.tree[begin].depth < session.tree[prompts[-1]].depth:
+        begin = prompts[-1]  # a prompt runs in chunks, not in steps
     if begin not in path or begin == session.node:
         raise StepError("There is no text to compare with plain steps.", "Take a round first.")
     runner = session.runner.fresh()
-    runner.compute = session.held.compute(session.tree[begin].held)
     row = session.run_path(runner, begin, stopped)
+    runner.compute = session.held.compute(session.tree[begin].held)
     ms: list[float] = []
     difference, chosen, compared, at = 0.0, 0, 0, begin
     plain: int | None = None

@@ -163,7 +163,8 @@ class FindDialog(PickDialog[VocabularySearch]):
             self._failed(answer)
             return
         self._list.put(answer.matches, self._place().taken)
-        self._say(answer_sentence(answer, self.vocabulary), wrong=not answer.total)
+        said = " ".join(filter(None, (answer_sentence(answer, self.vocabulary), visible(answer.note))))
+        self._say(said, wrong=not answer.total)
         if self._hasty:
             self.action_apply()
 

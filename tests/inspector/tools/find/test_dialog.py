@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -300,3 +301,15 @@ def test_a_token_of_the_prompt_is_searched_and_taken_on_the_real_engine():
 
     asyncio.run(test())
     assert app.closed_in_time
+
+
+def test_what_is_found_inside_a_prompt_says_that_another_cut_gives_other_numbers():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        (answer, ended) = found(rig, *MATCHES)
+        await rig.push([replace(answer, note="Another cut gives others."), ended])
+        text, wrong = remark(rig, "find-remark")
+        assert text.endswith(" Another cut gives others.")
+        assert not wrong
+
+    run(test)
