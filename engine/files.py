@@ -13,6 +13,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from engine import confinement
+
 MIB = 2**20
 CONFIG_LIMIT = 64 * MIB
 """Bytes of a file that describes a model at most. The largest tokenizer.json that is known, gemma3's, has 33 MB."""
@@ -39,6 +41,7 @@ def open_regular(path: Path | str) -> io.BufferedReader:
         OSError: It isn't there, can't be read, or is no regular file.
     """
     try:
+        confinement.check(path)
         _refuse_special(os.stat(path), path)  # before it is opened: opening a device may already act on it
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:  # a null byte, or half a surrogate pair
@@ -102,4 +105,14 @@ def _refuse_special(found: os.stat_result, path: Path | str) -> None:
 
 def _refuse_large(size: int, limit: int | None, path: Path | str) -> None:
     if limit is not None and size > limit:
-        raise OSError(errno.EFBIG, f"it has more than {limit >> 20} MiB", str(path))
+        raise OSError(errno.EFBIG, f"it has more than {_amount(limit)}", str(path))
+
+
+def _amount(limit: int) -> str:
+    return (
+        f"{limit // MIB} MiB"
+        if limit >= MIB
+        else f"{limit // 1024} KiB"
+        if limit >= 1024
+        else f"{limit} bytes"
+    )

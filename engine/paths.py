@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from engine import confinement
 from engine.errors import PathError
 
 LONGEST = 160
@@ -48,6 +49,7 @@ def typed(text: str) -> Path:
     """
     try:
         path = Path(text).expanduser()
+        confinement.check(path)
         path.stat()
     except RuntimeError:
         user = text.partition("/")[0]

@@ -19,6 +19,7 @@ from textual.filter import DimFilter, LineFilter
 from textual.screen import Screen
 from textual.theme import ThemeProvider
 
+from engine import confinement
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
 from engine.records import NO_OPTIONS, ChatOptions, Message, Record
@@ -227,7 +228,11 @@ class InspectorApp(App[int]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the toolkit offers in the palette beyond our own actions."""
         yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
-        yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self.deliver_screenshot)
+        if confinement.writes():
+            yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self._take_picture)
+
+    def _take_picture(self) -> None:
+        self.deliver_screenshot(path=confinement.folder())
 
     def copy_to_clipboard(self, text: str) -> None:
         """Put a text on the terminal's clipboard; half a pair of surrogates in it, which no terminal takes, as `?`."""

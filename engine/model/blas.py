@@ -29,6 +29,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
+from engine import confinement
 from engine.frozen import frozen
 from engine.model import elf
 from engine.model.one_row import PLAIN, ROW_MAJOR, TRANSPOSED, forwarded
@@ -85,6 +86,7 @@ def install(choice: str = "auto") -> Blas:
         return Blas()
     mx.synchronize()
     _slots.restore()
+    given = choice not in ("auto", "bundled")
     if choice == "auto":
         choice = os.environ.get(VARIABLE, "").strip() or "auto"
     if choice == "bundled":
@@ -92,6 +94,8 @@ def install(choice: str = "auto") -> Blas:
     reasons = []
     for path in [os.path.expanduser(choice)] if choice != "auto" else candidates():
         try:
+            if given:
+                confinement.check(path)
             return Blas(_serve(path))
         except (BlasError, elf.ElfError) as error:
             reasons.append(f"{path}: {error}")

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine import confinement
 from engine.errors import EngineError
 from inspector.cli.exit import flush, leave_at_once, note
 
@@ -28,6 +29,7 @@ def run(app: InspectorApp) -> int:
     taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     for number in taken:
         signal.signal(number, lambda received, _: app.end_by(received))
+    confinement.begin()  # from here on it is a person's keys that name files
     try:
         app.run()
     finally:

@@ -2,10 +2,13 @@
 
 The page is opened by an address with a token in it. The first browser that asks with it gets a cookie, which no script
 can read and no other site's page can send, and the token is used up: a history, a log or a photograph gives nothing.
+A class's address is read off a board: its token lasts as long as the server, and the seats bound how many are in at
+once. A cookie is a visitor, and carries its own proof: however many are asked for, none is kept here.
 """
 
 from __future__ import annotations
 
+import hmac
 import re
 import secrets
 from collections.abc import Collection
@@ -27,27 +30,35 @@ class Admissions:
     """The tokens that were given out, and the cookies of the browsers that came with them."""
 
     def __init__(self) -> None:
-        self._left: dict[str, int] = {}
-        """How many browsers each token still admits; 0 for one that was used."""
-        self._cookies: set[str] = set()
+        self._key = secrets.token_bytes(_COOKIE_BYTES)
+        self._good: dict[str, bool] = {}
+        """Whether each token still admits somebody."""
+        self._lasting: set[str] = set()
+        """Those that are not used up."""
 
-    def issue(self, browsers: int = 1) -> str:
+    def issue(self, lasting: bool = False) -> str:
         """A new token.
 
         Args:
-            browsers: How many it admits.
+            lasting: Whether it admits any number of browsers; else the first.
         """
         token = secrets.token_urlsafe(_TOKEN_BYTES)
-        self._left[token] = browsers
+        self._good[token] = True
+        if lasting:
+            self._lasting.add(token)
         return token
 
     def knows(self, cookie: str) -> bool:
         """Whether a browser was admitted before."""
-        return cookie in self._cookies
+        name, _, proof = cookie.partition(".")
+        return hmac.compare_digest(proof.encode("utf-8", "replace"), self._proof(name).encode())
 
-    def left(self, token: str) -> int:
-        """How many browsers a token still admits."""
-        return self._left.get(token, 0)
+    def _proof(self, name: str) -> str:
+        return hmac.digest(self._key, name.encode("utf-8", "replace"), "sha256").hex()
+
+    def admits(self, token: str) -> bool:
+        """Whether a token still admits a browser."""
+        return self._good.get(token, False)
 
     def admit(self, token: str) -> str:
         """Use a token; returns the cookie of the browser that came with it.
@@ -59,20 +70,19 @@ class Admissions:
             raise AdmissionError(
                 "No token came with this request.", "Open the address that the server printed."
             )
-        if token not in self._left:
+        if token not in self._good:
             raise AdmissionError(
                 "The token in this address is none of this server's.",
                 "Open the address that it printed last.",
             )
-        if not self._left[token]:
+        if not self._good[token]:
             raise AdmissionError(
                 "This address was used already.",
                 "Whoever runs the server gets a fresh one by pressing Enter there.",
             )
-        self._left[token] -= 1
-        cookie = secrets.token_urlsafe(_COOKIE_BYTES)
-        self._cookies.add(cookie)
-        return cookie
+        self._good[token] = token in self._lasting
+        name = secrets.token_urlsafe(_COOKIE_BYTES)
+        return f"{name}.{self._proof(name)}"
 
 
 def check_host(host: str, local: str, names: Collection[str]) -> None:

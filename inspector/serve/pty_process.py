@@ -11,6 +11,7 @@ import termios
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fcntl import ioctl
+from pathlib import Path
 
 _MOST_READ = 2**16
 MOST_WAITING = 2**22
@@ -34,7 +35,12 @@ class PtyProcess:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], environment: Mapping[str, str], columns: int, rows: int
+        cls,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        columns: int,
+        rows: int,
+        folder: Path | None = None,
     ) -> PtyProcess:
         """Start a program.
 
@@ -43,6 +49,7 @@ class PtyProcess:
             environment: Of the process.
             columns: Of its terminal.
             rows: Of its terminal.
+            folder: In which it runs; None for this process's.
 
         Raises:
             OSError: The system gives no further process or terminal.
@@ -56,6 +63,7 @@ class PtyProcess:
                 stdout=follower,
                 stderr=follower,
                 env=environment,
+                cwd=folder,
                 start_new_session=True,
             )
         except BaseException:

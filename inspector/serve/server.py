@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import site
-import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
 from aiohttp import web
 
-import inspector
+from engine.complaints import Complaints
 from engine.errors import EngineError
 from engine.frozen import frozen
 from inspector.serve.admission import AdmissionError, Admissions, check_host, check_origin
+from inspector.serve.door import KEEP_SECONDS, Door
+from inspector.serve.home import Home, as_host
 from inspector.serve.pages import page, refusal
 from inspector.serve.pty_process import PtyProcess
 from inspector.serve.resident import resident
@@ -30,11 +30,7 @@ MOST_MESSAGE = 2**21
 """Bytes of a message: a paste of 2**20 characters, which is the most that the page sends, escaped in JSON."""
 LOOK_SECONDS = 1.0
 """Between two looks at memory and at who is idle."""
-_DROPPED = (
-    "COLUMNS", "LINES", "TMUX", "STY", "SSH_CONNECTION", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TEXTUAL_DRIVER",
-)  # fmt: skip
-"""What an environment tells of the terminal in which the server was started: the visitor's is another one."""
-_PLACES = ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
+_TAKEN_OVER = "You opened it again elsewhere: a visitor has one seat."
 ASSETS = {
     "/page.js": "page/page.js",
     "/page.css": "page/page.css",
@@ -58,6 +54,18 @@ class Limits:
     """Seconds without a key or a move of the mouse after which a session ends."""
 
 
+@dataclass
+class Seat:
+    """Of one visitor, who may have asked for it more than once."""
+
+    visit: Visit | None = None
+    free: asyncio.Lock = field(default_factory=asyncio.Lock)
+    claims: int = 0
+    """How often it was asked for: the last one has it."""
+    wanted: int = 0
+    """How many of these have it or wait."""
+
+
 class Server:
     """Serves one program to visitors.
 
@@ -66,7 +74,7 @@ class Server:
         limits: For all of them.
         names: By which requests may call us, beside the address at which they come in.
         report: Tells whoever runs the server who comes and goes; one sentence.
-        environment: Of the programs; None for this process's own, made fit for another terminal.
+        home: Gives each visitor a place, by a number of their own; called once for each.
         clock: Seconds.
     """
 
@@ -76,7 +84,7 @@ class Server:
         limits: Limits,
         names: Collection[str] = (),
         report: Callable[[str], None] = lambda text: None,
-        environment: Mapping[str, str] | None = None,
+        home: Callable[[int], Home] = as_host,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.admissions = Admissions()
@@ -85,9 +93,13 @@ class Server:
         self.resident = 0
         """Bytes that they took at the last look."""
         self._command, self._limits, self._report, self._clock = command, limits, report, clock
-        self._environment = program_environment() if environment is None else environment
+        self._home = home
+        self._homes: dict[str, Home] = {}
+        """Of every visitor who had a seat, by their cookie: who comes back finds what they left."""
+        self._seats: dict[str, Seat] = {}
+        """Those that are taken, by the cookie of who has it."""
         self._names = frozenset(name.lower() for name in names)
-        self._starting = 0
+        self._door = Door(limits.sessions, Complaints(report))
         self._runner: web.AppRunner | None = None
         self._keeper: asyncio.Task[None] | None = None
         self.port = 0
@@ -114,17 +126,17 @@ class Server:
         app.router.add_get("/ws", self._socket, allow_head=False)
         for path, file in _files().items():
             app.router.add_get(path, _sending(file), allow_head=False)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=1.0, keepalive_timeout=KEEP_SECONDS,
+            logger=self._door.logger,
+        )  # fmt: skip
         await self._runner.setup()
+        assert self._runner.server is not None
         try:
-            await web.TCPSite(self._runner, host, port).start()
-        except (OSError, OverflowError) as error:
+            self.port = await self._door.open(self._runner.server, host, port)
+        except EngineError:
             await self._runner.cleanup()
-            why = getattr(error, "strerror", None) or str(error)
-            raise EngineError(
-                f"{host} port {port} can't be listened at: {why}.", "Give another --port."
-            ) from error
-        self.port = int(self._runner.addresses[0][1])
+            raise
         self._keeper = asyncio.create_task(self._keep())
         return self.port
 
@@ -132,9 +144,10 @@ class Server:
         """End all sessions, and serve no more."""
         if self._keeper is not None:
             self._keeper.cancel()
-        for session in self.sessions:
-            session.end(reason)
-        while self.sessions:
+        self._door.close()
+        while self._seats:
+            for session in self.sessions:
+                session.end(reason)
             await asyncio.sleep(0.02)
         if self._runner is not None:
             await self._runner.cleanup()
@@ -144,6 +157,7 @@ class Server:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse what comes from another site's page, or from nobody that was admitted."""
         try:
+            self._door.asked(request.transport, self._admitted(request))
             self._check(request)
             return await handler(request)
         except AdmissionError as error:
@@ -165,7 +179,10 @@ class Server:
             self.admissions.admit("")
 
     def _admitted(self, request: web.Request) -> bool:
-        return self.admissions.knows(request.cookies.get(self._cookie, ""))
+        return self.admissions.knows(self._visitor(request))
+
+    def _visitor(self, request: web.Request) -> str:
+        return str(request.cookies.get(self._cookie, ""))
 
     @property
     def _cookie(self) -> str:
@@ -177,24 +194,27 @@ class Server:
     async def _page(self, request: web.Request) -> web.StreamResponse:
         """The page of a visitor who is admitted, or comes with a token: it is used up here, where there is room."""
         admitted = self._admitted(request)
-        if admitted or self.admissions.left(request.query.get("token", "")):
-            self._check_room()
+        if admitted or self.admissions.admits(request.query.get("token", "")):
+            self._check_room(self._visitor(request))
         response = page()
         if not admitted:
             cookie = self.admissions.admit(request.query.get("token", ""))
+            self._door.asked(request.transport, admitted=True)
             response.set_cookie(self._cookie, cookie, httponly=True, samesite="Strict")
         return response
 
     # ---- sessions ---------------------------------------------------------------------------
 
-    def _check_room(self) -> None:
-        """See that one more session fits.
+    def _check_room(self, visitor: str) -> None:
+        """See that one more session fits, or the visitor has a seat already.
 
         Raises:
             EngineError: It doesn't.
         """
-        count, most = len(self.sessions) + self._starting, self._limits.sessions
-        if count >= most:
+        if visitor in self._seats:
+            return
+        most = self._limits.sessions
+        if len(self._seats) >= most:
             raise EngineError(
                 f"All {most} seats are taken." if most > 1 else "The one seat is taken.",
                 "Load this page again when somebody has left, or ask whoever runs the server for more: --sessions.",
@@ -207,31 +227,64 @@ class Server:
             )
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
-        """One session, from its first byte to its end."""
-        self._check_room()
-        self._starting += 1
+        """One session, from its first byte to its end, on the visitor's own seat: the one before ends first."""
+        visitor = self._visitor(request)
+        self._check_room(visitor)
+        seat = self._seats.setdefault(visitor, Seat())
+        seat.claims += 1
+        claim = seat.claims
+        seat.wanted += 1
         try:
-            socket = web.WebSocketResponse(
-                heartbeat=HEARTBEAT_SECONDS, max_msg_size=MOST_MESSAGE, compress=False, timeout=1.0
-            )
-            await socket.prepare(request)
-            session = Visit(await self._started(request), socket, self._clock)
-            self.sessions.append(session)
+            if seat.visit is not None:
+                seat.visit.end(_TAKEN_OVER)
+            async with seat.free:
+                if claim != seat.claims:
+                    raise EngineError(_TAKEN_OVER, "Load this page again to come back here.")
+                return await self._seated(request, visitor, seat, claim)
         finally:
-            self._starting -= 1
+            seat.wanted -= 1
+            if not seat.wanted:
+                del self._seats[visitor]
+
+    async def _seated(self, request: web.Request, visitor: str, seat: Seat, claim: int) -> web.StreamResponse:
+        socket = web.WebSocketResponse(
+            heartbeat=HEARTBEAT_SECONDS, max_msg_size=MOST_MESSAGE, compress=False, timeout=1.0
+        )
+        if not socket.can_prepare(request):
+            raise web.HTTPBadRequest
+        program = await self._started(request, visitor)
+        try:
+            await socket.prepare(request)
+        except BaseException:  # the page has gone
+            await program.end(0.0)
+            raise
+        self._door.seated(request.transport)
+        session = seat.visit = Visit(program, socket, self._clock)
+        self.sessions.append(session)
+        if claim != seat.claims:
+            session.end(_TAKEN_OVER)
         self._report(f"A visitor came: {self._taken}.")
         try:
             await session.run()
         finally:
+            seat.visit = None
             self.sessions.remove(session)
             self._report(f"A visitor left: {self._taken}.")
             if request.transport is not None:
                 request.transport.abort()  # of a page that reads nothing, its close is never sent
         return socket
 
-    async def _started(self, request: web.Request) -> PtyProcess:
+    async def _started(self, request: web.Request, visitor: str) -> PtyProcess:
         size = bounded(_whole(request.query.get("width"), 80), _whole(request.query.get("height"), 24))
-        return await PtyProcess.start(self._command, self._environment, *size)
+        if visitor not in self._homes:
+            self._homes[visitor] = self._home(len(self._homes) + 1)
+        home = self._homes[visitor]
+        try:
+            return await PtyProcess.start(self._command, home.environment, *size, home.folder)
+        except OSError as error:
+            raise EngineError(
+                f"No program can be started for you: {error.strerror}.", "Load this page again later."
+            ) from error
 
     @property
     def _taken(self) -> str:
@@ -245,6 +298,7 @@ class Server:
 
     def look(self) -> None:
         """Do once what is done every second."""
+        self._door.look()
         for session in self.sessions:
             if session.idle > self._limits.idle:
                 session.end(
@@ -254,25 +308,6 @@ class Server:
         self.resident = sum(sizes.get(session.program.pid, 0) for session in self.sessions)
         if self.resident > self._limits.memory:
             self.sessions[-1].end("All sessions together took more memory than they may (--memory).")
-
-
-def program_environment(home: str = "") -> dict[str, str]:
-    """This process's environment, as a program on a visitor's terminal gets it.
-
-    Args:
-        home: Where it is to find and keep what is its user's own; empty for where this process does.
-    """
-    kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
-    if home:
-        kept |= dict.fromkeys(_PLACES, home)
-        kept["PYTHONUSERBASE"] = site.getuserbase()  # which follows from HOME
-    path = (str(Path(inspector.__file__).parents[1]), *filter(None, [kept.get("PYTHONPATH")]))
-    return {**kept, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": os.pathsep.join(path)}
-
-
-def program(*arguments: str) -> tuple[str, ...]:
-    """The command that runs this very program: the same interpreter, the same files, whatever lies in the directory."""
-    return (sys.executable, "-P", "-m", "inspector", *arguments)
 
 
 def _files() -> dict[str, Path]:

@@ -8,12 +8,16 @@ import socket
 import sys
 import webbrowser
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from datetime import datetime
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
 from engine.memory import memory_installed
+from inspector import places
 from inspector.cli import screen
 from inspector.cli.arguments import request_from
 from inspector.cli.exit import OK, note, output
@@ -50,9 +54,9 @@ def parser() -> Parser:
         prog="inspector serve",
         description="Serve the program to browsers, a process of its own for each visitor: "
         f"{SESSION_MIB} MiB with the bundled model. It takes the flags of `inspector`, too, for each of them. "
-        "Whoever opens the address can do what you can do in the program: read and write files as you. "
+        "A visitor sees and writes the files of a folder of their own, and opens the models that you name, no others. "
         "With --watch visitors look at a session of yours as it goes, and can change nothing.",
-        epilog="An address admits one browser, with --watch as many as there are seats. "
+        epilog="An address admits one browser, with --watch all who have it, up to the seats. "
         "Enter prints another one, ctrl+c ends all sessions. "
         "From another machine: ssh -L 8000:127.0.0.1:8000 HOST, and open the address here.",
         allow_abbrev=False,
@@ -76,6 +80,14 @@ def add_own(to: Parser) -> None:
         const="",
         metavar="FILE",
         help="follow a session as it goes: a path, or a name that `inspector sessions` lists (default: one that runs)",
+    )
+    add("--offer", action="append", default=[], metavar="MODEL",
+        help="a model on this machine that visitors may open beside --model, by its name or directory; may be "
+        "repeated. Those of --models DIR are offered, too")  # fmt: skip
+    add(
+        "--unconfined",
+        action="store_true",
+        help="give visitors your own rights: they open any model, and read and write files as you",
     )
     add("--sessions", type=whole, default=8, metavar="N", help=f"seats, at most {MOST_SESSIONS} (default: 8)")
     add(
@@ -114,14 +126,24 @@ def run(args: Namespace) -> int:
         raise EngineError(
             "inspector serve needs the package textual-serve.", "pip install 'mlx-inspector[serve]'"
         ) from error
-    from inspector.serve.server import Limits, Server, program, program_environment
+    from inspector.serve import home
+    from inspector.serve.server import Limits, Server
 
     arguments = _screen(args) if args.watch is None else _watch(args)
     default = IDLE_MINUTES if args.watch is None else WATCHED_IDLE_MINUTES
     limits = Limits(args.sessions, _memory(args.memory), 60.0 * (args.idle or default))
-    with TemporaryDirectory(prefix="inspector-") if args.watch is not None else nullcontext("") as home:
-        environment = program_environment(home)  # what watchers set up is theirs, and goes with the server
-        server = Server(program(*arguments), limits, args.name, note, environment)
+    with TemporaryDirectory(prefix="inspector-") if args.watch is not None else nullcontext("") as empty:
+        made: Callable[[int], home.Home] = home.as_host
+        if args.watch is not None:
+            watcher = home.watching(Path(empty), Path(arguments[-1]))
+            made = lambda number: watcher  # noqa: E731
+        elif not args.unconfined:
+            from inspector.cli.confined import confinement_of
+
+            parent = places.state() / "visitors" / datetime.now().strftime("%Y%m%d-%H%M%S")
+            made = home.in_folders(parent, confinement_of(args))
+            note(f"Visitors read and write their own folders alone, which are made in {parent}.")
+        server = Server(home.program(*arguments), limits, args.name, note, made)
         asyncio.run(_serve(server, args, limits.memory))
     return OK
 
@@ -136,7 +158,12 @@ def _screen(args: Namespace) -> list[str]:
     if args.prompt == "-":
         raise EngineError("No visitor's program can read this standard input.", "Use --prompt-file.")
     request_from(args, default_prompt=True)
-    return list(args.program_flags)
+    if args.unconfined:
+        return list(args.program_flags)
+    from inspector.cli.confined import absolute, check
+
+    check(args)
+    return [*args.program_flags, *absolute(args)]
 
 
 def _watch(args: Namespace) -> list[str]:
@@ -168,10 +195,9 @@ async def _serve(server: Server, args: Namespace, memory: int) -> None:
     """Serve until a signal comes."""
     loop, over, out = asyncio.get_running_loop(), asyncio.Event(), output()
     port = await server.start(args.host, args.port)
-    browsers = args.sessions if args.watch is not None else 1
 
     def address() -> str:
-        return f"http://{_name(args.host, args.name)}:{port}/?token={server.admissions.issue(browsers)}"
+        return f"http://{_name(args.host, args.name)}:{port}/?token={server.admissions.issue(args.watch is not None)}"
 
     def show() -> str:
         printed = address()
@@ -186,7 +212,7 @@ async def _serve(server: Server, args: Namespace, memory: int) -> None:
 
     for number in _ENDING:
         loop.add_signal_handler(number, over.set)
-    _introduce(args, browsers, memory)
+    _introduce(args, memory)
     first, *_ = [show() for _ in range(args.addresses)]
     if sys.stdin is not None and sys.stdin.isatty():
         loop.add_reader(sys.stdin, typed)
@@ -199,18 +225,20 @@ async def _serve(server: Server, args: Namespace, memory: int) -> None:
     await server.close()
 
 
-def _introduce(args: Namespace, browsers: int, memory: int) -> None:
+def _introduce(args: Namespace, memory: int) -> None:
     """Say what visitors take, who can come, and what they can do."""
     size = f"{SESSION_MIB} MiB with the bundled model" if args.watch is None else f"some {WATCHER_MIB} MiB"
     together = f"At most {args.sessions} at once, {memory / 2**30:.1f} GiB together."
     note(f"Each visitor is a process: {size}. {together}")
-    if args.watch is None:
+    if args.unconfined and args.watch is None:
         note("Whoever opens the address can do what you can do in the program: read and write files as you.")
     if not _is_loopback(args.host):
         note(
             "It is not encrypted: others in the network can read what is typed. ssh -L keeps it to this machine."
         )
-    many = f"admits {browsers} browsers" if browsers > 1 else "admits one browser, once"
+    many = (
+        "admits one browser, once" if args.watch is None else "admits whoever has it, while there is a seat"
+    )
     note(f"Open this address; it {many}:")
 
 
