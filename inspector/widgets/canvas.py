@@ -152,9 +152,14 @@ class Canvas(Inked):
         """The colour of a bar or an area: viridis, hotter with the level."""
         return rgb_style(scales.colour(level, is_dark(self.app)))
 
-    def render_line(self, y: int) -> Strip:
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw before anything is painted, where a layout gave another size: the frame's texts are set with the rows,
+        and Textual, which reads them as it begins to paint, would keep the old ones."""
         if len(self._strips) != self.size.height or self._drawn_size != self.size:
             self._strips = self._drawn()
+        return super().render_lines(crop)
+
+    def render_line(self, y: int) -> Strip:
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.rich_style)
 
     def notify_style_update(self) -> None:

@@ -8,11 +8,13 @@ a terminal; what is painted without a look is the business of tests/fuzz, and of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from textual._compositor import Compositor
+from rich.cells import cell_len
+from textual._compositor import Compositor, CompositorUpdate
 from textual._context import visible_screen_stack
 from textual.app import App
 from textual.strip import Strip
@@ -55,3 +57,46 @@ def painting() -> Iterator[None]:
         yield
     finally:
         Compositor.render_update = before  # type: ignore[method-assign]
+
+
+class Terminal:
+    """The cells that an application paints: what a person sees, also of what was changed and not painted again.
+
+    Args:
+        app: Is painted within `painting`.
+    """
+
+    def __init__(self, app: App[Any]) -> None:
+        self._app, self._cells = app, dict[tuple[int, int], str]()
+        app._display = self._take  # type: ignore[assignment, method-assign]
+
+    def _take(self, screen: object, update: Any) -> None:
+        if not isinstance(update, CompositorUpdate):
+            return
+        x = y = 0
+        for match in _SEQUENCE.finditer(update.render_segments(self._app.console)):
+            if match["row"]:
+                y, x = int(match["row"]) - 1, int(match["column"]) - 1
+            elif (character := match["character"]) == "\n":
+                x, y = 0, y + 1
+            elif character:
+                self._cells[x, y] = character
+                x += cell_len(character)
+
+    @property
+    def text(self) -> str:
+        """What is on it."""
+        return "\n".join(self._line(y) for y in range(self._app.size.height))
+
+    def _line(self, y: int) -> str:
+        line, x = "", 0
+        while x < self._app.size.width:
+            line += (character := self._cells.get((x, y), " "))
+            x += max(1, cell_len(character))
+        return line.rstrip()
+
+
+_SEQUENCE = re.compile(
+    r"\x1b\[(?P<row>\d+);(?P<column>\d+)H|\x1b\[[\d;?]*[a-zA-Z]|\x1b\][^\x1b]*\x1b\\|(?P<character>[\s\S])"
+)
+"""What paints: where to go on, styles and links, and characters."""

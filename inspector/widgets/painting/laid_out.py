@@ -37,6 +37,12 @@ class LaidOutOnce(Screen[Result]):
             for each in self.walk_children(Widget, with_self=True):
                 each._layout_required = False
 
+    def _on_timer_update(self) -> None:
+        """Paint. Where a part of the screen below changed, too, Textual forgets which widgets of this one did."""
+        if self._repaint_required and self.is_current:
+            self._compositor.update_widgets(self._dirty_widgets)
+        super()._on_timer_update()
+
     def _take_in(self) -> None:
         """Have the coming layout be that of all that was asked for: the toolkit forgets old arrangements later only."""
         for each in self.walk_children(Widget):

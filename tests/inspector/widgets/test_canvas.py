@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from rich.segment import Segment
 from rich.style import Style
+from textual.content import Content
 from textual.strip import Strip
 
 from inspector.widgets.canvas import Canvas, Row, strip_of
-from tests.inspector.painting import painting
+from tests.inspector.painting import Terminal, painting
 from tests.inspector.panels_app import on_screen, screen, shown
 
 
@@ -41,3 +42,26 @@ async def test_another_size_is_painted_once_and_as_wide_as_it_is() -> None:
 )
 def test_blanks_beyond_the_edge_cut_no_digit(text: str, drawn: str) -> None:
     assert strip_of([Segment(text)], 8, Style.null()).text == drawn
+
+
+class Framed(Canvas):
+    """Says in its frame what its rows are of."""
+
+    DEFAULT_CSS = "Framed { border: round white; }"
+    of = "before"
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        self.title(Content(f"over {self.of}"), Content(f"under {self.of} {height}"))
+        return [[Segment(f"row of {self.of}")]]
+
+
+@on_screen
+async def test_what_a_layout_has_drawn_is_painted_with_the_frame_of_it() -> None:
+    with painting():
+        async with shown(Framed(), size=(30, 8)) as (panel, pilot):
+            terminal = Terminal(pilot.app)
+            for of, height in (("after", 6), ("later", 8), ("last", 5)):
+                panel.of, panel.styles.height = of, height
+                await pilot.pause()
+                for text in (f"over {of}", f"row of {of}", f"under {of} {height - 2}"):
+                    assert text in terminal.text, terminal.text

@@ -16,6 +16,7 @@ from inspector.tools.find.dialog import LIMIT, WAYS, FindDialog, answer_sentence
 from inspector.tools.find.match_list import MatchList
 from inspector.widgets.safety import SafeInput
 from tests.inspector.main.test_dialogs import HOSTILE, remark
+from tests.inspector.painting import Terminal, painting
 from tests.inspector.rig import Rig, run
 from tests.inspector.tools.sampler.test_what_if_real import until
 
@@ -68,6 +69,24 @@ def test_the_dialog_opens_with_the_ways_to_search_and_the_most_probable_tokens()
             assert part in text, part
 
     run(test)
+
+
+def test_all_of_the_dialog_is_painted_whatever_the_screen_below_has_painted():
+    """What a step changed below took the place of what the answer changed in the dialog."""
+
+    async def test(rig: Rig) -> None:
+        terminal = Terminal(rig.app)
+        await rig.ready(steps=6)
+        for first in (40, 60, 80):
+            await rig.push([rig.session.step()])
+            await rig.press("slash")
+            await rig.push(found(rig, *(match(id, f" number{id}") for id in range(first, first + 20))))
+            await rig.until(lambda: terminal.text == rig.screen_text(), 5)
+            assert "1 of 20" in terminal.text
+            await rig.press("escape")
+
+    with painting():
+        run(test)
 
 
 def test_what_is_typed_is_asked_and_an_older_answer_is_not_shown():
