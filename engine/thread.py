@@ -174,4 +174,8 @@ def _cause(error: Exception) -> tuple[str, str]:
             f"mlx_lm needs to be allowed {OPEN_FILES:,} open files, and the hard limit here is {hard:,}.",
             f"Raise it where it was set: ulimit -Hn {OPEN_FILES}.",
         )
+    from engine.libraries import unsupported
+
+    if (other := unsupported(error)) is not None:
+        return other
     return f"MLX can't be started: {error}.", "On Linux install mlx[cpu]; then try again."

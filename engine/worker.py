@@ -104,7 +104,11 @@ class Worker:
 
 
 def unexpected(command: Command, error: BaseException) -> records.Failure:
-    """The failure of a command through a bug of the program, with the traceback for a report."""
+    """The failure of a command through another version of a library, or through a bug, with its traceback."""
+    from engine.libraries import unsupported
+
+    if (other := unsupported(error)) is not None:
+        return records.Failure(command.kind, *other, id=command.id)
     text = str(error).strip().splitlines()
     return records.Failure(
         command.kind,

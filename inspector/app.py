@@ -362,9 +362,14 @@ class InspectorApp(App[int]):
         self.end_by(signal.SIGHUP)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Leave since something failed; for want of a thread, which is no fault of the program, with one line."""
+        """Leave since something failed; with one line where it is no fault of the program."""
+        from engine.libraries import unsupported
+
+        other = unsupported(error)
         if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
             self.exit(2, return_code=2, message=Text(NO_THREAD))
+        elif other is not None:
+            self.exit(2, return_code=2, message=Text(visible(" ".join(other))))
         else:
             super()._handle_exception(error)
 

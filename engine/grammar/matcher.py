@@ -12,9 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import StepError
-from engine.grammar.source import in_words, llguidance_source, refusal
+from engine.grammar.schema import refusal
+from engine.grammar.source import in_words, llguidance_source
 from engine.grammar_settings import Grammar
 
+MOST_ITEMS = 10_000
+"""Rules that may go on at one place. Three levels of `anyOf`, 6 each, around objects have 2,376, and llguidance's own
+bound is 2,000; 5,632 take 10 ms a token."""
 Mask = npt.NDArray[np.bool_]
 """Which tokens are allowed, shape (vocabulary,)."""
 
@@ -122,7 +126,7 @@ class Matcher:
         """
         from llguidance import LLMatcher, LLParserLimits
 
-        limits = LLParserLimits(verbose_errors=False)
+        limits = LLParserLimits(verbose_errors=False, max_items_in_row=MOST_ITEMS)
         own = LLMatcher(vocabulary.own, llguidance_source(grammar), log_level=0, limits=limits)
         if own.is_error():
             raise refusal(in_words(own.get_error(), grammar))
@@ -151,8 +155,7 @@ class Matcher:
         """Which tokens may follow, end-of-sequence where the text may end, shape (vocabulary,).
 
         Raises:
-            StepError: The grammar became too complex.
-            SettingsError: Before any token: no text matches it.
+            StepError: The grammar became too complex; or, before any token, no text matches it.
         """
         bits = np.frombuffer(self._own.compute_bitmask(), np.uint8)
         if self._own.is_error():
@@ -177,6 +180,9 @@ class Matcher:
         """The bytes that every text of the grammar has next."""
         return bytes(self._own.compute_ff_bytes())
 
+    def why(self) -> str:
+        """Why the grammar can't go on."""
+        return in_words(self._own.get_error(), self._grammar)
+
     def _fail(self) -> None:
-        why = in_words(self._own.get_error(), self._grammar)
-        raise StepError(f"The grammar can't go on here: {why}.", "Take the grammar off, or change it.")
+        raise StepError(f"The grammar can't go on here: {self.why()}.", "Take the grammar off, or change it.")

@@ -6,12 +6,9 @@ import json
 import re
 from typing import Any
 
-from engine.errors import SettingsError
+from engine.grammar.schema import refusal, schema_for_llguidance
 from engine.grammar_settings import Grammar
 
-WHITESPACE = {"whitespace_pattern": " ?"}
-"""Between the parts of JSON at most one space, as people and `json.dumps` write it. With as many as the standard allows
-a model that likes newlines writes newlines for ever; a schema's own `x-guidance` overrides it."""
 NO_FORCING = '\n%llguidance {"no_forcing": true}\n'
 """The last line: it overrides the grammar's own. Without it a mask has only the first token of the tokenizer's own cut
 of a text that is certain, and forbids what the grammar allows: `i` and `il` where `ily` follows."""
@@ -20,8 +17,9 @@ _KEYWORDS = re.compile(r"Unimplemented keys: (\[.*\])")
 _ERROR, _CARET = re.compile(r"^error: (.*)", re.MULTILINE), re.compile(r"^    ( *)\^+ *$", re.MULTILINE)
 """What the regex parser says, and where: it indents the line of an expression of one line by four."""
 _REMOTE = re.compile(r"Resource '(.*)' is not present in a registry")
+NO_TOKEN = "no token of the model goes on with it"
 _WORDS = {
-    "NoExtension": "no token of the model goes on with it",
+    "NoExtension": NO_TOKEN,
     "Empty grammar": "it has no rule",
     "no start rule found": "it has no rule named start",
     "panic:": "it is too large",
@@ -34,6 +32,9 @@ _WORDS = {
     "too many states": "its regular expressions take too much time or memory",
     "ParserTooComplex": "it is too complex",
     "Too many items": "it is too complex",
+    "Current row has": "it is too complex",
+    "Regex is empty": "no text matches it",
+    "decimal literal invalid": "a number in it is beyond what llguidance can count",
 }
 """What llguidance says of a whole grammar, and what it means."""
 
@@ -48,7 +49,7 @@ def llguidance_source(grammar: Grammar) -> str:
         case "regex":
             return _rule(grammar.text) + NO_FORCING
         case "json-schema":
-            return f"start: %json {json.dumps(_schema(grammar.text))}{NO_FORCING}"
+            return f"start: %json {json.dumps(schema_for_llguidance(grammar.text))}{NO_FORCING}"
         case "lark":
             return grammar.text + NO_FORCING
         case "gbnf":
@@ -66,23 +67,6 @@ def _rule(regex: str) -> str:
     return str(grammars[0]["lark_grammar"])
 
 
-def _schema(text: str) -> Any:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise refusal(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except (RecursionError, ValueError) as error:
-        raise refusal(
-            "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        ) from None
-    if not isinstance(value, dict | bool):
-        raise refusal("a JSON schema is an object, or true or false")
-    if isinstance(value, dict):
-        own = value.get("x-guidance", {})
-        value["x-guidance"] = {**WHITESPACE, **own} if isinstance(own, dict) else own
-    return value
-
-
 def _lark_of_gbnf(text: str) -> str:
     from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
 
@@ -95,13 +79,6 @@ def _lark_of_gbnf(text: str) -> str:
         raise refusal("it is nested too deeply") from None
     except Exception as error:  # it raises ValueError, IndexError or AssertionError
         raise refusal(first_line(error) or "it is no GBNF") from None
-
-
-def refusal(why: str) -> SettingsError:
-    """That a grammar can't be used, and why."""
-    return SettingsError(
-        "grammar", f"The grammar can't be used: {why.rstrip('.')}.", "Change it, or take it off."
-    )
 
 
 def first_line(error: BaseException) -> str:
@@ -122,7 +99,7 @@ def in_words(error: str, grammar: Grammar) -> str:
     place = _POSITION.match(first)
     why = place[3] if place else first
     if error_of_regex := _ERROR.search(error):
-        why = error_of_regex[1]
+        why = next((words for part, words in _WORDS.items() if part in error_of_regex[1]), error_of_regex[1])
         if grammar.kind == "regex" and (caret := _CARET.search(error)):
             return f"column {len(caret[1]) + 1}: {why}"
     why = "a text or pattern doesn't end, or a sign is out of place" if why == "lexer error" else why

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from engine.errors import SettingsError
-from engine.grammar.source import refusal
+from engine.grammar.schema import refusal
 from engine.grammar_settings import Grammar
 from engine.processes.limited import answer_of
 

@@ -22,7 +22,8 @@ def main() -> None:
     sys.path[:] = given["path"]
     from engine.errors import EngineError, StepError
     from engine.grammar.matcher import ByteVocabulary, Matcher
-    from engine.grammar.source import refusal
+    from engine.grammar.schema import refusal
+    from engine.grammar.source import NO_TOKEN
     from engine.grammar_settings import Grammar
     from engine.processes.limited import limit
 
@@ -35,7 +36,8 @@ def main() -> None:
             matcher.take(allowed[step * 7919 % len(allowed)])
             step += 1
     except StepError as failed:  # every byte is a token: where none is first, no text is matched
-        error = refusal("no text matches it").message if not step else failed.message
+        why = "no text matches it" if matcher.why() == NO_TOKEN else matcher.why()
+        error = failed.message if step else refusal(why).message
     except EngineError as refused:
         error = refused.message
     except MemoryError:

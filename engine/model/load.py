@@ -28,6 +28,7 @@ from engine.model.fingerprint import fingerprint
 from engine.model.first_uses import FirstUses
 from engine.model.forward import MakeKV
 from engine.model.light_import import fill_in
+from engine.model.load_errors import bad_tokenizer, cannot_run, explain, first_line
 from engine.model.memory import keep_in_memory, warning_of
 from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.probe import CacheProbe, probe_cache
@@ -207,7 +208,7 @@ def load_tokenizer(
         config = utils.load_config(path)
         rows = first_of(config, "vocab_size")
     except Exception as error:  # its fields may be anything
-        raise _explain(error, path) from error
+        raise explain(error, path) from error
     return _tokens(path, config, settings, rows if type(rows) is int else sys.maxsize)
 
 
@@ -219,7 +220,7 @@ def _model(path: Path, settings: LoadSettings) -> tuple[Any, dict[str, Any]]:
         with _without_brackets(path) as plain:
             model, config = utils.load_model(plain, lazy=True, trust_remote_code=settings.trust_remote_code)
     except Exception as error:  # a broken file may make mlx_lm raise anything
-        raise _explain(error, path) from error
+        raise explain(error, path) from error
     _check_weights(model, path)
     return model, config
 
@@ -248,30 +249,6 @@ def _check_weights(model: Any, path: Path) -> None:
             )
 
 
-def _explain(error: Exception, path: Path) -> LoadError:
-    """Put what mlx_lm raised into words; the cases are those observed with broken files."""
-    text = _first_line(error)
-    if "custom module" in text:
-        return LoadError(
-            f"{path} needs code of its own to run.", "Read it, and if you trust it use --trust-remote-code."
-        )
-    if "Model type" in text or "has no attribute 'Model" in text:
-        family = directory.read_object(path / "config.json").get("model_type")
-        return LoadError(
-            f"mlx_lm does not know the model type {family}.", "Use another model, or a newer mlx-lm."
-        )
-    if isinstance(error, RuntimeError) and ("safetensors" in text or "read" in text.lower()):
-        return LoadError(f"The weights in {path} are damaged or cut short ({text}).", "Download them again.")
-    if isinstance(error, TypeError | KeyError | AttributeError):
-        return LoadError(
-            f"{path}/config.json lacks something its model type needs, or has it in another form ({text}).",
-            "Download it again.",
-        )
-    if isinstance(error, ValueError):
-        return LoadError(f"The weights in {path} don't fit its config.json ({text}).", "Download both again.")
-    return LoadError(f"The model in {path} can't be loaded ({text}).", "Download it again.")
-
-
 def _adapt(model: Any, settings: LoadSettings) -> None:
     if settings.adapter_path is None:
         return
@@ -281,7 +258,7 @@ def _adapt(model: Any, settings: LoadSettings) -> None:
         utils.load_adapters(model, str(path))
     except Exception as error:
         raise LoadError(
-            f"The adapter in {path} doesn't fit this model ({_first_line(error)}).", "Check its base model."
+            f"The adapter in {path} doesn't fit this model ({first_line(error)}).", "Check its base model."
         ) from error
     model.eval()
 
@@ -302,7 +279,7 @@ def _tokens(path: Path, config: dict[str, Any], settings: LoadSettings, vocabula
     except LoadError:
         raise
     except Exception as error:  # its files may say anything
-        raise _bad_tokenizer(path, error) from error
+        raise bad_tokenizer(path, error) from error
 
 
 def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> Any:
@@ -317,18 +294,7 @@ def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> An
             raise LoadError(
                 f"The tokenizer in {path} needs code of its own.", "If you trust it use --trust-remote-code."
             ) from error
-        raise _bad_tokenizer(path, error) from error
-
-
-def _bad_tokenizer(path: Path, error: Exception) -> LoadError:
-    return LoadError(
-        f"The tokenizer in {path} can't be read ({_first_line(error)}).", "Download its files again."
-    )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200].rstrip(" :.") if lines else type(error).__name__
+        raise bad_tokenizer(path, error) from error
 
 
 def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
@@ -385,12 +351,4 @@ def _probe(path: Path, model: Any, settings: LoadSettings, make_kv: MakeKV) -> C
     except RankError:
         raise
     except Exception as error:  # the first forward: a config that could be built may not run
-        if settings.dtype not in ("auto", "file"):
-            raise LoadError(
-                f"The model in {path} can't run in {settings.dtype} here ({_first_line(error)}).",
-                "Leave --dtype out.",
-            ) from error
-        raise LoadError(
-            f"The model in {path} can't run: its config.json, or the adapter's, may be wrong ({_first_line(error)}).",
-            "Download it again.",
-        ) from error
+        raise cannot_run(error, path, settings.dtype) from error

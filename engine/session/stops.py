@@ -49,17 +49,19 @@ def stop_reached(session: Completing, node: int) -> Finished | None:
     at = session.tree[node]
     if at.token in session.tokens.eos_ids:
         return Finished(node, "eos", eos_name(session, at.token))
-    if (grammar := session.settings.grammar) is not None:
-        state = session.node_reader.grammars.at(grammar, node)
-        if state is not None and state.complete:
-            return Finished(node, "grammar", grammar.summary)
+    grammar = session.settings.grammar
+    state = session.node_reader.grammars.at(grammar, node)
+    if grammar is not None and state is not None and state.complete:
+        return Finished(node, "grammar", grammar.summary)
     if (text := stop_string(session, node)) is not None:
         return Finished(node, "stop", text)
     if (full := window_full(session, node)) is not None:
         return full
     count = at.depth - at.start
     if count % session.settings.max_tokens == 0:  # at every multiple: the person may step past the first
-        return Finished(node, "length", f"{count} token" + "s" * (count != 1))
+        open_ = state is not None and state.matcher is not None and not state.matcher.accepting
+        unfinished = ", the grammar's text is not finished" if open_ else ""
+        return Finished(node, "length", f"{count} token" + "s" * (count != 1) + unfinished)
     return None
 
 

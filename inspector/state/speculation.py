@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import fmean
 
 from engine.frozen import frozen
 from engine.records import (
@@ -29,7 +29,7 @@ ROUNDS = (DraftRound, SpeculationVerified)
 FATE_SIGNS = {"drafted": "…", "accepted": "✓", "refused": "✗", "unseen": "?"}
 """By the fate of a draft."""
 RECENT = 64
-"""Plain steps, and rounds, that the comparison is made from: a step takes longer as the text grows."""
+"""Plain steps that the comparison is made from: a step takes longer as the text grows."""
 
 
 @frozen
@@ -53,9 +53,7 @@ class SpeculationTotals:
     token_ms: float
     """A token in rounds, the mean."""
     plain_ms: float | None
-    """A plain step, the median; None where none was taken."""
-    wide: tuple[int, float] | None
-    """Tokens of the most frequent forward of more than one, and the median of its verification."""
+    """A plain step, the mean too, so that the parts of a round make up `slower`; None where none was taken."""
 
     @property
     def tokens_a_forward(self) -> float:
@@ -174,8 +172,7 @@ class Speculation:
             take_ms=_mean(rounds, lambda each: each.take_ms),
             round_ms=_mean(rounds, lambda each: each.ms),
             token_ms=sum(each.ms for each in rounds) / taken if taken else 0.0,
-            plain_ms=median(self.plain) if self.plain else None,
-            wide=_wide(rounds),
+            plain_ms=fmean(self.plain) if self.plain else None,
         )
 
 
@@ -191,14 +188,3 @@ def _mean_rates(seen: list[AcceptanceRates]) -> AcceptanceRates | None:
         fmean(each.rejection for each in seen),
         fmean(each.match for each in seen),
     )
-
-
-def _wide(rounds: list[DraftRound]) -> tuple[int, float] | None:
-    ms: dict[int, list[float]] = {}
-    for each in rounds:
-        if each.verified > 1:
-            ms.setdefault(each.verified, []).append(each.verify_ms)
-    if not ms:
-        return None
-    tokens = max(ms, key=lambda count: len(ms[count]))
-    return tokens, median(ms[tokens])

@@ -41,14 +41,13 @@ def verdict(totals: SpeculationTotals) -> str:
 
 
 def _why(totals: SpeculationTotals, plain_ms: float) -> str:
-    """What a round costs, in plain steps."""
-    reasons = [f"{totals.tokens_a_forward:.2f} tokens a forward"]
-    if totals.wide is not None:
-        tokens, ms = totals.wide
-        reasons.append(f"a forward of {tokens} tokens takes {ms / plain_ms:.1f} steps")
-    if totals.draft_ms > 0.1 * plain_ms:
-        reasons.append(f"drafting {totals.draft_ms / plain_ms:.1f}")
-    return ", ".join(reasons)
+    """What a round costs in plain steps, and what it adds: the first by the second is how many times slower it is."""
+    round_, forward, draft = (ms / plain_ms for ms in (totals.round_ms, totals.verify_ms, totals.draft_ms))
+    drafting = f", drafting {draft:.2f}" if draft > 0.1 else ""
+    return (
+        f"a round takes {round_:.2f} steps (its forward {forward:.2f}{drafting}) for "
+        f"{totals.tokens_a_forward:.2f} tokens"
+    )
 
 
 def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:

@@ -189,4 +189,4 @@ def _finish(summary: Summary) -> str:
     steps = f"{summary.steps} tokens"
     if not summary.detail:
         return f"{summary.reason}, {steps}"
-    return f"{summary.reason}: {summary.detail}" + ("" if summary.detail == steps else f", {steps}")
+    return f"{summary.reason}: {summary.detail}" + ("" if summary.detail.startswith(steps) else f", {steps}")

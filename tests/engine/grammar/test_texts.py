@@ -133,14 +133,14 @@ SHAPES: tuple[dict[str, Any], ...] = (
         "additionalProperties": False}}},
     {},
 )  # fmt: skip
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=4)
 LEAVES = st.one_of(
     st.sampled_from([{"type": "boolean"}, {"type": "null"}, {"type": "string", "maxLength": 4}, {"type": "number"}]),
     st.builds(lambda low, span: {"type": "integer", "minimum": low, "maximum": low + span}, st.integers(-99, 99),
               st.integers(0, 500)),
     st.builds(lambda values: {"enum": values},
-              st.lists(st.one_of(st.integers(-9, 99), st.text(max_size=3)), min_size=1)),
+              st.lists(st.one_of(st.integers(-9, 99), NAMES), min_size=1)),
 )  # fmt: skip
-NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=4)
 
 
 def _object(properties: dict[str, Any], required: bool, more: bool) -> dict[str, Any]:

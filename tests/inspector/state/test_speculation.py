@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -37,7 +38,6 @@ def test_totals_are_those_of_the_rounds() -> None:
     assert totals.saved_ms == pytest.approx(70 - 90)
     assert totals.rates is not None
     assert totals.rates.rejection == pytest.approx(0.8)
-    assert totals.wide == (4, pytest.approx(7.5))
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,20 @@ def test_totals_are_those_of_the_rounds() -> None:
 def test_the_verdict_says_whether_it_paid(ms: float, words: str) -> None:
     assert verdict(told("AAA", ms=ms).totals).startswith(words)
     assert verdict(Speculation().totals) == ""
+
+
+def test_the_parts_of_the_verdict_make_up_its_result() -> None:
+    """Under load too, where some steps and rounds take many times as long as others."""
+    state = told("AAA", "R", "R", ms=30.0)
+    state.plain = [10.0, 10.0, 10.0, 90.0]
+    state.apply(draft_round(3, 4, "R", ms=210.0))
+    totals = state.totals
+    assert totals.plain_ms is not None
+    assert totals.slower == pytest.approx(totals.round_ms / totals.plain_ms / totals.tokens_a_forward)
+    said = verdict(totals)
+    result, steps, tokens = (float(each) for each in re.findall(r"([0-9.]+) (?:times|steps \(|tokens)", said))
+    assert said.startswith(f"{steps / tokens:.1f} times slower")
+    assert result == pytest.approx(steps / tokens, abs=0.05)
 
 
 def test_plain_steps_are_those_outside_of_rounds() -> None:

@@ -1,0 +1,120 @@
+"""What fails because MLX, mlx_lm or Textual is another one is said so, by name, and blames no file of a model."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+from mlx_lm import utils
+
+from engine import commands, libraries
+from engine.errors import LoadError
+from engine.model import load_errors
+from engine.model.load import load
+from engine.settings import LoadSettings
+from engine.worker import unexpected
+from tests.zoo import Zoo
+
+
+@pytest.fixture(autouse=True)
+def asked_anew() -> Iterator[None]:
+    libraries.missing.cache_clear()
+    yield
+    libraries.missing.cache_clear()
+
+
+@pytest.mark.parametrize("package", libraries.LIBRARIES)
+def test_nothing_is_missing_in_the_libraries_that_are_installed(package: str) -> None:
+    importlib.import_module(package)
+    assert libraries.missing(package) == ()
+
+
+def test_what_is_used_is_read_from_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(mx.fast, "scaled_dot_product_attention")
+    monkeypatch.delattr(utils, "load_adapters")
+    assert libraries.missing("mlx") == ("mlx.core.fast.scaled_dot_product_attention",)
+    assert libraries.missing("mlx_lm") == ("mlx_lm.utils.load_adapters",)
+
+
+def test_a_changed_mlx_lm_is_named_and_no_file_blamed(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(utils, "load_model")
+    with pytest.raises(LoadError) as failed:
+        load(LoadSettings(model=str(zoo.path("llama"))))
+    assert failed.value.message.startswith("mlx-lm ")
+    assert failed.value.message.endswith("is not supported: mlx_lm.utils.load_model is missing in it.")
+    assert failed.value.hint.startswith("Install mlx-lm<0.33,>=0.32.2")
+    failure = unexpected(commands.TakeStep(), AttributeError("module has no attribute load_model"))
+    assert (failure.message, failure.hint) == (failed.value.message, failed.value.hint)
+    assert failure.expected
+
+
+def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = libraries.metadata.version
+    monkeypatch.setattr(
+        libraries.metadata, "version", lambda name: "0.40.1" if name == "mlx-lm" else version(name)
+    )
+    found = libraries.unsupported(TypeError("step() takes 2 positional arguments"))
+    assert found is not None
+    assert found[0] == "mlx-lm 0.40.1 is not supported (step() takes 2 positional arguments)."
+    assert libraries.unsupported(ValueError("a shape")) is None
+
+
+def test_a_fault_of_our_own_is_none_of_a_library() -> None:
+    assert libraries.unsupported(AttributeError("'NoneType' object has no attribute 'x'")) is None
+
+
+CHANGED = """
+import importlib.abc, importlib.util, sys
+class Changed(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "mlx_lm.models.cache":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        run = spec.loader.exec_module
+        def exec_module(module):
+            run(module)
+            del module.RotatingKVCache
+        spec.loader.exec_module = exec_module
+        return spec
+sys.meta_path.insert(0, Changed())
+"""
+
+
+def test_the_command_says_so_when_mlx_lm_can_not_even_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CHANGED, encoding="utf-8")
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "inspector", "generate", "-p", "Once", "--max-tokens", "2"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
+    )
+    assert done.returncode == 2, done.stderr
+    assert "is not supported: mlx_lm.models.cache.RotatingKVCache is missing in it." in done.stderr
+    assert "Install mlx-lm<0.33,>=0.32.2" in done.stderr
+
+
+@pytest.mark.skipif(mx.default_device() != mx.Device(mx.cpu), reason="other backends multiply them")
+def test_experts_in_bfloat16_on_the_cpu_blame_the_machine(zoo: Zoo) -> None:
+    folder = zoo.path("mixtral")
+    with pytest.raises(LoadError) as failed:
+        load(LoadSettings(model=str(folder), dtype="bfloat16"))
+    assert (
+        "can't run on the CPU here ([GatherMM::eval] Currently only supports float32)" in failed.value.message
+    )
+    assert failed.value.hint == "Load it with --dtype float32."
+
+
+def test_a_kernel_of_metal_alone_blames_the_machine(tmp_path: Path) -> None:
+    said = load_errors.cannot_run(RuntimeError("[metal_kernel] No Metal back-end."), tmp_path, "auto")
+    assert "config.json" not in said.message
+    assert said.hint == "It needs an Apple GPU: run it on a Mac, or use another model."
