@@ -61,11 +61,18 @@ class Desk:
     Args:
         emit: Receives every record.
         answer_asides: Answers the asides at the head of the queue; long commands call it between their steps.
+        waiting: Whether a command waits in the queue.
     """
 
-    def __init__(self, emit: Callable[[Record], None], answer_asides: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        emit: Callable[[Record], None],
+        answer_asides: Callable[[], None],
+        waiting: Stopped = lambda: False,
+    ) -> None:
         self._emit = emit
         self.answer_asides = answer_asides
+        self._waiting = waiting
         self.loaded: Loaded | None = None
         self.opened: Session | None = None
         self.settings = Settings()
@@ -117,6 +124,18 @@ class Desk:
         """Emit a row of logits after a node of the session, with the model's vocabulary if that was not emitted."""
         for record in self._rows.row(self.session, node, row):
             self._emit(record)
+
+    def read_prompt(self) -> bool:
+        """Emit the next few of the prompt logprobs; returns whether there were any left."""
+        if self.opened is None or (read := self.opened.read_prompt()) is None:
+            return False
+        self.emit(read)
+        return True
+
+    def read_prompts(self, call: Call) -> None:
+        """Emit the prompt logprobs until another command waits: what is left then is read in idle time."""
+        while not (call.stopped() or self._waiting()) and self.read_prompt():
+            pass
 
     # ---- steps and moves of several handlers --------------------------------------------------
 

@@ -48,8 +48,19 @@ class Inbox:
             self._waiting.append(task)
             self._arrived.notify()
 
-    def get(self) -> Task | None:
-        """Wait for the next task."""
+    @property
+    def waiting(self) -> bool:
+        """Whether a task waits, or the end."""
+        return bool(self._waiting)
+
+    def get(self, meanwhile: Callable[[], bool]) -> Task | None:
+        """Wait for the next task.
+
+        Args:
+            meanwhile: Called until a task has come or it returns False; each call delays the task by its time.
+        """
+        while not self._waiting and meanwhile():
+            pass
         with self._arrived:
             self._arrived.wait_for(lambda: self._waiting)
             return self._waiting.popleft()
@@ -148,15 +159,16 @@ class EngineThread:
         import_mlx_lm()  # before any module of ours does
         from engine.worker import Worker
 
-        worker = Worker(self._emit, self._closing.is_set, self._inbox.aside)
+        inbox = self._inbox
+        worker = Worker(self._emit, self._closing.is_set, inbox.aside, lambda: inbox.waiting)
         try:
-            while not self._closing.is_set() and (task := self._inbox.get()) is not None:
+            while not self._closing.is_set() and (task := inbox.get(worker.use_idle_time)) is not None:
                 worker.carry_out(task)
         finally:
             worker.close()
 
     def _fail_commands(self, error: Exception) -> None:
-        while not self._closing.is_set() and (task := self._inbox.get()) is not None:
+        while not self._closing.is_set() and (task := self._inbox.get(lambda: False)) is not None:
             kind, id = task.command.kind, task.command.id
             self._emit(Failure(kind, *_cause(error), id=id))
             self._emit(Ended(kind, id=id))

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Collection
 
 from engine import records
-from engine.commands import Command
+from engine.commands import Command, Prefill
 from engine.decoding.batched.handlers import BatchCommands
 from engine.decoding.handlers import DecodingCommands
 from engine.decoding.speculative.handlers import SpeculationCommands
@@ -45,6 +45,7 @@ class Worker:
         emit: Receives every record.
         closing: Whether the engine is about to end; then every command stops as if it were cancelled.
         aside: Takes the next task out of the queue if its command is an aside, else returns None.
+        waiting: Whether the queue has a task.
     """
 
     def __init__(
@@ -52,9 +53,10 @@ class Worker:
         emit: Callable[[Record], None],
         closing: Stopped,
         aside: Callable[[], Task | None] = lambda: None,
+        waiting: Stopped = lambda: False,
     ) -> None:
         self._emit, self._closing, self._aside = emit, closing, aside
-        self._desk = Desk(emit, self._answer_asides)
+        self._desk = Desk(emit, self._answer_asides, waiting)
         self._desk.capabilities = [make(self._desk) for make in CAPABILITIES]
         self._handlers: dict[type[Command], Handler] = {}
         for capability in self._desk.capabilities:
@@ -82,6 +84,16 @@ class Worker:
         except (Exception, SystemExit) as error:  # neither a bug nor a model's own code may end the thread
             self._emit(unexpected(command, error))
         self._emit(records.Ended(command.kind, cancelled, command.id))
+
+    def use_idle_time(self) -> bool:
+        """Do a piece of what no command waits for, some 30 ms; returns whether there was any."""
+        try:
+            return self._desk.read_prompt()
+        except Exception as error:  # what fails once would fail again, and here nothing ends
+            if self._desk.opened is not None:
+                self._desk.opened.unread.clear()
+            self._emit(unexpected(Prefill("", False), error))
+            return False
 
     def _dispatch(self, task: Task) -> None:
         command, call = task.command, Call(task, self._closing)

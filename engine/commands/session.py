@@ -20,7 +20,10 @@ class Load(Command):
 
 @frozen
 class Prefill(Command):
-    """Add a prompt to the tree and go to its end; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`."""
+    """Add a prompt to the tree and go to its end; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`.
+
+    `PromptReadings` follow as long as no other command waits; the rest of them come whenever the engine is idle.
+    """
 
     stoppable: ClassVar[bool] = True
     text: str
@@ -43,7 +46,7 @@ class Prefill(Command):
 
 @frozen
 class GoOnPrefill(Command):
-    """Continue a prefill that was cancelled; answered by `PrefillChunk` and `Prefilled`."""
+    """Continue a prefill that was cancelled; answered by `PrefillChunk`, `Prefilled` and `PromptReadings`."""
 
     stoppable: ClassVar[bool] = True
     step_size: int | None = None
@@ -54,7 +57,7 @@ class GoOnPrefill(Command):
 class AddTurn(Command):
     """Add the user's next turn after the current node, and go to its end.
 
-    Answered by `PromptOpened`, `PrefillChunk` and `Prefilled`; or by `TurnDiffers` alone, where the template would
+    Answered as `Prefill` is; or by `TurnDiffers` alone, where the template would
     write the conversation so far in another way and `differing` is `ask`.
     """
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import StepError
-from engine.sampling.ranking import Row
+from engine.sampling.ranking import Row, sum_of_products
 
 LogProbs = npt.NDArray[np.float64]
 """Log-probabilities, float64, shape (vocabulary,)."""
@@ -40,12 +40,12 @@ def kl_nats(one: LogProbs, other: LogProbs) -> float:
     probs = np.exp(one)
     live: npt.NDArray[Any] = probs > 0
     if live.all():
-        return max(0.0, float(np.dot(probs, one - other)))
-    return max(0.0, float(np.dot(probs[live], one[live] - other[live])))
+        return max(0.0, sum_of_products(probs, one - other))
+    return max(0.0, sum_of_products(probs[live], one[live] - other[live]))
 
 
 def entropy_bits(logprobs: LogProbs) -> float:
     """Shannon entropy in bits."""
     probs = np.exp(logprobs)
     live = probs > 0
-    return max(0.0, -float(np.dot(probs[live], logprobs[live])) / float(np.log(2)))
+    return max(0.0, -sum_of_products(probs[live], logprobs[live]) / float(np.log(2)))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from engine.logits.token_texts import TokenTexts
 from engine.records import Candidate, Distribution, GrammarReading, PromptToken
 from engine.sampling.pipeline import Sampled
-from engine.sampling.ranking import Row, log_softmax, rank_of, ranked
+from engine.sampling.ranking import Row, log_softmax, rank_of, ranked, sum_of_products
 
 LN2 = math.log(2)
 SAMPLERS_BEST = 5
@@ -34,13 +34,13 @@ def _entropy_bits(probs: npt.NDArray[np.float64], logprobs: Row) -> float:
     if wide.min() == -np.inf:
         live = wide > -np.inf
         probs, wide = probs[live], wide[live]
-    return max(0.0, -float(np.dot(probs, wide)) / LN2)
+    return max(0.0, -sum_of_products(probs, wide) / LN2)
 
 
 def entropy_of(probs: npt.NDArray[np.float64]) -> float:
     """Shannon entropy of a distribution given by its probabilities, shape (vocabulary,), in bits."""
     left = probs[probs > 0]
-    return max(0.0, -float(np.dot(left, np.log(left))) / LN2)
+    return max(0.0, -sum_of_products(left, np.log(left)) / LN2)
 
 
 def _ranks(values: list[float]) -> list[int]:

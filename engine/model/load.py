@@ -32,6 +32,7 @@ from engine.model.load_errors import bad_tokenizer, cannot_run, explain, first_l
 from engine.model.memory import keep_in_memory, warning_of
 from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.probe import CacheProbe, probe_cache
+from engine.model.tail import Tail
 from engine.model.tokens import Tokens
 from engine.paths import typed
 from engine.records import Loading, ModelFacts, RanksLoaded
@@ -54,6 +55,8 @@ class Loaded:
     """Work that it did since it was loaded, in whatever session."""
     make_kv: MakeKV = KV
     """Makes its caches."""
+    tail: Tail | None = None
+    """Its end, where that can be run alone."""
 
 
 @frozen
@@ -147,7 +150,7 @@ def load(
         blas=prepared.blas,
         stored="" if prepared.stored == whole.weights else prepared.stored,
     )
-    return Loaded(model, tokens, facts, probe.settings, make_kv=make_kv)
+    return Loaded(model, tokens, facts, probe.settings, make_kv=make_kv, tail=probe.tail)
 
 
 def prepare(

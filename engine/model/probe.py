@@ -11,7 +11,8 @@ from engine.cache.head_groups import group_size_problem
 from engine.cache.kinds import kind_of
 from engine.cache.live import KV
 from engine.frozen import frozen
-from engine.model.forward import MakeKV
+from engine.model.forward import Compute, MakeKV
+from engine.model.tail import Tail
 from engine.records import CacheKind
 from engine.settings import LoadSettings
 
@@ -28,6 +29,8 @@ class CacheProbe:
     bytes_per_token: int | None
     head_size: int | None
     """Of all keys and values, where these have one size."""
+    tail: Tail | None
+    """The model's end, where it can be run alone."""
 
 
 def probe_cache(model: Any, settings: LoadSettings, make_kv: MakeKV = KV) -> CacheProbe:
@@ -48,11 +51,15 @@ def probe_cache(model: Any, settings: LoadSettings, make_kv: MakeKV = KV) -> Cac
     if settings.kv_bits is not None:
         settings, more = _probe_kv_bits(model, settings, cache, make_kv)
         notes += more
-    trial = _trial_cache(model, settings, make_kv)
+    tail = Tail(model)
+    # over ranks all of them run the model itself, and the logits of a chunk are there
+    trial = _trial_cache(model, settings, make_kv, tail.trial if make_kv is KV else model)
     packed = settings.kv_bits is not None
     sizes = _head_sizes(_trial_cache(model, replace(settings, kv_bits=None), make_kv) if packed else trial)
     head_size = next(iter(sizes)) if len(sizes) == 1 else None
-    return CacheProbe(settings, tuple(notes), kinds, trial.bytes_per_token(), head_size)
+    return CacheProbe(
+        settings, tuple(notes), kinds, trial.bytes_per_token(), head_size, tail if tail.fits else None
+    )
 
 
 def _probe_kv_bits(
@@ -86,9 +93,11 @@ def _head_sizes(cache: KV, quantizable: bool = False) -> set[int]:
     return {int(array.shape[-1]) for kind, layer in of_columns for array in kind.buffers(layer)}
 
 
-def _trial_cache(model: Any, settings: LoadSettings, make_kv: MakeKV, tokens: int = 1) -> KV:
+def _trial_cache(
+    model: Any, settings: LoadSettings, make_kv: MakeKV, compute: Compute | None = None, tokens: int = 1
+) -> KV:
     """Throwaway caches after one or more tokens; with `kv_bits`, quantized from the first on."""
     trial = make_kv(model, replace(settings, quantized_kv_start=0))
     for _ in range(tokens):
-        mx.eval(trial.run(model, mx.array([[0]])))
+        mx.eval(trial.run(compute or model, mx.array([[0]])))
     return trial

@@ -139,6 +139,7 @@ from engine.records.steps import (
     PrefillChunk,
     Prefilled,
     PromptOpened,
+    PromptReadings,
     PromptToken,
     Resampled,
     StageReading,
@@ -263,6 +264,7 @@ __all__ = [
     "Profiled",
     "PromptOpened",
     "PromptPreview",
+    "PromptReadings",
     "PromptToken",
     "QuestionAsked",
     "RaceEnded",
@@ -323,6 +325,7 @@ Record = (
     | TurnDiffers
     | PrefillChunk
     | Prefilled
+    | PromptReadings
     | Step
     | Resampled
     | Restoring

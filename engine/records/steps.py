@@ -171,12 +171,23 @@ class PrefillChunk:
     ms: float
     """The forward as mlx_lm does it, until the caches are evaluated."""
     echo_ms: float
-    """The additional time of the prompt logprobs; not part of TTFT."""
+    """In a trace from before `PromptReadings`, the additional time of the prompt logprobs; not part of TTFT."""
     kv: KVReading
     echo: tuple[PromptToken, ...]
-    """The prompt's tokens whose readings this chunk computed; empty where prompt logprobs are off."""
+    """In such a trace the prompt's tokens whose readings this chunk computed."""
     cold: bool = False
     """The model's first chunk since it was loaded, which may hold what is done once: no rate counts it."""
+
+
+@frozen
+class PromptReadings:
+    """What the model made of some tokens of a prompt: its prompt logprobs, which the first token doesn't wait for."""
+
+    tokens: tuple[PromptToken, ...]
+    ms: float
+    """Of the model's end for each of them, and of the readings; not part of TTFT."""
+    left: int
+    """Tokens that are still to be read."""
 
 
 @frozen
@@ -185,6 +196,7 @@ class Prefilled:
 
     text: str
     tokens: tuple[PromptToken, ...]
+    """Without readings, but in a trace from before `PromptReadings`."""
     next: Distribution
     kv: KVReading
     memory: Memory
@@ -192,6 +204,7 @@ class Prefilled:
     """Time to first token: the move to what the cache can keep, the forward of the rest and the first draw, without the
     prompt logprobs."""
     echo_ms: float
+    """In a trace from before `PromptReadings`, the time of the prompt logprobs."""
     prompt_tps: float
     """Tokens that ran, a second, in the forwards that are no cold start; 0 where all of them are."""
     kept: int = 0
@@ -204,6 +217,8 @@ class Prefilled:
     """Why shared tokens ran through the model again, empty if none did."""
     cold: bool = False
     """Whether `ttft_ms` holds a cold start: the model's first chunk or first single token since it was loaded."""
+    unread: int = 0
+    """Tokens whose `PromptReadings` follow."""
 
 
 @frozen

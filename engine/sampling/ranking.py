@@ -13,6 +13,10 @@ from engine.errors import StepError
 Row = npt.NDArray[np.float32]
 """Logits or log-probabilities, float32, shape (vocabulary,)."""
 Values = npt.NDArray[np.floating[Any]]
+GROUP = 64
+"""Values of which the largest is found first, to rank the largest of all: 0.1 ms of 256,000 instead of 1.6."""
+FEW = 4096
+"""Values that are sorted whole: there are more where many are equal."""
 
 
 def log_softmax(logits: Row) -> Row:
@@ -42,6 +46,11 @@ def ranked(row: Values, k: int) -> npt.NDArray[np.intp]:
     """
     if k >= row.size:
         return np.lexsort((np.arange(row.size), -row))
+    highest = row[: row.size // GROUP * GROUP].reshape(GROUP, -1).max(axis=0)
+    if k <= highest.size:  # as many values are at least as large as the k-th largest of these
+        ids = np.flatnonzero(row >= np.partition(highest, highest.size - k)[highest.size - k])
+        if k <= ids.size <= FEW:
+            return ids[np.lexsort((ids, -row[ids]))][:k]
     # Selecting is slow where most values are equal, as those of cut tokens are: select among the others alone.
     live = np.flatnonzero(row > row.min())
     if k < live.size:
@@ -62,6 +71,14 @@ def _largest(values: Values, k: int) -> npt.NDArray[np.intp]:
 def rank_of(row: Row, token: int) -> int:
     """1 for the largest value; equal values share the lowest rank."""
     return int((row > row[token]).sum()) + 1
+
+
+def sum_of_products(one: Values, other: Values) -> float:
+    """The scalar product of two rows of probabilities, in 0.1 ms of 150,000.
+
+    numpy's BLAS divides it between threads: 4 to 8 ms where another program has the second core, and the thread spins.
+    """
+    return float(np.einsum("i,i", one, other))
 
 
 def absolute_difference(one: Row, other: Row) -> Row:

@@ -17,13 +17,11 @@ from engine.model.forward import Stopped
 from engine.records import (
     ChatOptions,
     Message,
-    PrefillChunk,
-    Prefilled,
-    PromptOpened,
     TurnDiffers,
     conversation,
 )
 from engine.session import saved_prompt
+from engine.session.prefill import PromptRecord
 from engine.session.session import Session
 from engine.tree import ROOT, common_prefix
 
@@ -87,9 +85,7 @@ def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt
     return EncodedPrompt(text, ids, chat, tuple(notes), messages, options)
 
 
-def prompt(
-    session: Session, command: Prefill, stopped: Stopped
-) -> Iterator[PromptOpened | PrefillChunk | Prefilled]:
+def prompt(session: Session, command: Prefill, stopped: Stopped) -> Iterator[PromptRecord]:
     """Prefill raw text, or a conversation.
 
     Raises:
@@ -112,9 +108,7 @@ def prompt(
     )
 
 
-def add_turn(
-    session: Session, command: AddTurn, stopped: Stopped
-) -> Iterator[PromptOpened | PrefillChunk | Prefilled | TurnDiffers]:
+def add_turn(session: Session, command: AddTurn, stopped: Stopped) -> Iterator[PromptRecord | TurnDiffers]:
     """Add a user's turn after the current node.
 
     Yields:

@@ -74,16 +74,19 @@ class SessionCommands:
         self._desk.forget()
         for record in conversation.prompt(self._desk.session, command, call.stopped):
             self._desk.emit(record)
+        self._desk.read_prompts(call)
 
     def _add_turn(self, command: commands.AddTurn, call: Call) -> None:
         for record in conversation.add_turn(self._desk.session, command, call.stopped):
             if isinstance(record, records.PromptOpened):
                 self._desk.forget()
             self._desk.emit(record)
+        self._desk.read_prompts(call)
 
     def _go_on_prefill(self, command: commands.GoOnPrefill, call: Call) -> None:
         for record in self._desk.session.go_on_prefill(command.step_size, call.stopped):
             self._desk.emit(record)
+        self._desk.read_prompts(call)
 
     def _restore(self, command: commands.Restore, call: Call) -> None:
         desk = self._desk

@@ -1,7 +1,7 @@
-"""Prefill: the prompt through the model chunk by chunk, and the logprobs of its tokens.
+"""Prefill: the prompt through the model chunk by chunk.
 
-mlx_lm's prefill never computes the logits of the prompt. Here the caches are evaluated first, which is what
-mlx_lm does and what TTFT counts, and only then the logits that the prompt logprobs need: the two costs stay separate.
+mlx_lm's prefill never computes the logits of the prompt, nor does this one: the caches are evaluated, and what the
+prompt logprobs need is kept for later (`engine.session.unread`). The first token never waits for them.
 """
 
 from __future__ import annotations
@@ -10,26 +10,28 @@ import time
 from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
-import numpy as np
 
 from engine.cache.moves import MoveCost
 from engine.errors import Cancelled
 from engine.frozen import frozen
-from engine.logits.readings import RowReader
 from engine.model.first_uses import Work
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped
+from engine.model.tail import Tail
 from engine.model.tokens import Tokens
-from engine.records import PrefillChunk, PromptToken
+from engine.records import KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
 from engine.sampling.ranking import Row
+from engine.session.unread import Rows, Unread
 
 ECHO_TOKENS = 2048
 """Prompt length up to which prompt logprobs are computed by default."""
 ECHO_CANDIDATES = 20
 """Candidates recorded at most for a token of the prompt."""
 ECHO_BYTES = 64 * 2**20
-"""Bytes of one adapting chunk's logits at most while prompt logprobs are on."""
-ECHO_ROWS = 64
-"""Rows of a chunk's logits that are converted to float32 at a time."""
+"""Bytes of one adapting chunk's logits at most, where the prompt logprobs need all of them at once."""
+
+
+PromptRecord = PromptOpened | PrefillChunk | PromptReadings | Prefilled
+"""What the prefill of a prompt is answered with."""
 
 
 @frozen
@@ -59,7 +61,8 @@ class PrefillRun:
 
     Args:
         runner: The model and its cache, which holds a beginning of the path, at most all but the last token.
-        reader: Makes the readings.
+        unread: Takes what the prompt logprobs need.
+        tail: The model's end; None where it can't be run alone.
         tokens: The tokenizer.
         candidates: Candidates recorded for a token, at most 20.
         prompt: Its tokens in the tree.
@@ -69,7 +72,8 @@ class PrefillRun:
     def __init__(
         self,
         runner: Runner,
-        reader: RowReader,
+        unread: Unread,
+        tail: Tail | None,
         tokens: Tokens,
         candidates: int,
         prompt: PromptPath,
@@ -78,22 +82,23 @@ class PrefillRun:
         self.prompt = prompt
         self._before = len(prompt.path) - len(prompt.nodes)
         self._runner = runner
-        self._reader = reader
+        self._unread = unread
+        # under interventions something else than the model computes, and its end may not be the model's
+        self._tail = tail if runner.compute is runner.model else None
         self._candidates = min(candidates, ECHO_CANDIDATES)
         self.echo = len(prompt.nodes) <= ECHO_TOKENS if echo is None else echo
-        self.read = self._tokens(tokens)
-        """The prompt's tokens; readings are filled in as they become known."""
+        self.tokens = self._tokens(tokens)
         self.ms = 0.0
         """Milliseconds of the forwards so far."""
         self.cold = False
         """Whether one of them was a cold start."""
         self._warm_tokens, self._warm_ms = 0, 0.0
-        self.echo_ms = 0.0
-        """Milliseconds of the prompt logprobs so far."""
         if self.echo and prompt.before is not None and (place := runner.kv.offset - self._before) >= 0:
-            self.read[place] = self._echo(self.read[place], prompt.before)
-        limit = max(8, ECHO_BYTES // (4 * tokens.vocabulary)) if self.echo else FIXED_CHUNK
-        self._limit = min(limit, FIXED_CHUNK)
+            self._keep(mx.array(prompt.before)[None, None], None, slice(place, place + 1))
+        whole = self.echo and self._tail is None
+        self._limit = min(
+            max(8, ECHO_BYTES // (4 * tokens.vocabulary)) if whole else FIXED_CHUNK, FIXED_CHUNK
+        )
         self._sizes = runner.chunk_sizer(self._limit)
 
     def resize(self, size: int | None) -> None:
@@ -115,14 +120,14 @@ class PrefillRun:
             read.append(PromptToken(node, position, token, text, tokens.raw(token), tokens.is_special(token)))
         return read
 
-    def chunks(self, stopped: Stopped) -> Iterator[PrefillChunk]:
+    def chunks(self, stopped: Stopped) -> Iterator[PrefillChunk | PromptReadings]:
         """Run the remaining tokens but the last.
 
         Args:
             stopped: Polled before each chunk.
 
         Yields:
-            A record for each chunk.
+            A record for each chunk; and readings, where a prompt is too long to keep what they need.
 
         Raises:
             Cancelled: `stopped` returned True.
@@ -131,26 +136,49 @@ class PrefillRun:
         while (done := self._runner.kv.offset) < last:
             if stopped():
                 raise Cancelled
+            if self._unread.full and (read := self._unread.read()) is not None:
+                yield read
+                continue
             chunk = self._chunk(done, min(done + self._sizes.size, last))
-            self._sizes.learn(chunk.done - done, chunk.ms + chunk.echo_ms)
+            self._sizes.learn(chunk.done - done, chunk.ms)
             yield chunk
 
     def _chunk(self, start: int, end: int) -> PrefillChunk:
         begun = time.perf_counter()
-        logits = self._runner.forward_chunk(self.prompt.path[start:end])
-        fed = time.perf_counter()
-        known: tuple[PromptToken, ...] = ()
+        if not self.echo or self._tail is None:
+            states = self._runner.forward_chunk(self.prompt.path[start:end])
+        else:
+            with self._tail.watched() as streams:
+                self._runner.forward_chunk(self.prompt.path[start:end])
+            states = streams[0]
+        ms, kv = (time.perf_counter() - begun) * 1000, self._runner.kv.reading()
         if self.echo:
             first = max(start + 1 - self._before, 0)  # of the prompt; a row is read for the token after it
-            following = slice(first, max(end + 1 - self._before, 0))
-            known = self._known(logits[:, first + self._before - start - 1 :], self.read[following])
-            self.read[following] = known
-        ended = time.perf_counter()
+            self._keep(
+                states[..., first + self._before - start - 1 :, :],
+                self._tail,
+                slice(first, max(end + 1 - self._before, 0)),
+                kv,
+            )
         mx.clear_cache()
-        ms, echo_ms = (fed - begun) * 1000, (ended - fed) * 1000
-        self.echo_ms += echo_ms
-        cold = self.count("chunk", end - start, ms)
-        return PrefillChunk(end, len(self.prompt.path), ms, echo_ms, self._runner.kv.reading(), known, cold)
+        return PrefillChunk(end, len(self.prompt.path), ms, 0.0, kv, (), self.count("chunk", end - start, ms))
+
+    def _keep(
+        self, states: mx.array, tail: Tail | None, following: slice, kv: KVReading | None = None
+    ) -> None:
+        """Keep some rows for the readings of the tokens that follow them, if any do.
+
+        While they are lazy they keep alive what the last layer's cache was, and the next chunk copies that.
+        """
+        nodes, pending = [self.prompt.parent, *self.prompt.nodes], self.prompt.pending
+        tokens = [
+            (token, pending.get(node, b""))
+            for token, node in zip(self.tokens[following], nodes[following], strict=False)
+        ]
+        layers = sum(len(group.layers) for group in kv.groups) if kv else 0
+        held = kv.allocated_bytes // layers if kv and layers else 0
+        if tokens:
+            self._unread.add(Rows(tokens, states, tail, self._candidates, held))
 
     def count(self, work: Work, tokens: int, ms: float) -> bool:
         """Add up a forward of some tokens; returns whether it was a cold start."""
@@ -165,19 +193,3 @@ class PrefillRun:
     def tps(self) -> float:
         """Tokens a second of the forwards that were no cold start; 0 where there was none."""
         return self._warm_tokens / self._warm_ms * 1000 if self._warm_ms else 0.0
-
-    def _known(self, logits: mx.array, tokens: Sequence[PromptToken]) -> tuple[PromptToken, ...]:
-        """The tokens that follow those of a chunk, with the model's readings of them."""
-        logits = logits[0]
-        mx.eval(logits)
-        known: list[PromptToken] = []
-        for start in range(0, len(tokens), ECHO_ROWS):
-            part = tokens[start : start + ECHO_ROWS]
-            rows = np.array(logits[start : start + len(part)].astype(mx.float32))
-            known += map(self._echo, part, rows)
-        return tuple(known)
-
-    def _echo(self, token: PromptToken, row: Row) -> PromptToken:
-        place = token.position - self._before
-        above = self.prompt.nodes[place - 1] if place else self.prompt.parent
-        return self._reader.echo(token, row, self._candidates, self.prompt.pending.get(above, b""))

@@ -18,8 +18,8 @@ from engine.commands import Prefill
 from engine.errors import PromptError
 from engine.frozen import frozen
 from engine.model.forward import FIXED_CHUNK, Stopped
-from engine.records import NO_OPTIONS, Message, PrefillChunk, Prefilled, PromptOpened
-from engine.session.prefill import PrefillRun, PromptPath
+from engine.records import NO_OPTIONS, Message, PromptOpened
+from engine.session.prefill import PrefillRun, PromptPath, PromptRecord
 from engine.session.prompt_file import read_saved
 from engine.session.session import Session
 from engine.tree import ROOT
@@ -41,9 +41,7 @@ class PromptParts:
     """Whether the second went through the chat template."""
 
 
-def prompt(
-    session: Session, command: Prefill, stopped: Stopped
-) -> Iterator[PromptOpened | PrefillChunk | Prefilled]:
+def prompt(session: Session, command: Prefill, stopped: Stopped) -> Iterator[PromptRecord]:
     """Prefill what follows a saved cache.
 
     Yields:
@@ -68,12 +66,13 @@ def prompt(
     path = PromptPath(parts.cached, ids, nodes, ROOT, session.pending, None, MoveCost(len(ids), 0, ""))
     read = PrefillRun(
         session.runner,
-        session.node_reader.row_reader,
+        session.unread,
+        None,
         session.tokens,
         session.settings.candidates,
         path,
         False,
-    ).read
+    ).tokens
     same = f"by at most {saved.difference:.1e} of their length" if saved.difference else "in no bit"
     whole = all(kind_of(cache).held(cache) == len(ids) and kind_of(cache).columns for cache in saved.caches)
     note = f"{len(ids)} tokens are in the cache file: its numbers differ from a fresh prefill's {same}."

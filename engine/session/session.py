@@ -20,7 +20,7 @@ from engine.model.rounding import rounding_of
 from engine.records import NO_OPTIONS, ChatOptions, Message, Moved, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, ranked
 from engine.session.node_logits import memory
-from engine.session.prefill import PrefillRun, PromptPath
+from engine.session.prefill import PrefillRun, PromptPath, PromptRecord
 from engine.session.state import SessionState
 from engine.stalls import stall_times
 from engine.tree import ROOT
@@ -49,7 +49,7 @@ class Session(SessionState):
         options: ChatOptions = NO_OPTIONS,
         step_size: int | None = None,
         stopped: Stopped = never,
-    ) -> Iterator[records.PromptOpened | records.PrefillChunk | records.Prefilled]:
+    ) -> Iterator[PromptRecord]:
         """Add a prompt to the tree, and go to its end.
 
         The cache keeps what the prompt shares with the path so far, and what was kept of other branches is restored.
@@ -68,7 +68,8 @@ class Session(SessionState):
             stopped: Polled before each chunk.
 
         Yields:
-            The prompt, a record for each chunk, and the first distribution.
+            The prompt, a record for each chunk, and the first distribution. The prompt logprobs are read after it, by
+            `read_prompt`; of a long prompt some on the way.
 
         Raises:
             PromptError: The prompt is empty, longer than the context window, or has ids without an embedding; nothing
@@ -83,11 +84,11 @@ class Session(SessionState):
         if parent == ROOT:
             self.conversation = messages, options
         self._prefill_run = run = PrefillRun(
-            self.runner, self.node_reader.row_reader, self.tokens, self.settings.candidates, prompt, echo
+            self.runner, self.unread, self._tail, self.tokens, self.settings.candidates, prompt, echo
         )
         held = self.kv.offset
         yield records.PromptOpened(
-            text, chat, tuple(run.read), run.echo, notes, parent, held, messages, options, new_tree
+            text, chat, tuple(run.tokens), run.echo, notes, parent, held, messages, options, new_tree
         )
         yield from self.go_on_prefill(step_size, stopped)
 
@@ -125,9 +126,7 @@ class Session(SessionState):
             self.run_path(self.runner, self.tree[self.held.first(end)].parent)
         return cost if self.kv.offset < min(want, computed) else replace(cost, note="")
 
-    def go_on_prefill(
-        self, step_size: int | None = None, stopped: Stopped = never
-    ) -> Iterator[records.PrefillChunk | records.Prefilled]:
+    def go_on_prefill(self, step_size: int | None = None, stopped: Stopped = never) -> Iterator[PromptRecord]:
         """Continue a prefill that was stopped.
 
         Args:
@@ -147,7 +146,7 @@ class Session(SessionState):
         try:
             yield from run.chunks(stopped)
             begun = time.perf_counter()
-            row = self._forward(run.read[-1].id)
+            row = self._forward(run.tokens[-1].id)
         except (Cancelled, GeneratorExit):
             raise
         except BaseException:
@@ -156,22 +155,31 @@ class Session(SessionState):
             raise
         run.count("token", 1, (time.perf_counter() - begun) * 1000)
         cost = run.prompt.cost
-        self._set_node(run.read[-1].node, row)
+        self._set_node(run.tokens[-1].node, row)
         yield records.Prefilled(
             text=run.prompt.text,
-            tokens=tuple(run.read),
+            tokens=tuple(run.tokens),
             next=self.next,
             kv=self.kv_reading(),
             memory=memory(),
             ttft_ms=run.prompt.ms + run.ms + self.position.node_logits.sample_ms,
-            echo_ms=run.echo_ms,
+            echo_ms=0.0,
             prompt_tps=run.tps,
             kept=cost.kept,
             restored=cost.restored,
             restored_bytes=cost.nbytes,
             note=cost.note,
             cold=run.cold,
+            unread=len(self.unread),
         )
+
+    def read_prompt(self) -> records.PromptReadings | None:
+        """Read what the model makes of the next few tokens of the prompts that went through it; takes about 30 ms.
+
+        Returns:
+            None where all is read.
+        """
+        return self.unread.read()
 
     # ---- decode -----------------------------------------------------------------------------
 

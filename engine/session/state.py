@@ -18,6 +18,7 @@ from engine.session.held import HeldSets
 from engine.session.kept_logits import KeptLogits
 from engine.session.node_logits import NodeReader
 from engine.session.prefill import PrefillRun
+from engine.session.unread import Unread
 from engine.settings import Settings, check
 from engine.tree import ROOT, TokenTree
 
@@ -45,6 +46,7 @@ class SessionState:
         self.facts = loaded.facts
         self.settings = settings
         self._load = loaded.settings
+        self._tail = loaded.tail
         self.record_logits = loaded.settings.record_logits
         self.runner = Runner(loaded.model, loaded.settings, loaded.first_uses, loaded.make_kv)
         self.forget()
@@ -66,6 +68,8 @@ class SessionState:
         """What the chat template got for the prompt that the path begins with."""
         self._prefill_run: PrefillRun | None = None
         """The prefill under way, if any."""
+        self.unread = Unread(self.node_reader.row_reader, self.tokens.vocabulary)
+        """Tokens of prompts whose logprobs are to be read."""
 
     @property
     def node(self) -> int:

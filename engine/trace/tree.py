@@ -14,6 +14,7 @@ from engine.records import (
     PrefillChunk,
     Prefilled,
     PromptOpened,
+    PromptReadings,
     PromptToken,
     Step,
 )
@@ -48,6 +49,8 @@ class KnownNodes:
                 self._same(value.echo)
             case Prefilled():
                 self._same(value.tokens)
+            case PromptReadings():  # of an earlier prompt of the tree, too
+                self._known(value.tokens)
             case BeamOpened():
                 if value.node not in self._parents:
                     raise Misfit(f"begins beams at node {value.node}, which no line before it tells")
@@ -80,6 +83,11 @@ class KnownNodes:
         for token in tokens:
             if self._prompt.get(token.node) != token.position:
                 raise Misfit(f"has a token of the prompt that the prompt hasn't, at node {token.node}")
+
+    def _known(self, tokens: tuple[PromptToken, ...]) -> None:
+        for token in tokens:
+            if token.node not in self._parents:
+                raise Misfit(f"has a prompt's token that no line before it tells, at node {token.node}")
 
     def _step(self, step: Step) -> None:
         if step.parent not in self._parents:

@@ -84,7 +84,7 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
         prompt=prompt,
         chat=chat,
         system=args.system_prompt,
-        echo=args.prompt_logprobs,
+        echo=_prompt_logprobs(args),
         jsonl=getattr(args, "jsonl", False),
         notes=(*_notes(values, settings), *conversation.notes),
         messages=conversation.messages,
@@ -174,6 +174,12 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
     if not text:
         raise PromptError("The prompt is empty.", "Give some text with --prompt or --prompt-file.")
     return text, chat
+
+
+def _prompt_logprobs(args: argparse.Namespace) -> bool | None:
+    """As for `Request.echo`; off by default where a text or a table is written, which have no place for them."""
+    unseen = getattr(args, "jsonl", None) is False and getattr(args, "output", None) is None
+    return False if unseen and args.prompt_logprobs is None else args.prompt_logprobs
 
 
 def _given_prompt(args: argparse.Namespace) -> str | None:

@@ -84,7 +84,7 @@ class Summary:
     facts: records.ModelFacts | None
     prefilled: records.Prefilled | None
     first_token_ms: float | None
-    """From the encoded prompt until the first token was there to be written: TTFT, prompt logprobs and the record."""
+    """From the encoded prompt until the first token was there to be written: TTFT and the record."""
     kv: records.KVReading | None
     memory: records.Memory | None
     speculation: Speculation

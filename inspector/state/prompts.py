@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from engine.records import Failure, KVReading, PrefillChunk, Prefilled, PromptOpened
+from engine.records import Failure, KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings
 from inspector.state.session_tree import Item
 
 
@@ -18,6 +18,8 @@ class PromptRead:
     chunks: list[PrefillChunk] = field(default_factory=list)
     prefilled: Prefilled | None = None
     """None until it is read to its end."""
+    readings_ms: float = 0.0
+    """What its prompt logprobs took so far."""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,14 @@ class Prompts:
     def prefilled(self) -> Prefilled | None:
         """The end of its prefill, once it was reached."""
         return self.current.prefilled if self.current else None
+
+    @property
+    def readings_ms(self) -> float:
+        """What its prompt logprobs took so far; 0 without any."""
+        if self.current is None:
+            return 0.0
+        recorded = self.prefilled.echo_ms if self.prefilled else 0.0
+        return self.current.readings_ms + recorded
 
     @property
     def chunks(self) -> list[PrefillChunk]:
@@ -91,6 +101,11 @@ class Prompts:
         self.chunks.append(record)
         for item in path[begin : record.done]:
             self.kv[item.node] = record.kv
+
+    def take_readings(self, record: PromptReadings) -> None:
+        """Take in the time that some prompt logprobs took."""
+        if self.current is not None:
+            self.current.readings_ms += record.ms
 
     def finish(self, record: Prefilled) -> None:
         """Take in that the prompt was read to its end."""

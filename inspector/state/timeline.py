@@ -269,6 +269,9 @@ class Timeline:
                 self._open(record)
             case records.PrefillChunk():
                 self._chunk(record)
+            case records.PromptReadings():
+                self.prompts.take_readings(record)
+                self._read(record.tokens)
             case records.Prefilled():
                 self.prompts.finish(record)
                 self.next, self.kv, self.memory = record.next, record.kv, record.memory

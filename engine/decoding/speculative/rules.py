@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.records import AcceptanceRates
-from engine.sampling.ranking import ranked
+from engine.sampling.ranking import ranked, sum_of_products
 
 Probs = npt.NDArray[np.float64]
 """A distribution, shape (vocabulary,); sums to 1."""
@@ -47,7 +47,7 @@ class Drawn(NamedTuple):
 
 def rates(p: Probs, q: Probs) -> AcceptanceRates:
     """The probability that a token drafted from q is accepted, by each rule."""
-    return AcceptanceRates(position_draw_rate(p, q), float(np.minimum(p, q).sum()), float(p @ q))
+    return AcceptanceRates(position_draw_rate(p, q), float(np.minimum(p, q).sum()), sum_of_products(p, q))
 
 
 def fixed_rates(p: float) -> AcceptanceRates:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from engine.chunks import Chunks, end_at
 from engine.errors import Cancelled, StepError
-from engine.inspection.inside.patches import Patch
 from engine.inspection.inside.taps import Edits, Taps
 from engine.model.forward import Runner, Stopped, never
+from engine.model.patches import Patch
 from engine.records import CaptureFacts, Check
 from engine.session.detached import copy_runner, run_at
 from engine.session.session import Session

@@ -12,7 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.inspection.inside.patches import Patch, patched
+from engine.model.patches import Patch, patched
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from mlx_lm.models import cache as caches
 from mlx_lm.models import switch_layers
 
 from engine.cache.kinds import kind_of
-from engine.inspection.inside.patches import Patch, calls, patched
-from engine.inspection.inside.taps import flat_caches, hidden
+from engine.inspection.inside.taps import flat_caches
+from engine.model.patches import Patch, calls, patched
+from engine.model.tail import hidden
 from engine.records import HeadFacts, NormFacts, RopeFacts
 
 EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding)

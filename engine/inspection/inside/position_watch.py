@@ -13,8 +13,8 @@ import mlx_lm.models.base as base
 import numpy as np
 
 from engine.errors import StepError
-from engine.inspection.inside.patches import calls, patched
 from engine.model.layers import decoder_layers
+from engine.model.patches import calls, patched
 from engine.records import Check, PositionUse, PositionWay, Rotation
 
 rope = mx.fast.rope

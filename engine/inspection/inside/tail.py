@@ -1,4 +1,4 @@
-"""The end of a model: its final norm, head, multipliers and softcap, over any residual streams."""
+"""The end of a model over residual streams that a tap has seen, each as a sequence of its own."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.inspection.inside.patches import calls, patched
-from engine.inspection.inside.taps import LayerRun, kept, with_hidden
-from engine.model.layers import decoder_layers
+from engine.inspection.inside.taps import LayerRun
+from engine.model.tail import after_layers
 
 
 def tail(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -> mx.array:
     """The logits that the model's own code computes after its last layer.
-
-    The model runs with every layer replaced by a function that returns the given rows, so that whatever the family does
-    after its layers is right by construction.
 
     Args:
         model: As mlx_lm loads it.
@@ -26,14 +22,5 @@ def tail(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -> mx.arr
     Returns:
         Float32, shape (rows, vocabulary), lazy.
     """
-    own = decoder_layers(model)
-    index = {id(layer): number for number, layer in enumerate(own)}
-    rows, count = states[..., None, :], states.shape[-2]
-
-    def hand_on(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        run = layers.get(index[id(module)])
-        return with_hidden(run.result if run is not None else None, kept(rows))
-
-    with patched(*calls(own, hand_on)):
-        logits: mx.array = model(mx.zeros((count, 1), dtype=mx.int32))
-    return logits[:, -1, :].astype(mx.float32)
+    returned = {index: run.result for index, run in layers.items()}
+    return after_layers(model, states[..., None, :], returned)[:, -1, :].astype(mx.float32)

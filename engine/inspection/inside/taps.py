@@ -24,9 +24,10 @@ import mlx_lm.models.base as base
 import numpy as np
 
 from engine.cache.kinds import kind_of
-from engine.inspection.inside.patches import Patch, calls, patched
 from engine.inspection.inside.weights import AttentionInputs, attention_weights, weighted_error
 from engine.model.layers import decoder_layers, parts_of
+from engine.model.patches import Patch, calls, patched
+from engine.model.tail import hidden, kept, with_hidden
 
 fused_attention = mx.fast.scaled_dot_product_attention
 """MLX's own: while taps are set, the attribute is another function."""
@@ -36,24 +37,6 @@ KEYS = 2
 """The axis of keys: arrays of them have shape (rows, KV heads, keys, size)."""
 FETCHES = ("update_and_fetch", "keys_and_values")
 """Methods of caches that return keys and values; the second is called by layers that share another's."""
-
-
-def hidden(result: Any) -> mx.array:
-    """The residual stream in what a layer returns: some return a tuple."""
-    state: mx.array = result[0] if isinstance(result, tuple | list) else result
-    return state
-
-
-def with_hidden(result: Any, state: mx.array) -> Any:
-    """What a layer returned, with another residual stream."""
-    if isinstance(result, tuple | list):
-        return type(result)([state, *result[1:]])
-    return state
-
-
-def kept(array: mx.array) -> mx.array:
-    """The same numbers in an object of its own: models change a residual stream in place (`h *= scale`)."""
-    return array.astype(array.dtype)
 
 
 class Edits:

@@ -24,9 +24,10 @@ _LONG = ("special", "chat_template")
 
 
 class JsonLines:
-    """Writes the events of a generation: `model`, `prefill`, `prompt`, `step`, `round`, `end`.
+    """Writes the events of a generation: `model`, `prefill`, `first_token`, `prompt`, `step`, `round`, `end`.
 
-    `prompt` has the first token, as soon as it is drawn; its `step` follows with what its own forward gave.
+    `first_token` is written as soon as the token is drawn; its `step` follows with what its own forward gave. `prompt`
+    comes between them, once its logprobs are read.
 
     Args:
         out: Where to; flushed after each line.
@@ -37,6 +38,11 @@ class JsonLines:
         self._out = out
         self._request = request
         self._opened: records.PromptOpened | None = None
+        self._prefilled: records.Prefilled | None = None
+        """The end of a prompt that isn't written yet."""
+        self._read: dict[int, records.PromptToken] = {}
+        """By node, the prompt's tokens with their logprobs."""
+        self._read_ms = 0.0
 
     def take(self, record: records.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
@@ -44,11 +50,16 @@ class JsonLines:
             case records.ModelFacts():
                 self._write(model(record, self._request))
             case records.PromptOpened():
-                self._opened = record
+                self._opened, self._prefilled, self._read, self._read_ms = record, None, {}, 0.0
             case records.PrefillChunk():
                 self._write(prefill(record))
-            case records.Prefilled() if self._opened is not None:
-                self._write(prompt(self._opened, record))
+            case records.PromptReadings():
+                self._take_readings(record)
+            case records.Prefilled():
+                self._write({"event": "first_token", **_first_token(record.next), "ttft_ms": record.ttft_ms})
+                self._prefilled = record
+                if not record.unread:
+                    self._write_prompt()
             case records.Step():
                 self._write(step(record))
             case records.DraftRound():
@@ -58,10 +69,24 @@ class JsonLines:
 
     def end(self, summary: Summary) -> None:
         """Write the last event."""
+        self._write_prompt()
         event = end(summary, self._request.settings.seed)
         rounds = {"speculation": speculation(summary)} if summary.speculation.rounds else {}
         event["made_with"] = made_with(summary, self._request)
         self._write({**event, **rounds})
+
+    def _take_readings(self, record: records.PromptReadings) -> None:
+        self._read |= {token.node: token for token in record.tokens}
+        self._read_ms += record.ms
+        if not record.left:
+            self._write_prompt()
+
+    def _write_prompt(self) -> None:
+        """Write the prompt that was prefilled, with as many logprobs as were read."""
+        if self._opened is not None and self._prefilled is not None:
+            tokens = [self._read.get(token.node, token) for token in self._prefilled.tokens]
+            self._write(prompt(self._opened, self._prefilled, tokens, self._read_ms))
+        self._prefilled = None
 
     def _write(self, event: Json) -> None:
         self._out.write(json.dumps(event, allow_nan=False) + "\n")
@@ -92,24 +117,27 @@ def prefill(chunk: records.PrefillChunk) -> Json:
         "total": chunk.total,
         "ms": chunk.ms,
         "cold": chunk.cold,
-        "prompt_logprobs_ms": chunk.echo_ms,
-        "echo_ms": chunk.echo_ms,
         "kv": kv(chunk.kv),
     }
 
 
-def prompt(opened: records.PromptOpened, prefilled: records.Prefilled) -> Json:
+def prompt(
+    opened: records.PromptOpened,
+    prefilled: records.Prefilled,
+    tokens: Sequence[records.PromptToken],
+    logprobs_ms: float,
+) -> Json:
     """The whole prompt, and what the model thought of its tokens."""
     return {
         "event": "prompt",
         "text": opened.text,
         "chat": opened.chat,
-        "tokens": [prompt_token(token) for token in prefilled.tokens],
+        "tokens": [prompt_token(token) for token in tokens],
         "notes": list(opened.notes),
         "ttft_ms": prefilled.ttft_ms,
         "cold": prefilled.cold,
-        "prompt_logprobs_ms": prefilled.echo_ms,
-        "echo_ms": prefilled.echo_ms,
+        "prompt_logprobs_ms": logprobs_ms,
+        "echo_ms": logprobs_ms,
         "prompt_tps": number(prefilled.prompt_tps) or None,
         "first_token": _first_token(prefilled.next),
         "kv": kv(prefilled.kv),

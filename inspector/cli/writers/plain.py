@@ -130,7 +130,8 @@ def figures(summary: Summary, request: Request, only: Collection[str] = ()) -> l
         lines.append(("model", _model(summary.facts)))
     if (prefilled := summary.prefilled) is not None:
         lines.append(("prompt", f"{len(prefilled.tokens)} tokens, {prompt_rate(prefilled.prompt_tps)}"))
-        lines.append(("first token", _first(summary, prefilled)))
+        cold = f", {COLD}" if prefilled.cold else ""
+        lines.append(("first token", milliseconds(prefilled.ttft_ms) + cold))
     if (tpot := summary.tpot) is None:
         lines += [("each token", f"{milliseconds(summary.cold_ms)}, {COLD}")] if summary.cold_ms else []
     else:
@@ -173,15 +174,6 @@ def _model(facts: records.ModelFacts) -> str:
     weights = f"{amount(facts.parameters)} parameters, {facts.quantization or facts.dtype}{held}"
     blas = f", {facts.blas}" if facts.blas else ""
     return f"{facts.name}: {facts.family}, {facts.layers} layers, {weights}, {facts.backend}{blas}"
-
-
-def _first(summary: Summary, prefilled: records.Prefilled) -> str:
-    """Time to first token, and when it could be written where that was later."""
-    known = milliseconds(prefilled.ttft_ms)
-    written = milliseconds(summary.first_token_ms or prefilled.ttft_ms)
-    sooner = (summary.first_token_ms or 0.0) <= prefilled.ttft_ms  # the clock of the reader began late
-    later = "" if sooner or written == known else f", written after {written}"
-    return known + later + (f", {COLD}" if prefilled.cold else "")
 
 
 def _finish(summary: Summary) -> str:

@@ -49,7 +49,9 @@ class Score:
         self._own: list[int] = []
         self.ms = 0.0
         """Of the model, the logits of every token included."""
-        self._warm_tokens, self._warm_ms = 0, 0.0
+        self._warm_tokens, self._warm_ms, self._read_ms = 0, 0.0, 0.0
+        self._done = 0
+        """Tokens that ran."""
         self.notes: tuple[str, ...] = ()
         self._logprobs: list[float] = []
 
@@ -61,14 +63,17 @@ class Score:
                 self._own = _text_bytes(record)
                 return record.tokens[:1]
             case records.PrefillChunk():
-                self.ms += record.ms + record.echo_ms
-                known = tuple(token for token in record.echo if token.position)
+                self.ms += record.ms
                 if not record.cold:
-                    self._warm_tokens += len(known)
-                    self._warm_ms += record.ms + record.echo_ms
-                for token in known:
+                    self._warm_tokens += record.done - self._done
+                    self._warm_ms += record.ms
+                self._done = record.done
+            case records.PromptReadings():
+                self.ms += record.ms
+                self._read_ms += record.ms
+                for token in record.tokens:
                     self._add(token)
-                return known
+                return record.tokens
         return ()
 
     def _add(self, token: PromptToken) -> None:
@@ -81,7 +86,9 @@ class Score:
     @property
     def tps(self) -> float:
         """Tokens scored a second, without the model's first chunk, a cold start; 0 where there was no other."""
-        return self._warm_tokens / self._warm_ms * 1000 if self._warm_ms else 0.0
+        if not self._warm_tokens or not self.scored:
+            return 0.0
+        return 1000 / (self._warm_ms / self._warm_tokens + self._read_ms / self.scored)
 
     @property
     def scored(self) -> int:
@@ -203,7 +210,7 @@ class ScoreTable(PlainText):
     def take(self, record: records.Record, text: str) -> None:
         """Write the tokens that a record made known, or show how far it is."""
         known = self._score.take(record)
-        if isinstance(record, records.PrefillChunk):
+        if isinstance(record, records.PrefillChunk | records.PromptReadings):
             self._show("" if self._streams else f"scored {self._score.scored + 1}/{self._score.total}")
         else:
             super().take(record, text)

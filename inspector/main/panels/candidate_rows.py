@@ -64,6 +64,11 @@ def why_no_candidates(timeline: Timeline | None) -> tuple[str, str]:
             "Prompt logprobs are off, so what the model thought of the prompt is not known.",
             "They are on for prompts of up to 2,048 tokens, unless --no-prompt-logprobs turns them off.",
         )
+    if timeline.slot < timeline.held:
+        return (
+            "What the model thought of this token of the prompt is not read yet.",
+            "It is read once nothing else is to be done.",
+        )
     return (
         "This token of the prompt has not gone through the model yet.",
         "Its candidates come with its chunk.",

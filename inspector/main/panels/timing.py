@@ -129,8 +129,7 @@ takes one step apart,
 
     def _entitle(self, timeline: Timeline | None, memory: Memory | None) -> None:
         """The title has what the prompt logprobs cost, which is no part of the numbers in the panel."""
-        prefilled = timeline.prompts.prefilled if timeline else None
-        ms = prefilled.echo_ms if prefilled else 0.0
+        ms = timeline.prompts.readings_ms if timeline else 0.0
         spent = f" · prompt logprobs +{scales.milliseconds(ms)}" if ms else ""
         text = ""
         if memory is not None:

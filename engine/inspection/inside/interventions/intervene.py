@@ -16,7 +16,7 @@ from engine.logits.readings import LN2, entropy_bits
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of
 from engine.records import CandidateChange, CaptureFacts, Check, Intervened, Intervention, Scope
-from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, ranked
+from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, ranked, sum_of_products
 from engine.session.detached import copy_runner
 from engine.session.session import Session
 
@@ -196,7 +196,7 @@ def kl_bits(own: Row, changed: Row) -> float:
     """KL divergence of a changed distribution from the model's own, both as log-probabilities, in bits."""
     live = own > -np.inf
     wide, other = own[live].astype(np.float64), changed[live].astype(np.float64)
-    return max(0.0, float(np.dot(np.exp(wide), wide - other)) / LN2)
+    return max(0.0, sum_of_products(np.exp(wide), wide - other) / LN2)
 
 
 def finite(value: float) -> float:

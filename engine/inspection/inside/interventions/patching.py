@@ -19,9 +19,10 @@ from engine.inspection.inside.capture import before_and_cost, tolerance
 from engine.inspection.inside.interventions.intervene import GROUND_RUNS, finite, ground
 from engine.inspection.inside.interventions.rows import forward_rows, rows_at_once
 from engine.inspection.inside.interventions.scaling import roles_of
-from engine.inspection.inside.taps import Edits, hidden, with_hidden
+from engine.inspection.inside.taps import Edits
 from engine.model.forward import Runner, Stopped, never
 from engine.model.layers import decoder_layers
+from engine.model.tail import hidden, with_hidden
 from engine.records import (
     ActivationsPatched,
     Check,

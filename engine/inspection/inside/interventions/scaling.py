@@ -11,8 +11,9 @@ import mlx.core as mx
 import numpy as np
 
 from engine.errors import StepError
-from engine.inspection.inside.taps import Edits, Taps, hidden, with_hidden
+from engine.inspection.inside.taps import Edits, Taps
 from engine.model.layers import decoder_layers, parts_of, role_of
+from engine.model.tail import hidden, with_hidden
 from engine.records import Intervention, InterventionKind, Role
 
 MOST = 64

@@ -1,0 +1,115 @@
+"""Prompt logprobs: what the model makes of the tokens of a prompt, read once their first token is out.
+
+A prefill leaves of each chunk the residual stream after the last layer, which is small, and lazy as long as little else
+is kept alive by it. From there a few rows at a time go through the model's end and are read, whenever nothing else
+is to be done: on 256,000 ids that takes several times as long as the prefill of a small model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+
+from engine.logits.readings import RowReader
+from engine.model.tail import Tail
+from engine.records import PromptReadings, PromptToken
+
+PIECE_MS = 30.0
+"""Target time of one piece of the readings: what comes meanwhile waits as long."""
+PIECE_BYTES = 16 * 2**20
+"""Bytes of a piece's logits in float32, at most."""
+UNREAD_BYTES = 64 * 2**20
+"""Bytes that are kept for readings to come; beyond, a prefill reads the oldest before it goes on."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """The rows of one chunk, and the tokens that follow them."""
+
+    tokens: Sequence[tuple[PromptToken, bytes]]
+    """With the bytes that the text before each leaves unfinished."""
+    states: mx.array
+    """Residual streams, shape (..., tokens, size), or logits, (1, tokens, vocabulary)."""
+    tail: Tail | None
+    """From streams to logits; None where these are there."""
+    candidates: int
+    """To record for each token."""
+    held: int
+    """Bytes of the cache that are kept alive until the states are evaluated."""
+    read: int = 0
+    """Tokens that are read."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept for the rows."""
+        return self.states.nbytes + self.held
+
+    def logits(self, count: int) -> mx.array:
+        """Those of the next rows, in the model's dtype, lazy, shape (count, vocabulary)."""
+        states = self.states[..., self.read : self.read + count, :]
+        return (states if self.tail is None else self.tail.logits(states))[0]
+
+
+class Unread:
+    """Rows of prompts whose readings are to come, in the order of their tokens.
+
+    Args:
+        reader: Makes the readings.
+        vocabulary: Tokens of the model.
+    """
+
+    def __init__(self, reader: RowReader, vocabulary: int) -> None:
+        self._reader = reader
+        self._most = max(1, PIECE_BYTES // (4 * vocabulary))
+        self._size = min(8, self._most)
+        self._rows: deque[Rows] = deque()
+        self._ms = 0.0
+        """Milliseconds that were spent, and are not in a record yet."""
+
+    def __len__(self) -> int:
+        return sum(len(rows.tokens) - rows.read for rows in self._rows)
+
+    @property
+    def full(self) -> bool:
+        """Whether as much is kept as may be."""
+        return sum(rows.nbytes for rows in self._rows) > UNREAD_BYTES
+
+    def clear(self) -> None:
+        """Read nothing of what is kept."""
+        self._rows.clear()
+
+    def add(self, rows: Rows) -> None:
+        """Keep the rows of a chunk."""
+        self._rows.append(rows)
+        if self.full:
+            begun = time.perf_counter()
+            mx.eval([rows.states for rows in self._rows if rows.held])
+            for rows in self._rows:
+                rows.held = 0
+            self._ms += (time.perf_counter() - begun) * 1000
+
+    def read(self) -> PromptReadings | None:
+        """Read the next few; None where all are read."""
+        if not self._rows:
+            return None
+        rows, begun = self._rows[0], time.perf_counter()
+        tokens = rows.tokens[rows.read : rows.read + self._size]
+        logits = np.array(rows.logits(len(tokens)).astype(mx.float32))
+        rows.held = 0
+        read = tuple(
+            self._reader.echo(token, row, rows.candidates, pending)
+            for (token, pending), row in zip(tokens, logits, strict=True)
+        )
+        rows.read += len(read)
+        if rows.read == len(rows.tokens):
+            self._rows.popleft()
+            mx.clear_cache()
+        ms = (time.perf_counter() - begun) * 1000
+        self._size = max(1, min(int(len(read) * PIECE_MS / ms), 2 * len(read), self._most))
+        spent, self._ms = ms + self._ms, 0.0
+        return PromptReadings(read, spent, len(self))
