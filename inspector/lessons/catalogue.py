@@ -51,9 +51,8 @@ def of_recording(trace: Path) -> Listed | None:
 
 
 def is_name(name: str) -> bool:
-    """Whether a name is one of a lesson: its number, its id, or a file's that ends in .md."""
-    number = name.isdecimal() and len(name) < 4 and 1 <= int(name) <= len(ORDER)
-    return number or name in ORDER or name.endswith(".md")
+    """Whether a name is one of a lesson: its number, its id or title, or a file's that ends in .md."""
+    return name.endswith(".md") or _shipped(name) is not None
 
 
 def shipped() -> list[Listed]:
@@ -72,17 +71,23 @@ def listed(path: Path) -> Listed:
 
 
 def find(name: str) -> Listed:
-    """A lesson by its number, its id, or the path of its file.
+    """A lesson by its number, its id or its title, as the list has them, or the path of its file.
 
     Raises:
         EngineError: There is none.
     """
-    for each in shipped():
-        if name in (str(each.number), each.lesson.id):
-            return each
+    if (each := _shipped(name)) is not None:
+        return each
     path = Path(name).expanduser()
     if path.suffix == ".md":
         return listed(path)
     raise EngineError(
         f"There is no lesson {name}.", "inspector learn lists them; a file of your own ends in .md."
     )
+
+
+def _shipped(name: str) -> Listed | None:
+    """The lesson that comes with the program and is called so, in capitals or not; None where none is."""
+    wanted = " ".join(name.casefold().split())
+    names = ((each, (str(each.number), each.lesson.id, each.lesson.title.casefold())) for each in shipped())
+    return next((each for each, own in names if wanted in own), None)

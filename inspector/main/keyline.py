@@ -17,7 +17,13 @@ GAP = 2
 """Cells between two keys."""
 
 
-def fitting(table: KeyTable, width: int, when: Collection[When], panel: Tool | None = None) -> list[Hint]:
+def fitting(
+    table: KeyTable,
+    width: int,
+    when: Collection[When],
+    panel: Tool | None = None,
+    silent: Collection[str] = (),
+) -> list[Hint]:
     """The hints that fit in so many cells, in their order.
 
     Args:
@@ -25,13 +31,14 @@ def fitting(table: KeyTable, width: int, when: Collection[When], panel: Tool | N
         width: Cells.
         when: What is the case.
         panel: The tool whose panel is the current one.
+        silent: Ids of keys that a narrator takes for itself, or refuses.
     """
     chosen: dict[int, Hint] = {}
     hints = [hint for tool in table.tools for hint in tool.hints if hint.when in when]
     hints += [hint for hint in panel.hints if hint.when is When.PANEL] if panel else []
     for hint in sorted(hints, key=lambda hint: hint.when.value):
         chosen[hint.place] = hint
-    kept = [chosen[place] for place in sorted(chosen)]
+    kept = [chosen[place] for place in sorted(chosen) if not set(chosen[place].ids) & set(silent)]
     while kept and sum(_width(table, hint) for hint in kept) + GAP * (len(kept) - 1) > width:
         kept.remove(min(kept, key=lambda hint: hint.worth))
     return kept
@@ -58,25 +65,26 @@ class KeyLine(Widget):
     def __init__(self, table: KeyTable, available: Callable[[Key], bool], id: str | None = None) -> None:
         super().__init__(id=id)
         self._table, self._available = table, available
-        self._seen: tuple[Phase | None, Tool | None, bool] = (None, None, False)
+        self._seen: tuple[Phase | None, Tool | None, bool, Collection[str]] = (None, None, False, ())
 
-    def show(self, timeline: Timeline, panel: Tool | None = None) -> None:
-        """Show the keys again, where the phase or the panel is another one: they decide what keys mean.
+    def show(self, timeline: Timeline, panel: Tool | None = None, silent: Collection[str] = ()) -> None:
+        """Show the keys again, where the phase, the panel or what a narrator lets through is another one.
 
         Args:
             timeline: What is on show.
             panel: The tool whose panel is the current one.
+            silent: Ids of keys that a narrator takes for itself, or refuses.
         """
-        seen = timeline.phase, panel, timeline.recorded
+        seen = timeline.phase, panel, timeline.recorded, silent
         if seen != self._seen:
             self._seen = seen
             self.refresh()
 
     def render(self) -> Content:
-        phase, panel, recorded = self._seen
+        phase, panel, recorded, silent = self._seen
         when = {When.ALWAYS, When.REPLAY if recorded else When.LIVE}
         when |= {When.RUNNING} if phase is Phase.RUNNING else set()
-        hints = fitting(self._table, self.content_size.width, when, panel)
+        hints = fitting(self._table, self.content_size.width, when, panel, silent)
         return Content(" " * GAP).join(self._hint(hint) for hint in hints)
 
     def _hint(self, hint: Hint) -> Content:

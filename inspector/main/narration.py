@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -13,6 +13,9 @@ from textual.widgets import Static
 from engine.frozen import frozen
 from inspector.widgets.canvas import looks_same
 from inspector.widgets.key_hints import KeyHint, key_hints
+
+if TYPE_CHECKING:
+    from inspector.main.tool import Key
 
 
 @frozen
@@ -33,6 +36,10 @@ class Narration:
     """Whether nothing is shown for a while."""
     clock: Callable[[], Content] | None = None
     """The time, for the frame; asked once a second."""
+    situation: str = ""
+    """For the status line: the keys that do something now; printable, empty for what it says without a narrator."""
+    keys: frozenset[str] = frozenset()
+    """The keys that the narrator takes now, as Textual names them."""
 
 
 class Narrator(Protocol):
@@ -43,6 +50,9 @@ class Narrator(Protocol):
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the narrator; returns whether it means anything: then nobody else gets it."""
+
+    def refuses(self, key: Key) -> str:
+        """Why a key of the main screen has to wait, and what to do first; printable, empty where it need not."""
 
 
 class NarrationCard(VerticalScroll, can_focus=False):

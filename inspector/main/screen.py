@@ -29,7 +29,7 @@ from inspector.main.guide import CaptionGuide
 from inspector.main.host import ScreenHost
 from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
-from inspector.main.narration import NarrationCard, Narrator
+from inspector.main.narration import Narration, NarrationCard, Narrator
 from inspector.main.opening import OpeningPanel, no_text
 from inspector.main.palette import KeyCommands
 from inspector.main.panel_area import PanelArea
@@ -224,7 +224,7 @@ class MainScreen(LaidOutOnce[None]):
         if self._pruning or not self.is_attached:
             return  # the program is being left, and the panels are going
         timeline, setup = self.controller.timeline, self.controller.setup
-        self._narrate()
+        told = self._narrate()
         connection = self.controller.connection
         self.query_one(HeaderLine).show(timeline, setup.settings, connection.away if connection else "")
         self._panel_layout.waiting = no_text(timeline)
@@ -241,8 +241,10 @@ class MainScreen(LaidOutOnce[None]):
         caption = "" if timeline.conceals("captions") else self.host.caption
         self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
         said = self._tool.situation if self._tool else ""
-        self.status.show(self.controller, self._whereabouts(), said, self.panel(CandidatesPanel).candidate)
-        self.query_one(KeyLine).show(timeline, self._tool)
+        narrated = told.situation if told is not None else ""
+        candidate = self.panel(CandidatesPanel).candidate
+        self.status.show(self.controller, self._whereabouts(), said, candidate, narrated)
+        self.query_one(KeyLine).show(timeline, self._tool, self._silent(told))
         self._panel_layout.apply()
         for actions in self.actions.values():
             actions.shown()
@@ -263,11 +265,11 @@ class MainScreen(LaidOutOnce[None]):
         if not any(actions.takes_alone(records) for actions in self.actions.values()):
             self.show()
 
-    def _narrate(self) -> None:
+    def _narrate(self) -> Narration | None:
         """Show what is told, and the panel that matters for it; the panels ask what they are to conceal."""
         told = self.narrator.narration() if self.narrator is not None else None
         if told is None and not self.has_class("-narrated"):
-            return  # as most of the time: nothing of it is looked at again with each frame
+            return None  # as most of the time: nothing of it is looked at again with each frame
         self.query_one(NarrationCard).tell(told)
         self.set_class(told is not None, "-narrated")
         self.set_class(told is not None and told.room > 0, "-projected")
@@ -283,6 +285,18 @@ class MainScreen(LaidOutOnce[None]):
             widget = self.query_one(f"#{panel.id}")
             if any(widget.has_class(name) is not on for name, on in wanted.items()):
                 widget.update_classes(wanted)
+        return told
+
+    def _silent(self, told: Narration | None) -> frozenset[str]:
+        """Ids of the keys that the narrator takes for itself, or refuses: they aren't offered meanwhile."""
+        narrator = self.narrator
+        if told is None or narrator is None:
+            return frozenset()
+        return frozenset(
+            key.id
+            for key in self.table.keys
+            if not told.keys.isdisjoint(key.keys.split(",")) or narrator.refuses(key)
+        )
 
     @property
     def status(self) -> StatusLine:
@@ -305,7 +319,8 @@ class MainScreen(LaidOutOnce[None]):
         """Do what a key does, or say why it can't be done."""
         key = self.table[id]
         actions = self.actions[self.table.tool(id).id]
-        if refused := refusal(key, self.controller, actions):
+        waits = self.narrator.refuses(key) if self.narrator is not None else ""
+        if refused := waits or refusal(key, self.controller, actions):
             self.host.answer(refused)
             return
         for each in self.actions.values():

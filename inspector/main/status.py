@@ -20,13 +20,16 @@ from inspector.state.mark_words import STAR, written
 from inspector.state.timeline import Phase, Timeline
 
 
-def situation(controller: Controller, panel: str = "", candidate: Candidate | None = None) -> str:
+def situation(
+    controller: Controller, panel: str = "", candidate: Candidate | None = None, narrated: str = ""
+) -> str:
     """What is going on, and the keys that matter now; printable.
 
     Args:
         controller: Knows it.
         panel: What the tool whose panel is the current one has to say.
         candidate: The highlighted one.
+        narrated: The keys that do something now, where a narrator takes some of them.
     """
     timeline = controller.timeline
     if controller.away:
@@ -35,7 +38,8 @@ def situation(controller: Controller, panel: str = "", candidate: Candidate | No
         return f"Going live: {visible(timeline.returning)}. Esc stops it, what was recorded can be looked at"
     if timeline.recorded and not controller.transport.recorded:
         return picture_words(timeline)
-    if words := controller.transport.describe():
+    rests = timeline.recorded and timeline.phase is Phase.READY
+    if (words := controller.transport.describe()) and not (narrated and rests):
         return words
     match timeline.phase:
         case Phase.LOADING:
@@ -50,7 +54,7 @@ def situation(controller: Controller, panel: str = "", candidate: Candidate | No
         case Phase.EMPTY:
             return f"No prompt. Press {key_for('prompt')} to give one"
         case _:
-            return _ready(controller, panel, candidate)
+            return _ready(controller, panel, candidate, narrated)
 
 
 def picture_words(timeline: Timeline) -> str:
@@ -59,7 +63,7 @@ def picture_words(timeline: Timeline) -> str:
     return f"A picture of a recording{steps}; `inspector replay` shows it token by token"
 
 
-def _ready(controller: Controller, panel: str, candidate: Candidate | None) -> str:
+def _ready(controller: Controller, panel: str, candidate: Candidate | None, narrated: str) -> str:
     timeline = controller.timeline
     match controller.client.doing:
         case Verify():
@@ -70,6 +74,8 @@ def _ready(controller: Controller, panel: str, candidate: Candidate | None) -> s
             return "Moving the KV cache. Press esc to stop it"
         case Recall():
             return "Computing dropped logits again. Press esc to stop it"
+    if narrated:
+        return narrated
     if timeline.trial is not None and timeline.recorded:
         return "Trying other settings on what was recorded. Esc leaves them"
     if timeline.trial is not None:
@@ -184,7 +190,12 @@ class StatusLine(Widget):
             self.refresh()
 
     def show(
-        self, controller: Controller, right: str, panel: str = "", candidate: Candidate | None = None
+        self,
+        controller: Controller,
+        right: str,
+        panel: str = "",
+        candidate: Candidate | None = None,
+        narrated: str = "",
     ) -> None:
         """Show the situation.
 
@@ -193,10 +204,12 @@ class StatusLine(Widget):
             right: What stands at the right end: the panel, where one is shown at a time.
             panel: What the tool whose panel is the current one has to say.
             candidate: The highlighted one.
+            narrated: The keys that do something now, where a narrator takes some of them.
         """
         if _stage(controller.timeline.phase) is not _stage(self._answered_in):
             self.say("", controller.timeline.phase)
-        shown = (situation(controller, panel, candidate), right, controller.runs.breakpoints.points)
+        said = situation(controller, panel, candidate, narrated)
+        shown = said, right, controller.runs.breakpoints.points
         if shown != (self.left, self.right, self.points):
             self.left, self.right, self.points = shown
             self.refresh()

@@ -75,14 +75,15 @@ FOLLOWING = tuple(tool for tool in TOOLS if tool not in (BREAKPOINTS, EXPORT, RE
 """The tools of a program that follows a session of somebody else: none that writes, or opens anything else."""
 
 
-def with_lesson(listed: Listed, present: bool = False) -> tuple[Tool, ...]:
+def with_lesson(listed: Listed, present: bool = False, beat: int | None = None) -> tuple[Tool, ...]:
     """The tools of a program that begins with a lesson.
 
     Args:
         listed: The lesson.
         present: Whether to present it.
+        beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
     """
-    return tuple(lessons(listed, present) if tool is LESSONS else tool for tool in TOOLS)
+    return tuple(lessons(listed, present, beat) if tool is LESSONS else tool for tool in TOOLS)
 
 
 def with_against(against: OpenLockstep) -> tuple[Tool, ...]:

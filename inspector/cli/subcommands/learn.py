@@ -12,7 +12,7 @@ from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
 from inspector.cli import terminal
 from inspector.cli.exit import OK, note, output
-from inspector.cli.flags import EXIT_STATUS, Parser, add_theme, command_parser
+from inspector.cli.flags import EXIT_STATUS, Parser, add_theme, command_parser, whole
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def parser() -> Parser:
                       "model from the recording")  # fmt: skip
     present = "before a class: one panel of 60 columns; inspector notes in a second terminal shows the notes"
     made.add_argument("--present", action="store_true", help=present)
+    made.add_argument("--from", dest="beat", metavar="N", type=whole,
+                      help="begin with beat N; without it where the lesson was left, and with --present at its first "
+                      "beat")  # fmt: skip
     add_theme(made)
     return made
 
@@ -60,14 +63,15 @@ def run(args: Namespace) -> int:
             )
         return 0
     listed = find(args.lesson)
+    beat = _beat(listed, args.beat)
     if args.plain:
-        return _plain(listed, args.recorded)
+        return _plain(listed, args.recorded, beat)
     terminal.check(instead="Without one, use inspector learn --plain.")
     from inspector.app import InspectorApp
     from inspector.session.playback import Opening, checked
     from inspector.tools.registry import with_lesson
 
-    tools = with_lesson(listed, args.present)
+    tools = with_lesson(listed, args.present, beat)
     recorded = args.recorded or not _has_mlx()
     trace = Opening(checked(listed.trace), play=True) if recorded else None
     app = InspectorApp(
@@ -77,7 +81,17 @@ def run(args: Namespace) -> int:
     return terminal.run(app)
 
 
-def _plain(listed: Listed, recorded: bool) -> int:
+def _beat(listed: Listed, number: int | None) -> int | None:
+    """The beat to begin with, from 0; None where none is named."""
+    beats = len(listed.lesson.beats)
+    if number is not None and number > beats:
+        raise EngineError(
+            f"{listed.lesson.title} has no beat {number}.", f"It has {beats}: --from 1 to {beats}."
+        )
+    return number - 1 if number is not None else None
+
+
+def _plain(listed: Listed, recorded: bool, beat: int | None) -> int:
     """Hold a lesson as a dialogue; from its recording, where its model can't be loaded."""
     from inspector.lessons.dialogue import LessonDialogue
     from inspector.lessons.progress import LessonProgress, Progress
@@ -102,7 +116,9 @@ def _plain(listed: Listed, recorded: bool) -> int:
 
     with ExitStack() as stack:
         session, play = _begun(listed, recorded, stack)
-        known = Progress().read().get(listed.lesson.id, LessonProgress())
+        known = LessonProgress(beat) if beat is not None else LessonProgress()
+        if beat is None:
+            known = Progress().read().get(listed.lesson.id, known)
         play.right |= {number: right for number, right in known.right.items() if number < known.beat}
         LessonDialogue(session, play, ask, tell, known.beat, lambda: _keep(play)).hold()
     return OK

@@ -86,7 +86,9 @@ def _new(args: Namespace) -> int:
 def _run(args: Namespace) -> int:
     from inspector.cli.subcommands import learn
 
-    return learn.run(Namespace(lesson=str(_path(args)), recorded=False, plain=False, theme=args.theme))
+    begun = learn.parser().parse_args(["--", str(_path(args))])
+    begun.theme = args.theme
+    return learn.run(begun)
 
 
 # ---- check ------------------------------------------------------------------------------------

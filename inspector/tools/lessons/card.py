@@ -12,9 +12,12 @@ from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.main.narration import Narration
 from inspector.widgets.key_hints import KeyHint
 
-BACK: KeyHint = ("j", "back", 2)
-LEAVE: KeyHint = ("S", "explore", 4)
-RESET: KeyHint = ("Z", "again", 1)
+HELP, BEFORE, AFTER, AGAIN, ON = "h", "j", "J", "Z", "⏎"
+"""The card's own keys as a person reads them."""
+BACK: KeyHint = (BEFORE, "back", 2)
+LEAVE: KeyHint = (key_for("lessons"), "explore", 4)
+RESET: KeyHint = (AGAIN, "again", 1)
+LIST: KeyHint = (key_for("all_lessons"), "lessons", 5)
 
 
 def card(play: LessonPlay, hint: bool = False, exploring: bool = False) -> Narration:
@@ -28,14 +31,38 @@ def card(play: LessonPlay, hint: bool = False, exploring: bool = False) -> Narra
     title = _title(play)
     if exploring:
         body = Content(
-            f"Explore freely. {key_for('lessons')} goes back to the lesson, Z begins this beat again."
+            f"Explore freely. {key_for('lessons')} goes back to the lesson, {AGAIN} begins this beat again."
         )
-        return Narration(title, body, (("S", "back to the lesson", 5), RESET))
+        return Narration(title, body, ((key_for("lessons"), "back to the lesson", 5), RESET))
     body = Content("\n").join(_lines(play, hint))
     veiled = (
         frozenset() if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED) else frozenset(play.beat.hide)
     )
-    return Narration(title, body, tuple(_hints(play, hint)), play.beat.show, veiled)
+    hints = tuple(_hints(play, hint))
+    return Narration(title, body, hints, play.beat.show, veiled, situation=_situation(play))
+
+
+def numbers(play: LessonPlay) -> str:
+    """The keys that predict, as a sentence names them."""
+    return f"1-{len(play.options)}"
+
+
+def _situation(play: LessonPlay) -> str:
+    """What the status line says: what to press now, also where a dialog lies over the card."""
+    explore = f"{key_for('lessons')} explores freely"
+    if play.problem is not None:
+        return f"{AFTER} goes to the next beat, {AGAIN} begins this one again"
+    match play.phase:
+        case LessonPhase.ASKING:
+            return f"Predict with {numbers(play)}: keys that would show it wait. {explore}"
+        case LessonPhase.ACTING if play.stage.left:
+            return f"Press {visible(play.stage.left[0].keys)}"
+        case LessonPhase.REVEALED:
+            last = play.beat_number + 1 == len(play.lesson.beats)
+            return f"{ON} ends the lesson" if last else f"{ON} goes to the next beat, {explore}"
+        case LessonPhase.ENDED:
+            return f"{ON} leaves the lesson, {key_for('all_lessons')} lists all of them"
+    return ""
 
 
 def _title(play: LessonPlay) -> str:
@@ -108,16 +135,16 @@ def _ended(play: LessonPlay) -> Iterator[Content]:
 
 def _hints(play: LessonPlay, hint: bool) -> Iterator[KeyHint]:
     if play.problem is not None:
-        yield from (("J", "next beat", 3), RESET, ("V", "lessons", 5))
+        yield from ((AFTER, "next beat", 3), RESET, LIST)
         return
     match play.phase:
         case LessonPhase.ASKING:
-            yield (f"1-{len(play.options)}", "predict", 9)
+            yield (numbers(play), "predict", 9)
         case LessonPhase.ACTING:
-            yield ("h", "have it done" if hint or not play.beat.hint else "hint", 6)
+            yield (HELP, "have it done" if hint or not play.beat.hint else "hint", 6)
         case LessonPhase.REVEALED:
-            yield ("⏎", "next", 9)
+            yield (ON, "next", 9)
         case LessonPhase.ENDED:
-            yield from (("⏎", "end", 9), ("V", "lessons", 5))
+            yield from ((ON, "end", 9), LIST)
             return
     yield from (BACK, RESET, LEAVE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 from engine.commands import MoveTo
 from engine.errors import PathError
@@ -16,14 +18,23 @@ from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
 from inspector.main.narration import Narration
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.token_views import BORDERS, OFF
-from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
+from inspector.main.tool import SCREEN, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.playback import Opening, checked
-from inspector.tools.lessons.presenting import Presenting
+from inspector.tools.lessons.card import AFTER, AGAIN, BEFORE, HELP, ON, card, numbers
+from inspector.tools.lessons.presenting import Keys, Presenting
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 """Phases in which the beat's panel is gone to."""
 SPOKEN_OF: Mapping[str, tuple[str, int]] = {"attention": ("head", 2), "lens": ("lens", 1)}
 """By tool: the function of lessons whose numbers, so many, say what is looked at on its screen."""
+UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
+"""Phases before the prediction is locked."""
+TELLS = Needs.MODEL | Needs.DISTRIBUTION | Needs.ENGINE
+"""What a key may need that shows, or brings about, what is to be predicted."""
+HARMLESS = frozenset(
+    ("earlier", "later", "ten_earlier", "ten_later", "first", "tip", "jump", "above", "below", "why", "tree")
+)
+"""Keys that need some of that, and show what is there already: each panel conceals what is to be predicted."""
 
 
 class LessonActions(ToolActions):
@@ -33,11 +44,15 @@ class LessonActions(ToolActions):
         host: The main screen.
         first: The lesson to begin with, as soon as its model or its recording is there; None for none.
         present: Whether to present it.
+        beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
     """
 
-    def __init__(self, host: Host, first: Listed | None = None, present: bool = False) -> None:
+    def __init__(
+        self, host: Host, first: Listed | None = None, present: bool = False, beat: int | None = None
+    ) -> None:
         super().__init__(host)
-        self._wanted: tuple[Listed, int | None] | None = (first, None) if first is not None else None
+        begin = 0 if present and beat is None else beat
+        self._wanted: tuple[Listed, int | None] | None = (first, begin) if first is not None else None
         """A lesson that waits for its model or its recording, and the beat to begin with."""
         self.play: LessonPlay | None = None
         self.exploring = False
@@ -94,9 +109,9 @@ class LessonActions(ToolActions):
         self._before = self.controller.setup.settings, self.timeline.tip
         self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._told)
         begin = known.beat if beat is None else beat
-        if begin:
+        if beat is None and begin:
             self.play.right |= {number: right for number, right in known.right.items() if number < begin}
-            self.host.answer(f"The lesson goes on at beat {begin + 1}; j goes back")
+            self.host.answer(f"The lesson goes on at beat {begin + 1}; {BEFORE} goes back")
         self.exploring = False
         self._changed()
         self.play.begin(begin)
@@ -210,43 +225,56 @@ class LessonActions(ToolActions):
 
     def narration(self) -> Narration | None:
         """What the card says now."""
-        from inspector.tools.lessons.card import card
-
         told = card(self.play, self._hint, self.exploring) if self.play is not None else None
-        return self.presenting.presenter.narration(self.play, told) if self.presenting.on else told
+        told = self.presenting.presenter.narration(self.play, told) if self.presenting.on else told
+        return replace(told, keys=frozenset(self._keys())) if told is not None else None
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the lesson."""
+        does = self._keys().get(key)
+        if does is None:
+            return False
+        self.host.answer()
+        does()
+        self._changed()
+        return True
+
+    def refuses(self, key: Key) -> str:
+        """A key that would show what is to be predicted waits for the prediction."""
+        play = self.play
+        if play is None or self.exploring or play.problem is not None or not play.options:
+            return ""
+        if play.phase not in UNTIL or key.id in HARMLESS or not key.needs & TELLS:
+            return ""
+        return self._waits(key.shown, play)
+
+    def _waits(self, key: str, play: LessonPlay) -> str:
+        """What is to be done before a key that would show the answer."""
+        explore = f"{key_for('lessons')} explores freely"
+        if self.presenting.on:
+            return f"{key} waits: {key_for('ten_later')} goes on once the class has predicted. {explore}"
+        return f"{key} waits: predict with {numbers(play)} first. {explore}"
+
+    def _keys(self) -> Keys:
+        """What keys mean now: to the presenter, or else to the lesson; not one means anything else beside the card."""
         play = self.play
         presents = self.presenting.keys(None if self.exploring else play) if self.presenting.on else {}
-        if (does := presents.get(key)) is not None:
-            does()
-            self._changed()
-            return True
-        if play is None:
-            return False
-        done = self._taken(play).get(key)
-        if done is None and key.isdigit() and not self.exploring and play.phase is LessonPhase.ASKING:
-            play.predict(int(key) - 1)
-            return True
-        if done is not None:
-            done()
-            self._changed()
-        return done is not None
+        return {**(self._taken(play) if play is not None else {}), **presents}
 
-    def _taken(self, play: LessonPlay) -> dict[str, Callable[[], object]]:
+    def _taken(self, play: LessonPlay) -> Keys:
         if self.exploring:
-            return {"S": self.explore, "Z": lambda: self._again(play)}
-        keys: dict[str, Callable[[], object]] = {
-            "S": self.explore,
+            return {KEYS["lessons"][0]: self.explore, AGAIN: lambda: self._again(play)}
+        keys: Keys = {
+            KEYS["lessons"][0]: self.explore,
             **self._paging(),
-            "j": lambda: play.begin(play.beat_number - 1),
-            "J": lambda: play.begin(play.beat_number + 1),
-            "Z": lambda: play.begin(play.beat_number),
+            BEFORE: lambda: play.begin(play.beat_number - 1),
+            AFTER: lambda: play.begin(play.beat_number + 1),
+            AGAIN: lambda: play.begin(play.beat_number),
+            HELP: lambda: self._help(play),
+            **{str(place + 1): partial(self._predict, play, place) for place in range(len(play.options))},
         }
         match play.phase:
             case LessonPhase.ACTING:
-                keys["h"] = lambda: self._help(play)
                 if (left := play.stage.left) and left[0].verb.key:
                     keys[left[0].verb.key] = play.do_it
             case LessonPhase.REVEALED:
@@ -267,8 +295,17 @@ class LessonActions(ToolActions):
             return {}
         return {"pageup": lambda: card.page(-1), "pagedown": lambda: card.page(1)}
 
+    def _predict(self, play: LessonPlay, option: int) -> None:
+        """Lock a prediction, once."""
+        if not play.predict(option) and play.phase is not LessonPhase.PREPARING:
+            self.host.answer(f"It is too late to predict here: {AGAIN} begins this beat again")
+
     def _help(self, play: LessonPlay) -> None:
-        """The hint; and after it, have it done."""
+        """The hint; and after it, have it done. Before and after that time, say what to press."""
+        if play.phase is not LessonPhase.ACTING:
+            asks = play.phase in UNTIL and play.options
+            self.host.answer(self._waits(HELP, play) if asks else f"Nothing is to be done here: {ON} goes on")
+            return
         if play.beat.hint and not self._hint:
             self._hint = True
             return
@@ -281,6 +318,8 @@ class LessonActions(ToolActions):
             self.list()
             return
         self.exploring = not self.exploring
+        if not self.exploring and self.play.phase in SHOWN:
+            self._go_to(self.play.beat.show, self.play.phase)  # a screen that was opened may show the answer
         self._changed()
 
     def list(self) -> None:
@@ -296,17 +335,18 @@ class LessonActions(ToolActions):
             self.begin(listed)
 
 
-def lessons(first: Listed | None = None, present: bool = False) -> Tool:
+def lessons(first: Listed | None = None, present: bool = False, beat: int | None = None) -> Tool:
     """The tool.
 
     Args:
         first: The lesson to begin with; None for none.
         present: Whether to present it.
+        beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
     """
     return Tool(
         "lessons",
         "Lessons",
-        lambda host: LessonActions(host, first, present),
+        lambda host: LessonActions(host, first, present, beat),
         keys=(
             Key("lessons", *KEYS["lessons"], "Learn", SCREEN,
                 "Lessons: predict, do it, and see. In a lesson: leave it to explore, and come back.",

@@ -99,10 +99,11 @@ class SamplingDialog(Dialog[Settings]):
         attempt: Is given the settings as they are typed, when they are right.
         look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`.
         at: Number of the older step from which they will be applied, None at the tip.
+        above: Rows of a narrator's card, which says what to set: where there is room, the dialog leaves it in sight.
     """
 
     KEPT: ClassVar[tuple[str, ...]] = (
-        "settings", "vocabulary", "presets", "_attempt", "_look", "_at", "_typed", "_doomed",
+        "settings", "vocabulary", "presets", "_attempt", "_look", "_at", "_typed", "_doomed", "_above",
     )  # fmt: skip
     HEADING: ClassVar[str] = "Sampling · shift+↑↓ walk · pgup pgdn next difference"
     APPLY: ClassVar[str] = "Apply"
@@ -129,8 +130,10 @@ class SamplingDialog(Dialog[Settings]):
         attempt: Callable[[Settings], None] = lambda _: None,
         look: Callable[[str, int], None] = lambda _, __: None,
         at: Callable[[], int | None] = lambda: None,
+        above: int = 0,
     ) -> None:
         super().__init__()
+        self._above = above
         self.settings, self.vocabulary, self.presets = settings, vocabulary, presets or Presets()
         self._attempt, self._look, self._at = attempt, look, at
         self._typed = settings
@@ -156,12 +159,21 @@ class SamplingDialog(Dialog[Settings]):
     def begin(self) -> None:
         """Begin in the first field."""
         super().begin()
+        self.query_one("#dialog").styles.margin = (0, 0, self._free, 0)
         self.set_focus(self.query_one(f"#field-{FIELDS[0].name}", SafeInput))
         self.query_one("#preset-name", SafeInput).clear()
         self._say(" ".join(self.presets.problems), wrong=True)
         self._relabel()
         self._fill(self.settings)
         self.entitle()
+
+    @property
+    def _free(self) -> int:
+        """Rows below it: for the lines of status and keys, and for a narrator's card where there is room."""
+        if self.has_class("-wide"):
+            return 2 + self._above
+        whole = self.has_class("-short") or self.has_class("-narrow")
+        return 2 if self._above and not whole else 0
 
     def entitle(self) -> None:
         """Show where the settings will be applied."""

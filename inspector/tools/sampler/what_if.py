@@ -40,6 +40,7 @@ class WhatIfFlow:
             attempt=self._try,
             look=self._look,
             at=lambda: controller.setup.applies_at,
+            above=card.outer_size.height if (card := self._host.card) is not None and card.display else 0,
         )
 
     def _try(self, settings: Settings) -> None:

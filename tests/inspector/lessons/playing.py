@@ -148,10 +148,12 @@ def learn(
     test: Callable[[LearnerKeys], Awaitable[None]],
     size: tuple[int, int] = (120, 40),
     recorded: bool = False,
+    present: bool = False,
+    beat: int | None = None,
 ) -> None:
     """Run something inside the application with a lesson begun."""
     trace = Opening(listed.trace, play=True) if recorded else None
-    tools = with_lesson(listed)
+    tools = with_lesson(listed, present, beat)
     app = InspectorApp(
         LoadSettings(listed.lesson.model),
         Settings() if recorded else listed.lesson.settings,
