@@ -198,6 +198,7 @@ class Overlay(LaidOutOnce[Result]):
     def on_click(self, event: events.Click) -> None:
         """A key that is written somewhere is pressed by a click on it."""
         if (key := pressed(event)) is not None:
+            key.set_sender(self.app)  # one that comes from this screen would not come back to it
             self.app.post_message(key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
