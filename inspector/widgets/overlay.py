@@ -25,6 +25,7 @@ from textual.messages import Prune
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
 
+from inspector.widgets.key_hints import pressed
 from inspector.widgets.painting.below import Below
 from inspector.widgets.painting.laid_out import LaidOutOnce
 
@@ -198,6 +199,12 @@ class Overlay(LaidOutOnce[Result]):
 
     def let_go(self) -> None:
         """Wait for nothing any more: called once, when this is left."""
+
+    def on_click(self, event: events.Click) -> None:
+        """A key that is written somewhere is pressed by a click on it."""
+        if (key := pressed(event)) is not None:
+            key.set_sender(self.app)  # one that comes from this screen would not come back to it
+            self.app.post_message(key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys mean something while the widgets are there."""

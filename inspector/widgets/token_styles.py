@@ -112,7 +112,7 @@ class TokenStyles:
         cells, ground = piece.cells - piece.edge, self._ground(piece.slot)
         if piece.mark:
             return [Segment(" " * cells)]
-        style = self.inks["accent" if selected else "muted"] + ground + _link(piece)
+        style = self.inks["accent" if selected else "muted"] + ground + link_of(piece)
         return [Segment(pad(piece.under, cells), style), *self._end(piece._replace(text=" " * cells), ground)]
 
     def _styles(
@@ -125,7 +125,7 @@ class TokenStyles:
         ground: Style | None = None,
     ) -> tuple[Style, Style]:
         """The styles of a piece's leading spaces and of its text; nothing is added that changes nothing."""
-        link = _link(piece)
+        link = link_of(piece)
         if piece.mark:
             style = self.inks["accent"] + link
             return style, style
@@ -145,8 +145,8 @@ class TokenStyles:
 
     def _end(self, piece: TextPiece, ground: Style) -> list[Segment]:
         """The empty cells after a piece's text, and the border."""
-        blank = Segment(" " * piece.blank, self.inks["base"] + ground + _link(piece))
-        edge = Segment(_EDGE, self.inks["faint"] + _link(piece))
+        blank = Segment(" " * piece.blank, self.inks["base"] + ground + link_of(piece))
+        edge = Segment(_EDGE, self.inks["faint"] + link_of(piece))
         return [blank, edge] if piece.edge else [blank]
 
     def _base(self, piece: TextPiece, item: Item, ahead: bool) -> Style:
@@ -159,6 +159,6 @@ class TokenStyles:
         return self.inks["muted" if isinstance(item, PromptToken) else "base"]
 
 
-def _link(piece: TextPiece) -> Style:
+def link_of(piece: TextPiece) -> Style:
     """What a click on a piece knows."""
     return Style.from_meta({"slot": piece.slot})

@@ -17,6 +17,7 @@ from inspector.state.inside.checks import CHECKS, checked
 from inspector.state.session_tree import Item
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.charts import bar
+from inspector.widgets.key_hints import pressing
 
 Notice = list[tuple[str, Style]]
 
@@ -35,7 +36,9 @@ def tabs(family: Sequence[Tool], shown: str, room: int) -> Content:
     gap = " " if sum(map(len, names)) + len(names) - 1 <= room else ""
     while "reverse bold" in styles[1:] and sum(map(len, names[: styles.index("reverse bold") + 1])) > room:
         names, styles = names[1:], styles[1:]  # the present one is in sight
-    return Content(gap).join(map(Content.styled, names, styles))
+    shown = [Content.styled(name, style) for name, style in zip(names, styles, strict=True)]
+    keys = [tool.keys[0].shown for tool in family][len(family) - len(names) :]
+    return Content(gap).join(tab.stylize(pressing(key)) for tab, key in zip(shown, keys, strict=True))
 
 
 def place_of(path: Sequence[Item]) -> str:

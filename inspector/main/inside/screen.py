@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from rich.style import Style
-from textual import events, getters
+from textual import events, getters, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -209,6 +209,11 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """Look at a token: the second slot for the first one, since nothing went through the model before it."""
         self.timeline.select(slot)
         self._moved()
+
+    @on(TokenHeat.Clicked)
+    def _token_clicked(self, message: TokenHeat.Clicked) -> None:
+        """Look at the token that was clicked: the text then ends with it."""
+        self.action_select(message.place + 1)
 
     def _moved(self) -> None:
         self.host.changed()

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.segment import Segment
+from textual import events
 from textual.content import Content
+from textual.message import Message
 
 from inspector.display import token_text, unfinished, visible
 from inspector.state.session_tree import Item
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark
 from inspector.widgets.inks import panel_css
-from inspector.widgets.token_styles import heat_style
+from inspector.widgets.token_styles import heat_style, link_of
 from inspector.widgets.wrap import TextPiece, Wrap, WrappedLine
 
 STEPS = (0.02, 0.05, 0.15, 0.35, 0.65)
@@ -27,6 +29,17 @@ class TokenHeat(Canvas):
     """Tokens with their shares as heat, and as numbers in a row under the text where there is room."""
 
     DEFAULT_CSS = panel_css("TokenHeat")
+
+    class Clicked(Message):
+        """A token was clicked.
+
+        Args:
+            place: In the path, from 0.
+        """
+
+        def __init__(self, place: int) -> None:
+            super().__init__()
+            self.place = place
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -74,6 +87,11 @@ class TokenHeat(Canvas):
             before = place
         return rows
 
+    def on_click(self, event: events.Click) -> None:
+        """Say which token was clicked."""
+        if isinstance(place := event.style.meta.get("slot"), int):
+            self.post_message(self.Clicked(place))
+
     def _places(self, lines: Sequence[WrappedLine], room: int) -> Sequence[int]:
         """The lines on show: the last, where the token is, and of the others those with the largest shares."""
 
@@ -104,11 +122,11 @@ class TokenHeat(Canvas):
 
     def _piece(self, piece: TextPiece) -> list[Segment]:
         step = sum(self._share(piece.slot) >= edge for edge in STEPS)
-        blank = " " * (piece.blank + piece.edge)
+        blank, linked = " " * (piece.blank + piece.edge), link_of(piece)
         if piece.slot == len(self._items) - 1:
-            return [Segment(piece.text, self.ink("cursor")), Segment(blank, self.rich_style)]
+            return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.rich_style)]
         style = self.rich_style + heat_style(step, is_dark(self.app), colourful(self.app))
-        return [Segment(piece.text, style), Segment(blank, self.rich_style)]
+        return [Segment(piece.text, style + linked), Segment(blank, self.rich_style)]
 
     def _under(self, piece: TextPiece) -> Segment:
-        return Segment(f"{piece.under:<{piece.cells}}"[: piece.cells], self.ink("muted"))
+        return Segment(f"{piece.under:<{piece.cells}}"[: piece.cells], self.ink("muted") + link_of(piece))

@@ -14,7 +14,7 @@ FAMILY = [tool for tool in TOOLS if tool.family == "inside"]
 def test_the_present_view_is_in_sight(room: int) -> None:
     for tool in FAMILY:
         shown = tabs(FAMILY, tool.id, room)
-        place = next(span for span in shown.spans if span.style)
+        place = next(span for span in shown.spans if span.style == "reverse bold")
         assert place.end <= room
         assert tool.keys[0].shown in shown.plain[place.start : place.end]
 
