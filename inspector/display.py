@@ -160,6 +160,18 @@ def truncate(text: str, cells: int) -> str:
     return "".join(kept) + "…"
 
 
+def truncate_middle(text: str, cells: int) -> str:
+    """Cut a display text to at most `cells` cells in its middle: words that begin alike stay apart by their ends."""
+    if cell_len(text) <= cells or cells < 5:
+        return truncate(text, cells)
+    end, room = "", (cells - 1) // 2
+    for char in reversed(text):
+        if cell_len(char + end) > room:
+            break
+        end = char + end
+    return truncate(text, cells - cell_len(end)) + end
+
+
 def pad(text: str, cells: int, right: bool = False) -> str:
     """Cut or fill a display text to exactly `cells` cells.
 

@@ -23,14 +23,18 @@ class Intervene(Inside):
 
 @frozen
 class SweepHeads(Inside):
-    """Switch off all heads, parts and layers one at a time in this token's forward; answered by `Measuring` records and
-    one `HeadsSwept`."""
+    """Switch off heads, parts and layers one at a time in this token's forward, all of them unless told otherwise;
+    answered by `Measuring` records and one `HeadsSwept`."""
 
     node: int
     token: int | None = None
     """Whose logit is followed; None for the token that was taken after the node, or else the most probable one."""
     other: int | None = None
     """The logit of this one is taken off."""
+    heads: tuple[int, ...] | None = None
+    """The layers whose heads are switched off; None for all layers."""
+    parts: bool = True
+    """Whether parts and layers are."""
 
 
 @frozen

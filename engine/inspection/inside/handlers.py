@@ -98,8 +98,11 @@ class InsideCommands:
         self._desk.emit(intervene(session, command.node, listed, command.scope, command.top, call.stopped))
 
     def _sweep(self, command: commands.SweepHeads, call: Call) -> None:
-        session = self._desk.session
-        for record in sweep_heads(session, command.node, command.token, command.other, call.stopped):
+        session, heads = self._desk.session, command.heads
+        found = sweep_heads(
+            session, command.node, command.token, command.other, call.stopped, heads, command.parts
+        )
+        for record in found:
             self._desk.emit(record)
 
     def _patch(self, command: commands.PatchActivations, call: Call) -> None:

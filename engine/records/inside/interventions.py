@@ -110,7 +110,8 @@ class SweptUnit:
 
 @frozen
 class HeadsSwept:
-    """All heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's forward."""
+    """Heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's forward: all of them,
+    or those that were asked for."""
 
     node: int
     token: int

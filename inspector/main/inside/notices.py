@@ -82,6 +82,17 @@ def refused(on: Canvas, failed: Check, family: str) -> Notice:
     ]
 
 
+def part_shown(*parts: tuple[str, Sequence[int], int]) -> str:
+    """Which of some things there is room for: `Shown: layers 30 to 56 of 94`; empty where it is all of them.
+
+    Args:
+        parts: Of each kind a noun in the plural, the numbers of those that are shown, from 0, and how many there are.
+    """
+    cut = [(noun, shown, total) for noun, shown, total in parts if len(shown) < total]
+    texts = [f"{noun} {min(shown) + 1} to {max(shown) + 1} of {total}" for noun, shown, total in cut if shown]
+    return f"Shown: {', '.join(texts)}" if texts else ""
+
+
 def nothing_before(on: Canvas) -> Notice:
     """The first token was not chosen by the model."""
     return [

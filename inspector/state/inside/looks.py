@@ -16,6 +16,7 @@ from engine.records import (
     LensRead,
     Scope,
 )
+from inspector.state.inside.sweeps import joined
 
 KEPT = 64
 """Of each kind at most; the first ones go first."""
@@ -47,7 +48,8 @@ class Looks:
             case AttributionRead(tokens=(_, *_)) if record.facts.failed is None:
                 _keep(self.contributions, record.node, record)
             case HeadsSwept() if record.facts.failed is None:
-                _keep(self.sweeps, record.node, record)
+                before = self.sweeps.get(record.node)
+                _keep(self.sweeps, record.node, record if before is None else joined(before, record))
             case Intervened() if record.facts.failed is None:
                 _keep(self.tried, (record.node, record.interventions, record.scope), record)
             case _:

@@ -8,6 +8,8 @@ from typing import TypeVar
 from rich.segment import Segment
 
 from engine.records import AttentionLayer, AttentionRead, HeadScore
+from inspector.display import truncate
+from inspector.main.inside.notices import part_shown
 from inspector.scales import bits, percent
 from inspector.tools.attention.shades import Shades
 from inspector.tools.attention.weights import (
@@ -48,10 +50,17 @@ def head_maps(read: AttentionRead, chosen: Head, on: Canvas, width: int, height:
     heads: Sequence[int] = columns(widest)
     cells = max(LEAST, min(MOST, (width - LABEL - 1) // len(heads) - 1))
     fitting = max(1, (width - LABEL - 1) // (cells + 1))
-    heads = _around(heads, fitting, heads.index(chosen.head) if chosen.head in heads else 0)
+    every, heads = heads, _around(heads, fitting, heads.index(chosen.head) if chosen.head in heads else 0)
     legend = map_legend(on, shades, width)
     place = next((at for at, layer in enumerate(layers) if layer.layer == chosen.layer), 0)
     room = max(1, height - 1 - len(legend))
+    said = part_shown(
+        ("layers", [each.layer for each in _around(layers, room - 1, place)], len(layers)),
+        ("heads", [head for head in heads if head >= 0], sum(head >= 0 for head in every)),
+    )
+    if said and room > 2:
+        room -= 1
+        legend = [[Segment(truncate(said, width), on.ink("warn"))], *legend[1:]]
     header: Row = [Segment(" " * LABEL, on.rich_style)]
     for head in heads:
         name = NAMES.get(head) or f"h{head + 1}"
@@ -121,6 +130,12 @@ def ranking(
     top = max((score(each, order) or 0.0 for each in best), default=0.0)
     cells = max(LEAST, min(24, width - 31))
     layers = {layer.layer: layer for layer in read.layers}
+    shown = _around(best, room - 1, place) if len(best) > room > 2 else best
+    if said := part_shown(
+        ("ranks", [best.index(shown[0]), best.index(shown[-1])] if shown else [], len(best))
+    ):
+        room -= 1
+        about.append([Segment(truncate(said, width), on.ink("warn"))])
     rows: list[Row] = []
     for each in _around(best, room, place):
         head, value = Head(each.layer, each.head), score(each, order)

@@ -37,6 +37,8 @@ _CELL, _GAP = 10, 4
 """Of that map, in its own unit: side of a cell with the space after it, and the space before the parts."""
 _ROOMY = 24
 """Rows or columns of it up to which each has its name."""
+_UNITS = 20_000
+"""Of a sweep: no model of today has more."""
 _TITLED = 600
 """Cells of a map up to which each says its figures when it is pointed at."""
 Look = tuple[str, Element | None]
@@ -230,7 +232,7 @@ def _heads(read: AttributionRead, parts: Sequence[ContributionRow]) -> Element |
 def sweep(swept: HeadsSwept) -> Look:
     """The map of every unit switched off alone, and the strongest of them."""
     heading = "What each part is worth: switched off alone"
-    units = [each for each in swept.units if math.isfinite(each.kl_bits)]
+    units = [each for each in swept.units[:_UNITS] if math.isfinite(each.kl_bits)]
     if not units:
         return heading, None
     strongest = sorted(units, key=lambda each: -each.kl_bits)[:STRONGEST]
@@ -259,17 +261,22 @@ def _map(units: Sequence[SweptUnit]) -> Element:
     layers = sorted({each.intervention.layer for each in units}, reverse=True)
     heads = sorted({each.intervention.head for each in units if each.intervention.head is not None})
     kinds = [kind for kind in _PARTS if any(each.intervention.kind == kind for each in units)]
-    columns: list[tuple[str, int | None]] = [("head", head) for head in heads] + [
-        (kind, None) for kind in kinds
-    ]
-    font = 6.5 * max(1.0, len(columns) / _ROOMY)
-    left, top, gap = 4 * font, 6 * font, _GAP if heads else 0
-    across = {each: left + place * _CELL + gap * (each[1] is None) for place, each in enumerate(columns)}
+    font = 6.5 * max(1.0, len(heads) / _ROOMY)
+    left, top, wide = (
+        4 * font,
+        6 * font,
+        max(_CELL, round(1.3 * font)),
+    )  # a part's column has room for its name
+    across: dict[tuple[str, int | None], float] = {
+        ("head", head): left + place * _CELL for place, head in enumerate(heads)
+    }
+    begin = left + len(heads) * _CELL + _GAP * bool(heads)
+    across |= {(kind, None): begin + place * wide for place, kind in enumerate(kinds)}
     down = {layer: top + place * _CELL for place, layer in enumerate(layers)}
     placed = [
-        (unit, across[unit.intervention.kind, unit.intervention.head], down[unit.intervention.layer])
+        (unit, across[column], down[unit.intervention.layer], _CELL if column[1] is not None else wide)
         for unit in units
-        if (unit.intervention.kind, unit.intervention.head) in across
+        if (column := (unit.intervention.kind, unit.intervention.head)) in across
     ]
     shapes = [_cell(*each) for each in placed] if len(placed) <= _TITLED else _cells(placed)
     shapes += [
@@ -280,7 +287,7 @@ def _map(units: Sequence[SweptUnit]) -> Element:
         name = f"h{head + 1}" if head is not None else _PARTS[kind]
         x, y = across[kind, head] + 7, top - 3
         shapes.append(element("text", name, x=x, y=y, transform=f"rotate(-60 {x} {y})"))
-    width, height = round(max(across.values()) + _CELL + 4 * font), round(top + len(layers) * _CELL)
+    width, height = round(max(across.values()) + wide + 3 * font), round(top + len(layers) * _CELL)
     return element(
         "svg", *shapes, viewBox=f"0 0 {width} {height}", width=round(1.7 * width), class_="map", role="img",
         font_size=round(font, 1), aria_label="KL of each unit switched off alone; the strongest are listed below",
@@ -296,21 +303,28 @@ def _step(unit: SweptUnit) -> int:
     return sum(unit.kl_bits >= edge for edge in KL_BITS)
 
 
-def _cells(placed: Sequence[tuple[SweptUnit, float, float]]) -> list[Element]:
+def _cells(placed: Sequence[tuple[SweptUnit, float, float, int]]) -> list[Element]:
     """Cells without words, a path for each colour: 15 bytes a cell where an element with its title takes 150."""
     side = _CELL - 1
     paths = [
-        "".join(f"M{x:g} {y:g}h{side}v{side}h-{side}z" for unit, x, y in placed if _step(unit) == step)
+        "".join(f"M{x:g} {y:g}h{w - 1}v{side}h-{w - 1}z" for unit, x, y, w in placed if _step(unit) == step)
         for step in range(len(KL_BITS) + 1)
     ]
     return [element("path", class_=f"cell heat{step}", d=path) for step, path in enumerate(paths) if path]
 
 
-def _cell(unit: SweptUnit, x: float, y: float) -> Element:
-    step, side = _step(unit), _CELL - 1
+def _cell(unit: SweptUnit, x: float, y: float, width: int) -> Element:
+    step = _step(unit)
     said = f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {_signed(unit.logit_change)}"
     return element(
-        "rect", element("title", said), class_=f"cell heat{step}", x=x, y=y, width=side, height=side, rx=1.5
+        "rect",
+        element("title", said),
+        class_=f"cell heat{step}",
+        x=x,
+        y=y,
+        width=width - 1,
+        height=_CELL - 1,
+        rx=1.5,
     )
 
 

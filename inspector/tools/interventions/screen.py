@@ -13,12 +13,12 @@ from engine.commands import Command, HoldInterventions, SweepHeads
 from engine.records import HeadsSwept, Intervened, Step
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
-from inspector.main.inside.notices import refused, told
+from inspector.main.inside.notices import refused, told, under_way
 from inspector.main.inside.screen import LOW, TALL, InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import percent
 from inspector.state.inside.interventions import interventions_words
-from inspector.tools.interventions.choices import SwitchControl
+from inspector.tools.interventions.choices import AT_ONCE, SwitchControl
 from inspector.tools.interventions.effect import SCOPES, effect
 from inspector.tools.interventions.unit_map import UnitMap, strongest_line
 from inspector.widgets.canvas import Canvas, Row, wrapped
@@ -54,6 +54,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         Binding(
             "r", "release", "Release", tooltip="Leave the branch under interventions for the model's own."
         ),
+        Binding("enter", "heads", "Heads", tooltip="Switch off each head of this layer.", priority=True),
         Binding("p", "patch", "Patch", tooltip="Put in what the model computed for another path."),
     ]
 
@@ -64,11 +65,33 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     # ---- asking ---------------------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        return self.node, SweepHeads(self.node)
+        return (self.node, None), SweepHeads(self.node, heads=() if self._large else None)
+
+    @property
+    def _large(self) -> bool:
+        """Whether heads are switched off a layer at a time, when they are asked for."""
+        facts = self.timeline.facts
+        return facts is not None and facts.layers * ((facts.heads or 0) + 3) > AT_ONCE
+
+    @property
+    def answer(self) -> HeadsSwept | None:
+        """The sweep of the present token, with the heads that were asked for."""
+        return self.control.sweep(self.node) if self.path else None
+
+    @property
+    def _lacks_heads(self) -> int | None:
+        """The layer of the cursor, where its heads were not switched off yet though there are some."""
+        if (swept := self._swept) is None or not self._large:
+            return None
+        layer = self.control.unit(swept).layer
+        kinds = {each.intervention.kind for each in swept.units if each.intervention.layer == layer}
+        refused = self.control.sweeps.failure((self.node, layer)) is not None  # none can be told apart
+        return layer if "attention" in kinds and "head" not in kinds and not refused else None
 
     def ask(self) -> None:
         """See `InsideScreen`; once the units are known, what the chosen ones do."""
-        super().ask()
+        if self.answer is None:
+            super().ask()
         if (swept := self._swept) is not None:
             self.control.tried.want(*self.control.question(self.node, swept))
 
@@ -96,17 +119,26 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         if answer is None:
             return "What each part of the model does here, seen by switching it off"
         name = quoted(token_label(answer.text))
-        return f"Each head and part switched off alone: what becomes of {name} ({percent(answer.prob)})"
+        what = (
+            "Each head and part"
+            if any(each.intervention.kind == "head" for each in answer.units)
+            else "Each part"
+        )
+        return f"{what} switched off alone: what becomes of {name} ({percent(answer.prob)})"
 
     def hints(self) -> Sequence[KeyHint]:
         control = self.control
         held = [("r", "release", 7)] if self.timeline.under else []
+        layer = self._lacks_heads
+        heads = [("⏎", f"heads of L{layer + 1}", 8)] if layer is not None else []
         return (
-            ("↑↓[ ]", "unit", 8), ("␣", "together", 7), ("-+", "scale", 3), ("s", SCOPES[control.scope][0], 6),
+            ("↑↓[ ]", "unit", 8), *heads, ("␣", "together", 7), ("-+", "scale", 3), ("s", SCOPES[control.scope][0], 6),
             ("h", "hold", 7), *held, ("m", f"colour: {control.measure.name}", 4), ("p", "patch", 5),
         )  # fmt: skip
 
     def situation(self) -> str:
+        if self.control.sweeps.waiting and self.answer is not None:
+            return under_way(self.control.sweeps.progress)
         if (swept := self._swept) is not None:
             key = self.control.question(self.node, swept)[0]
             if self._tried(swept) is None and (words := told(self.control.tried, key)):
@@ -191,6 +223,13 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         """Scale the unit by another factor."""
         if (swept := self._swept) is not None:
             self.control.turn_scale(swept, by)
+            self.changed()
+
+    def action_heads(self) -> None:
+        """Switch off each head of the cursor's layer: in a large model they are not among the first."""
+        if (layer := self._lacks_heads) is not None and not self.host.controller.transport.recorded:
+            self.control.tried.drop()
+            self.control.sweeps.want((self.node, layer), SweepHeads(self.node, heads=(layer,), parts=False))
             self.changed()
 
     def action_clear(self) -> None:

@@ -10,6 +10,7 @@ from rich.segment import Segment
 from engine.frozen import frozen
 from engine.records import HeadsSwept, Intervention, SweptUnit
 from inspector.display import pad, truncate
+from inspector.main.inside.notices import part_shown
 from inspector.tools.interventions.choices import Column, column_of, columns, strongest
 from inspector.tools.interventions.measures import UnitMeasure, figure, glyph, ground
 from inspector.widgets.canvas import Canvas, Row
@@ -61,15 +62,31 @@ class UnitMap:
         """
         cell, shown = self._columns(width)
         room = max(1, height - 2)
-        first = max(0, min(self.cursor.layer - room // 2, self.depth - room))
+        every = columns(self.swept)
+        said = part_shown(
+            ("layers", self._layers(room - 1), self.depth),
+            (
+                "heads",
+                [head for _, head in shown if head is not None],
+                sum(head is not None for _, head in every),
+            ),
+        )
+        room -= bool(said) and room > 2
+        layers = self._layers(room)
         units = {(each.intervention.layer, column_of(each.intervention)): each for each in self.swept.units}
-        rows = [self._head(on, cell, shown)]
-        for layer in range(min(self.depth, first + room) - 1, first - 1, -1):
+        rows = [[Segment(truncate(said, width), on.ink("warn"))]] if said and len(layers) == room > 1 else []
+        rows.append(self._head(on, cell, shown))
+        for layer in reversed(layers):
             here = layer == self.cursor.layer
             row: Row = [Segment(pad(f"L{layer + 1}", LABEL), on.ink("accent" if here else "muted"))]
             row += [self._cell(on, cell, units.get((layer, column))) for column in shown]
             rows.append(row)
         return [*rows, legend(on, self.measure, width, cell < NUMBERED)]
+
+    def _layers(self, room: int) -> range:
+        """As many layers as there is room for, around the cursor."""
+        first = max(0, min(self.cursor.layer - room // 2, self.depth - room))
+        return range(first, min(self.depth, first + max(1, room)))
 
     def _columns(self, width: int) -> tuple[int, list[Column]]:
         """Cells of a column, and the columns there is room for, around the cursor."""

@@ -10,7 +10,8 @@ from rich.style import Style
 
 from engine.frozen import frozen
 from engine.records import LensCell, LensColumn
-from inspector.display import pad, quoted, token_label
+from inspector.display import pad, quoted, token_label, truncate, truncate_middle
+from inspector.main.inside.notices import part_shown
 from inspector.tools.lens.measures import CellMeasure, place, share
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark
 from inspector.widgets.charts import bar
@@ -64,15 +65,31 @@ class Table:
         """The head, and as many layers as there is room for, those around the cursor; upwards."""
         form = layout(width, len(self.columns), self.followed is not None)
         room = max(1, height - 1)
+        said: list[Row] = []
+        if self.depth > room > 2:
+            room -= 1
+            shown = self._shown(room)
+            text = part_shown(("layers", [layer - 1 for layer in shown if layer], self.depth - 1))
+            said = [[Segment(truncate(text, width), on.ink("warn"))]]
+        return [
+            *said,
+            self._head(on, form),
+            *(self._row(on, form, layer) for layer in reversed(self._shown(room))),
+        ]
+
+    def _shown(self, room: int) -> range:
+        """As many layers as there is room for, around the cursor."""
         first = max(0, min(self.cursor - room // 2, self.depth - room))
-        shown = range(min(self.depth, first + room) - 1, first - 1, -1)
-        return [self._head(on, form), *(self._row(on, form, layer) for layer in shown)]
+        return range(first, min(self.depth, first + room))
 
     def _head(self, on: Canvas, form: LensLayout) -> Row:
         heads = self.heads[-form.columns :]
         row: Row = [Segment(pad("after", LABEL), on.ink("muted"))]
         row += [
-            Segment(" " + pad(head, form.cell - 1), on.ink("accent" if last else "muted"))
+            Segment(
+                " " + pad(truncate_middle(head, form.cell - 1), form.cell - 1),
+                on.ink("accent" if last else "muted"),
+            )
             for last, head in _with_last(heads)
         ]
         if form.side:
@@ -96,7 +113,9 @@ class Table:
         cell = column.cells[layer]
         mark = Segment(LEADS if column.leads_from == layer else " ", on.ink("accent"))
         best = token_label(cell.top[0].text) if cell.top else ""
-        text = pad(best, form.cell - 6) + pad(self.measure.number(cell), 5, right=True)
+        text = pad(truncate_middle(best, form.cell - 6), form.cell - 6) + pad(
+            self.measure.number(cell), 5, right=True
+        )
         style = on.rich_style + ground(on, self.measure.step(cell)) + Style(bold=cell.final_rank == 1)
         return [mark, Segment(text, on.ink("cursor") if here else style)]
 

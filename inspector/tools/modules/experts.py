@@ -12,7 +12,7 @@ from engine.commands import Command, ReadExperts
 from engine.records import ExpertLayer, ExpertsRead, StateArray
 from inspector.display import pad, visible
 from inspector.main.inside.screen import InsideScreen
-from inspector.scales import size
+from inspector.scales import count, size
 from inspector.tools.modules.words import times
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
@@ -48,7 +48,12 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
         return "What recurrent layers keep after this token" if answer.states else "Experts and states"
 
     def draw(self, answer: ExpertsRead, on: Canvas, width: int, height: int) -> list[Row]:
-        rows: list[Row] = []
+        rows: list[Row] = [
+            [Segment(line, on.ink("accent"))]
+            for text in (experts_summary(answer.layers), states_summary(answer.states))
+            for line in wrapped(text, width)
+            if text and height >= LOW
+        ]
         for numbers, legend in (
             (list(_experts(answer.layers, on, width)), _legend(answer.layers, width)),
             (list(_states(answer.states, on, width)), STATES),
@@ -63,6 +68,42 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
 
     def hints(self) -> Sequence[KeyHint]:
         return [("O", "all modules", 7)]
+
+
+def experts_summary(layers: Sequence[ExpertLayer]) -> str:
+    """All mixtures in a sentence or two: how many experts, and how far one of them decides; empty without any."""
+    if not layers:
+        return ""
+    chosen, experts = sum(len(layer.chosen) for layer in layers), sum(layer.experts for layer in layers)
+    told = f"{_layers(len(layers))} with experts: {count(chosen)} of {count(experts)} ran for this token."
+    strongest = [(max(layer.weights), layer.layer + 1) for layer in layers if layer.weights]
+    if not strongest:
+        return told
+    mean = sum(weight for weight, _ in strongest) / len(strongest)
+    (low, least), (high, most) = min(strongest), max(strongest)
+    if len(strongest) == 1:
+        return f"{told} The strongest weight is {mean:.2f}."
+    return (
+        f"{told} The strongest weight of a layer is {mean:.2f} on average: most in layer {most} ({high:.2f}), "
+        f"least in layer {least} ({low:.2f})."
+    )
+
+
+def states_summary(states: Sequence[StateArray]) -> str:
+    """All states of recurrent layers in a sentence; empty without any."""
+    if not states:
+        return ""
+    layers = len({state.layer for state in states})
+    told = f"{_layers(layers)} with a state, {size(sum(state.bytes for state in states))} in all."
+    changed = [(state.changed, state.layer + 1) for state in states if state.changed is not None]
+    if len(changed) < 2:
+        return told
+    (low, least), (high, most) = min(changed), max(changed)
+    return f"{told} This token changed most in layer {most} ({100 * high:.0f} %), least in layer {least} ({100 * low:.0f} %)."
+
+
+def _layers(number: int) -> str:
+    return f"{count(number)} layer{'s' * (number != 1)}"
 
 
 def _legend(layers: Sequence[ExpertLayer], width: int) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from engine.errors import Cancelled
+from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
 from engine.inspection.inside.capture import tolerance
 from engine.inspection.inside.interventions.intervene import (
@@ -55,9 +55,15 @@ class _Target:
 
 
 def sweep_heads(
-    session: Session, node: int, token: int | None = None, other: int | None = None, stopped: Stopped = never
+    session: Session,
+    node: int,
+    token: int | None = None,
+    other: int | None = None,
+    stopped: Stopped = never,
+    heads: Collection[int] | None = None,
+    parts: bool = True,
 ) -> Iterator[Measuring | HeadsSwept]:
-    """Switch off every head, part and layer alone in one token's forward.
+    """Switch off every head, part and layer alone in one token's forward, or some of them.
 
     Args:
         session: Has read a prompt; not changed.
@@ -65,19 +71,26 @@ def sweep_heads(
         token: Whose logit is followed; None for the one that was taken after the node, or else the most probable.
         other: Whose logit is taken off.
         stopped: Polled before each forward.
+        heads: The layers whose heads are switched off; None for all layers.
+        parts: Whether parts and layers are.
 
     Yields:
         The progress, then the result.
 
     Raises:
-        StepError: There is no such node, or it is the root; the logits are not numbers.
+        StepError: There is no such node, or it is the root; the logits are not numbers; nothing was left to switch off.
         PromptError: The model has no embedding for a token.
         Cancelled: `stopped` returned True.
     """
     session.tokens.check([each for each in (token, other) if each is not None])
     at = ground(session, node, stopped)
     target = _Target(at, checked_logprobs(at.plain), _token(at) if token is None else token, other)
-    units, vocabulary = list(at.survey.units()), at.plain.size
+    units, vocabulary = [each for each in at.survey.units() if _wanted(each, heads, parts)], at.plain.size
+    if not units:
+        layers = ", ".join(f"L{layer + 1}" for layer in sorted(heads or ()))
+        raise StepError(
+            f"{layers}: no heads that could be told apart.", "Switch off the attention as a whole."
+        )
     count = rows_at_once(at.runner, 1, vocabulary, at.survey.rows)
     swept: list[SweptUnit] = []
     errors = [0.0]
@@ -113,6 +126,11 @@ def sweep_heads(
         note="" if count > 1 else "They ran one by one: the cache or the memory doesn't hold several rows.",
         facts=at.facts(check),
     )
+
+
+def _wanted(unit: Intervention, heads: Collection[int] | None, parts: bool) -> bool:
+    """Whether a unit is one of those that are switched off."""
+    return (heads is None or unit.layer in heads) if unit.kind == "head" else parts
 
 
 def _token(at: Ground) -> int:

@@ -1,5 +1,6 @@
 // The page: the text of a path, its colours, and which token is chosen.
 
+document.body.classList.add("scripted");
 const data = JSON.parse(document.getElementById("data").textContent);
 const tokens = data.tokens;
 const marks = new Map(data.marks.map((mark) => [mark[0], mark]));
@@ -252,7 +253,6 @@ const KEYS = {
 };
 
 function begin() {
-  document.body.classList.add("scripted");
   const row = recall();
   at("about").textContent = data.model.slice(0, 4).map(([, value]) => value).join(" · ");
   at("source").textContent = data.source;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -9,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,7 @@ from tests.inspector.tools.speculation.made import draft_round
 
 BLOCKED = """
 import sys
+import types
 for name in ("mlx", "mlx_lm", "transformers", "numpy"):
     sys.modules[name] = None
 from inspector.cli.main import main
@@ -476,3 +479,45 @@ def test_a_documents_name_is_the_traces(name: str, end: str) -> None:
 
     found = stem(Path(f"some/where/{name}{end}"))
     assert found == name or (name, end) == ("trace", "")
+
+
+def forked() -> tuple[Recording, int]:
+    """A recording whose current path has more steps than another branch, and a node of that branch."""
+    made = session(2)
+    fork = made.records[-1]
+    assert isinstance(fork, Step)
+    short = made.choose(fork.parent, next(each.id for each in fork.choice.candidates if each.id != fork.id))[
+        -1
+    ]
+    assert isinstance(short, Step)
+    made.move(fork.node)
+    made.steps(6)
+    recording = told(made)
+    recording.timeline.recorded = True
+    return recording, short.node
+
+
+def test_the_picture_of_a_branch_with_fewer_steps_than_the_current_one_shows_that_branch() -> None:
+    recording, node = forked()
+    drawn = picture(line(recording, node), (120, 40))
+    assert "of&#160;2&#160;steps" in drawn
+    assert recording.timeline.tip == node
+
+
+class ZMQInteractiveShell:
+    """What a notebook's kernel is known by."""
+
+
+def test_a_picture_is_made_in_a_notebook_too_and_shows_nothing_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+    display = types.ModuleType("IPython.display")
+    display.display = lambda *values, **more: shown.append(values)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr("builtins.get_ipython", ZMQInteractiveShell, raising=False)
+
+    async def cell() -> str:
+        return picture(told(), (80, 24))
+
+    assert asyncio.run(cell()).startswith("<svg")
+    assert shown == []
