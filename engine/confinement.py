@@ -23,7 +23,7 @@ from engine.frozen import frozen
 
 VARIABLE = "INSPECTOR_CONFINED"
 """Environment variable: the `Confinement` of a process, as JSON."""
-OUTSIDE = "it is outside the folder that visitors have"
+OUTSIDE = "it is outside your folder"
 _PACKAGES = tuple(str(Path(__file__).resolve().parents[1] / name) for name in ("engine", "inspector"))
 _SYSTEM = (
     "/usr/share", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/etc/localtime", "/etc/mime.types",

@@ -73,6 +73,8 @@ def told(path: Path | str, error: OSError, done: Literal["read", "written"] = "r
         error: What was raised.
         done: What can't be done with the file.
     """
+    if error.strerror == confinement.OUTSIDE:
+        return f"{shorter(path)} is outside your folder.", "Give a name alone: its place is there."
     message, number = f"{shorter(path)} can't be {done}: {error.strerror or error}.", error.errno or 0
     if done == "read":
         return message, _HINTS.get(number, "Check its name.")

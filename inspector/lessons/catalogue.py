@@ -6,6 +6,7 @@ from pathlib import Path
 
 from engine.errors import EngineError
 from engine.frozen import frozen
+from engine.paths import typed
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.reading import begins, read
 
@@ -78,7 +79,7 @@ def find(name: str) -> Listed:
     """
     if (each := _shipped(name)) is not None:
         return each
-    path = Path(name).expanduser()
+    path = typed(name)
     if path.suffix == ".md":
         return listed(path)
     raise EngineError(

@@ -59,7 +59,7 @@ class Door:
         free = limit - _OWN - _OF_SESSION * sessions if limit > 0 else MOST_WAITING
         self.most = max(_LEAST_WAITING, min(MOST_WAITING, free))
         self._complaints = complaints
-        self._callers: dict[asyncio.BaseTransport, Caller] = {}
+        self._callers: dict[asyncio.Transport, Caller] = {}
         """The oldest first."""
         self._task: asyncio.Task[None] | None = None
         self._listener: socket.socket | None = None
@@ -117,7 +117,7 @@ class Door:
 
     # ---- who is there -----------------------------------------------------------------------
 
-    def asked(self, transport: asyncio.BaseTransport | None, admitted: bool) -> None:
+    def asked(self, transport: asyncio.Transport | None, admitted: bool) -> None:
         """A whole request came.
 
         Args:
@@ -127,7 +127,7 @@ class Door:
         if transport is not None and (caller := self._callers.get(transport)) is not None:
             caller.asked, caller.admitted = True, caller.admitted or admitted
 
-    def seated(self, transport: asyncio.BaseTransport | None) -> None:
+    def seated(self, transport: asyncio.Transport | None) -> None:
         """A connection is a session's from now on."""
         if transport is not None:
             self._callers.pop(transport, None)
@@ -140,7 +140,7 @@ class Door:
                 self._close(transport, f"that asked for nothing within {HEAD_SECONDS:g} s")
         self._complaints.tell()
 
-    def _there(self) -> list[tuple[asyncio.BaseTransport, Caller]]:
+    def _there(self) -> list[tuple[asyncio.Transport, Caller]]:
         """The connections that are open."""
         for transport in [each for each in self._callers if each.is_closing()]:
             del self._callers[transport]
@@ -158,11 +158,11 @@ class Door:
             transport = min(own, key=lambda each: each[1].admitted)[0]
             self._close(transport, f"beyond the {self.most} that may wait")
 
-    def _close(self, transport: asyncio.BaseTransport, why: str) -> None:
+    def _close(self, transport: asyncio.Transport, why: str) -> None:
         caller = self._callers.pop(transport)
         if not caller.asked:
             self._complaints.add(why)
-        getattr(transport, "abort", transport.close)()
+        transport.abort()
 
 
 class _Log(logging.Handler):

@@ -101,7 +101,7 @@ class Place:
 async def serving(script: str = ECHO, **options: Any) -> AsyncIterator[Place]:
     """A server of a small program; whatever is left of it afterwards is a fault."""
     limits = options.pop("limits", Limits())
-    server = Server((sys.executable, "-c", script), limits, **options)
+    server = Server(options.pop("command", (sys.executable, "-c", script)), limits, **options)
     await server.start("127.0.0.1", 0)
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as client:
         try:

@@ -1,0 +1,275 @@
+"""What visitors and watchers may read, write, load and run: the rows of the table in the page on the browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import confinement
+from engine.confinement import VARIABLE, Confinement
+from engine.errors import EngineError
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.cli.confined import absolute, confinement_of
+from inspector.cli.flags import parsed
+from inspector.cli.subcommands import serve
+from inspector.config.preferences import Preferences
+from inspector.demo import DEMONSTRATION
+
+pytest.importorskip("textual_serve")
+
+from inspector.serve import home
+from tests.inspector.serve.served import Visitor, eventually, serving
+from tests.inspector.serve.test_server import run
+
+TRIES = """
+import json, os, shutil, socket, subprocess, sys, tempfile
+from pathlib import Path
+from threading import Event
+from engine import confinement
+from engine.files import read_regular
+from engine.model.source import resolve
+from engine.models_on_disk.listing import listed
+from engine.paths import replacing, typed
+from engine.processes.limited import answer_of
+own, other, model, rows = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+os.symlink(other, own / "link")
+confinement.begin()
+
+def write(path):
+    with replacing(typed(str(path))) as file:
+        file.write(b"x")
+
+def load(name):
+    return str(resolve(name, lambda record: None, Event()))
+
+for row in rows:
+    try:
+        answer = eval(row)
+    except Exception as error:
+        answer = f"{type(error).__name__}: {error}"
+    print(json.dumps([row, str(answer)]))
+"""
+READ = (
+    "typed(str(other / 'secret.txt'))",
+    "typed(str(other / 'nothing'))",
+    "typed('link/secret.txt')",
+    "typed('../other/secret.txt')",
+    "typed('~/../other/secret.txt')",
+    "typed('/proc/self/environ')",
+    "read_regular(other / 'secret.txt', 100)",
+    "read_regular('link/secret.txt', 100)",
+    "open('/proc/self/environ').read()",
+    "open('/etc/passwd').read()",
+    "os.listdir(other)",
+    "os.open(other / 'secret.txt', os.O_RDONLY)",
+)
+WRITE = (
+    "write(other / 'new')",
+    "write('link/new')",
+    "write('../new')",
+    "open(other / 'secret.txt', 'a')",
+    "open(other / 'secret.txt', 'r+')",
+    "os.remove(other / 'secret.txt')",
+    "os.rename(other / 'secret.txt', own / 'mine')",
+    "os.mkdir(other / 'folder')",
+    "os.link(other / 'secret.txt', own / 'linked')",
+    "os.truncate(other / 'secret.txt', 0)",
+    "os.chmod(other / 'secret.txt', 0o777)",
+    "shutil.rmtree(other)",
+)
+LOAD = ("load(str(other))", "load('/')", "load('nobody/nothing')", "load('link')", "load('')")
+RUN = (
+    "os.system('touch ' + str(other / 'new'))",
+    "subprocess.run(['sh', '-c', 'true'])",
+    "subprocess.run([sys.executable, '-c', 'pass'])",
+    "subprocess.run([sys.executable, '-I', '-S', str(other / 'secret.txt')])",
+    "os.fork()",
+    "os.execv('/bin/true', ['true'])",
+    "socket.create_connection(('127.0.0.1', 9))",
+    "socket.socket(socket.AF_UNIX).connect(str(other / 'socket'))",
+    "socket.getaddrinfo('example.org', 80)",
+)
+REFUSALS = ("outside your folder", "visitors can't", "Visitors can't", "NoFolder")
+
+
+def tried(tmp_path: Path, rights: Callable[[Path, str], Confinement], *rows: str) -> dict[str, str]:
+    """What becomes of some expressions in a confined process, by the expression."""
+    own, other, model = (tmp_path / name for name in ("own", "other", "model"))
+    for each in (own, other, model):
+        each.mkdir()
+    (other / "secret.txt").write_text("SECRET", encoding="utf-8")
+    (model / "config.json").write_text("{}", encoding="utf-8")
+    environ = {
+        **os.environ,
+        VARIABLE: rights(own, str(model)).as_json(),
+        "HOME": str(own),
+        "TMPDIR": str(own),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", TRIES, str(own), str(other), str(model), json.dumps(rows)],
+        env=environ, cwd=own, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir(other)) == ["secret.txt"]
+    assert (other / "secret.txt").read_text(encoding="utf-8") == "SECRET"
+    assert (other / "secret.txt").stat().st_mode & 0o777 != 0o777
+    return dict(map(json.loads, done.stdout.splitlines()))
+
+
+def visitor(own: Path, model: str) -> Confinement:
+    return Confinement(str(own), (), {"small": model})
+
+
+def watcher(own: Path, model: str) -> Confinement:
+    return Confinement("", (str(own),))
+
+
+@pytest.mark.parametrize("rights", [visitor, watcher])
+@pytest.mark.parametrize("rows", [READ, WRITE, LOAD, RUN], ids=["read", "write", "load", "run"])
+def test_nothing_outside_is_read_written_loaded_or_run(
+    tmp_path: Path, rights: Callable[[Path, str], Confinement], rows: tuple[str, ...]
+) -> None:
+    answers = tried(tmp_path, rights, *rows)
+    assert answers.keys() == {*rows}
+    let_through = {row: said for row, said in answers.items() if not any(word in said for word in REFUSALS)}
+    assert not let_through
+    assert "SECRET" not in str(answers)
+
+
+def test_a_visitor_has_a_folder_and_the_models_that_are_offered(tmp_path: Path) -> None:
+    answers = tried(
+        tmp_path, visitor,
+        "write('notes.md')", "read_regular('notes.md', 9)", "typed('~/notes.md')", "load('small')", "load(model)",
+        "[each.name for each in listed(recent=['/etc'])]", "tempfile.mkdtemp()[:len(str(own))] == str(own)",
+        "sorted(answer_of(Path(confinement.__file__).parent / 'grammar' / 'trial_process.py', {}))",
+        "confinement.writes()",
+    )  # fmt: skip
+    model = str(tmp_path / "model")
+    *said, compiled, writes = answers.values()
+    assert said == ["None", "b'x'", str(tmp_path / "own" / "notes.md"), model, model, "['small']", "True"]
+    assert compiled == "[]"  # it was run, and given nothing to do
+    assert writes == "True"
+
+
+def test_a_watcher_writes_nothing(tmp_path: Path) -> None:
+    answers = tried(tmp_path, watcher, *WRITE, "write('notes.md')", "open('x', 'w')", "os.mkdir('folder')")
+    assert all("outside your folder" in answer for answer in answers.values())
+    assert os.listdir(tmp_path / "own") == ["link"]
+
+
+# ---- what the host gives ----------------------------------------------------------------------
+
+
+def flags(*argv: str) -> list[str]:
+    return serve._screen(parsed(serve.parser(), argv))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["--trust-remote-code"], ["--ranks", "2"], ["--connect", "unix:/x"], ["--resume"], ["--hostfile", "x"]],
+)
+def test_flags_that_are_not_for_visitors_need_the_hosts_word(argv: list[str]) -> None:
+    with pytest.raises(EngineError, match="--unconfined"):
+        flags(*argv)
+    if argv != ["--hostfile", "x"]:
+        assert flags("--unconfined", *argv) == argv
+
+
+def test_models_are_offered_by_the_host_and_pocket_always(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two", "more/three"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "one" / "weights").symlink_to(tmp_path / "two" / "config.json")
+    monkeypatch.chdir(tmp_path)
+    args = parsed(serve.parser(), ["--model", "one", "--offer", "two", "--models", "more"])
+    offered = confinement_of(args)
+    assert offered.models is not None
+    assert list(offered.models) == ["pocket", "one", "two", "three"]
+    assert offered.models["three"] == str(tmp_path / "more" / "three")
+    assert str(tmp_path / "two" / "config.json") in offered.readable
+    assert absolute(args) == [f"--model={tmp_path / 'one'}"]
+    with pytest.raises(EngineError, match="download nothing"):
+        confinement_of(parsed(serve.parser(), ["--offer", "nobody/nothing"]))
+
+
+# ---- by keys, in the program itself -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rights", "offered"), [(None, True), ("", False), ("/x", True)])
+def test_a_watchers_palette_takes_no_picture(
+    rights: str | None, offered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confinement, "_now", rights if rights is None else Confinement(rights))
+    app = InspectorApp(LoadSettings(), Settings(), begins=Preferences())
+    names = [command.title for command in app.get_system_commands(app.get_default_screen())]
+    assert ("Screenshot" in names) is offered
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+async def said(visitor: Visitor, typed: str, words: str) -> None:
+    visitor.seen = ""
+    await visitor.send("stdin", typed)
+    await visitor.until(words)
+
+
+def test_a_visitors_keys_write_into_their_folder_alone(tmp_path: Path) -> None:
+    evil, parent = tmp_path / "evil", tmp_path / "visitors"
+
+    async def scenario() -> None:
+        made = home.in_folders(parent, Confinement())
+        async with serving(
+            command=home.program("replay", "--theme=dark", str(DEMONSTRATION)), home=made
+        ) as place:
+            visitor = await place.visit(size="width=160&height=40")
+            await visitor.until("at its end")
+            await said(visitor, "\x13", "Save as")
+            await said(visitor, f"\x01\x0b{evil}\r", "outside")
+            await said(visitor, "\x01\x0bmine.jsonl\r", "Saved")
+            await said(visitor, "\x10", "Search")
+            await said(visitor, "screenshot", "picture of the screen")
+            await visitor.send("stdin", "\r")
+            folder = parent / "visitor-1"
+            await eventually(lambda: any(name.endswith(".svg") for name in files(folder)))
+            assert "mine.jsonl" in files(folder)
+            other = await place.visit(size="width=160&height=40")
+            await other.until("at its end")
+            await eventually(lambda: (parent / "visitor-2").is_dir())
+
+    run(scenario)
+    assert {path.name for path in tmp_path.iterdir()} == {"visitors"}
+
+
+def test_a_watchers_keys_write_nothing(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+
+    async def scenario() -> None:
+        watched = home.watching(empty, DEMONSTRATION)
+        command = home.program("replay", "--follow", "--", str(DEMONSTRATION))
+        async with serving(command=command, home=lambda number: watched) as place:
+            visitor = await place.visit(size="width=160&height=40")
+            await visitor.until("at its end")
+            await said(visitor, "\x10", "Search")
+            await said(visitor, "screenshot", "screenshot|hot")
+            await visitor.send("stdin", "\r")
+            await visitor.send("stdin", "\x1b")
+            await said(visitor, "\x10", "Search")
+            await said(visitor, "theme", "all themes")
+            await said(visitor, "\r", "Search for themes")
+            await visitor.send("stdin", "\x11")
+            assert (await visitor.end())[1] == "The program has ended."
+
+    run(scenario)
+    assert not list(empty.iterdir())
