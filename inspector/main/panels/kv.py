@@ -10,7 +10,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from engine.memory import memory_installed
 from engine.records import KVGroup, KVReading, Moved, Prefilled, Step
 from inspector import scales
 from inspector.display import visible
@@ -56,10 +55,6 @@ With room (`f`) it tells more: the bytes of a token as a formula, what grouped h
 how large the cache is when the context window is full, and what branches share. `Q` compares it with quantized ones,
 `z` races with it against without.
 """
-
-    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(name=name, id=id, classes=classes)
-        self._machine = memory_installed()
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
@@ -107,7 +102,7 @@ how large the cache is when the context window is full, and what branches share.
         muted = self.ink("muted")
         groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
         bill = self._bill(timeline, width) if timeline.following else []
-        facts = fact_rows(kv_facts(timeline, kv, self._machine), width, muted, self.rich_style)
+        facts = fact_rows(kv_facts(timeline, kv), width, muted, self.rich_style)
         more = fact_rows(
             [("", "Q compares 16, 8 and 4 bits · z races against no cache")], width, muted, muted
         )
