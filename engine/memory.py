@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
+
+CUDA = ("mlx-cuda-12", "mlx-cuda-13")
+"""The distributions that bring MLX's CUDA backend."""
+WIRED_SHARE = 2 / 3
+"""Of a Mac's memory, what Metal recommends at most at the least: 10.7 of 16 GiB, 21.3 of 32, more on larger ones, as
+people report it; not measured here, and MLX gives the figure itself once it runs."""
+SECONDS = 5
+"""A program that tells of memory is given at most."""
 
 
 def memory_available() -> int | None:
-    """Bytes that a program can take without swapping, as Linux estimates them; None where that isn't known."""
+    """Bytes that a program can take without swapping, as Linux and macOS estimate them; None where that isn't known."""
+    if sys.platform == "darwin":
+        return _on_a_mac(_output("/usr/bin/vm_stat"))
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -25,5 +39,45 @@ def memory_installed() -> int | None:
 
 
 def memory_for_models() -> int | None:
-    """Bytes that a model may take: what is free, else, where the system doesn't tell that, what is installed."""
-    return memory_available() or memory_installed()
+    """Bytes that a model may take before MLX runs: an estimate of what `engine.model.memory.free_bytes` then says.
+
+    Where MLX computes on CUDA, what is free on the GPU; on a Mac what is free, and no more than Metal recommends; else
+    what is free, and where the system doesn't tell that, what is installed.
+    """
+    if any(map(_has, CUDA)):
+        return _on_cuda()
+    free, installed = memory_available(), memory_installed()
+    if sys.platform == "darwin" and installed is not None:
+        wired = int(installed * WIRED_SHARE)
+        return wired if free is None else min(free, wired)
+    return free or installed
+
+
+def _has(distribution: str) -> bool:
+    try:
+        return bool(metadata.version(distribution))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def _on_cuda() -> int | None:
+    """Bytes free on the GPU that MLX takes, the first that is visible; None where its driver doesn't tell."""
+    device = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
+    asked = ("--query-gpu=memory.free", "--format=csv,noheader,nounits", f"--id={device}")
+    told = _output("nvidia-smi", *asked).strip()
+    return int(told) * 2**20 if told.isdecimal() else None
+
+
+def _on_a_mac(told: str) -> int | None:
+    """Bytes that are free or can be taken from what isn't in use, from what `vm_stat` prints."""
+    page = re.search(r"page size of (\d+) bytes", told)
+    pages = re.findall(r"^Pages (?:free|inactive|speculative):\s+(\d+)\.$", told, re.MULTILINE)
+    return int(page[1]) * sum(map(int, pages)) if page is not None and len(pages) == 3 else None
+
+
+def _output(*command: str) -> str:
+    """What a program prints; empty where there is none, or it fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return ""

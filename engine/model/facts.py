@@ -11,6 +11,7 @@ from mlx.utils import tree_flatten
 
 from engine.frozen import frozen
 from engine.model.dtype import dtype_of, quantization_of
+from engine.model.memory import free_bytes
 from engine.model.probe import CacheProbe
 from engine.model.special_tokens import TEMPLATE_CHARACTERS, special_tokens
 from engine.model.tokens import Tokens
@@ -112,6 +113,7 @@ def facts_of(
         chat_template=tokens.template[:TEMPLATE_CHARACTERS],
         backend="cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu",
         load_ms=load_ms,
+        free_bytes=free_bytes(),
     )
 
 

@@ -21,14 +21,21 @@ def keep_in_memory() -> None:
 
 
 def free_bytes() -> int | None:
-    """Bytes that new arrays may take, as far as the framework or the system tells; None where neither does."""
-    limit = mx.device_info().get("max_recommended_working_set_size")
-    if isinstance(limit, int) and limit:
-        return max(0, limit - mx.get_active_memory())
-    if (available := memory_available()) is not None:
-        return available
-    installed = memory_installed()
-    return None if installed is None else max(0, installed - mx.get_active_memory())
+    """Bytes that new arrays may take where MLX computes; None where neither the framework nor the system tells.
+
+    On CUDA what is free on the GPU. On Metal, which shares the machine's memory, what is left of what it recommends to
+    wire, and no more than what the system has free. On a CPU what the system has free.
+    """
+    told, used = mx.device_info(), mx.get_active_memory()
+    if isinstance(on_gpu := told.get("free_memory"), int):
+        return on_gpu
+    free = memory_available()
+    if free is None and (installed := memory_installed()) is not None:
+        free = max(0, installed - used)
+    if isinstance(limit := told.get("max_recommended_working_set_size"), int) and limit:
+        left = max(0, limit - used)
+        return left if free is None else min(left, free)
+    return free
 
 
 def warning_of(needed: int) -> str:

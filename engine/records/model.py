@@ -69,6 +69,8 @@ class ModelFacts:
     """How many there are."""
     chat_template: str = ""
     """Its source in jinja2, or the beginning of a very long one; empty where there is none, or code in its place."""
+    free_bytes: int | None = None
+    """Memory that its caches could take where it computes, once it was loaded; None where that isn't known."""
 
 
 @frozen

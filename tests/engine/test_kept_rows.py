@@ -137,9 +137,10 @@ class Walk:
     @property
     def two_of_a_depth(self) -> tuple[int, int]:
         """The token that a step just took, and another one in its place."""
-        other = self.do(commands.Choose(self.session.node, self.token))[-2]
-        assert isinstance(other, records.Step)
-        return other.node, self.session.tree.add(other.parent, 9, "chosen")
+        self.do(commands.Choose(self.session.node, self.token))
+        return self.session.node, self.session.tree.add(
+            self.session.tree[self.session.node].parent, 9, "chosen"
+        )
 
     @property
     def on_path(self) -> int:

@@ -342,7 +342,8 @@ def lived(engine: Engine) -> list[list[Record]]:
 def timeless(record: Record) -> Any:
     """A record without what a clock or the process's memory says."""
     hidden = {
-        "ms", "load_ms", "echo_ms", "ttft_ms", "prompt_tps", "memory", "total", "done", "restored_ms", "recomputed_ms",
+        "free_bytes", "ms", "load_ms", "echo_ms", "ttft_ms", "prompt_tps", "memory", "total", "done",
+        "restored_ms", "recomputed_ms",
     }  # fmt: skip
     return type(record), [(name, value) for name, value in values(record) if name not in hidden | {"id"}]
 

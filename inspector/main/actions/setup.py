@@ -66,11 +66,18 @@ class SetupActions(ToolActions):
             self.host.answer(why)
             return
         facts = self.timeline.facts
-        present = Path(facts.path) if facts is not None and not self.timeline.recorded else None
+        facts = None if self.timeline.recorded else facts
+        present = Path(facts.path) if facts is not None else None
+        # what is open gives its memory back before the next one is read
+        room = (
+            facts.free_bytes + facts.weight_bytes
+            if facts is not None and facts.free_bytes is not None
+            else None
+        )
         connection = self.controller.connection
         elsewhere = connection.now.where if connection is not None and connection.far else ""
         load = self.controller.setup.load
-        dialog = ModelDialog(load, present, recent_models, self._downloads, elsewhere)
+        dialog = ModelDialog(load, present, recent_models, self._downloads, elsewhere, room)
         self.host.open(dialog, self._open)
 
     def _open(self, load: LoadSettings | None) -> None:

@@ -53,6 +53,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         recent: Tells the directories of the models used last; called in a thread.
         downloads: Downloads models; goes on when this is left.
         elsewhere: Where the engine is that opens it, which has its own disk; empty where it is here.
+        room: Bytes of memory that the model may take, as MLX reported them; None where it has not.
     """
 
     HEADING: ClassVar[str] = "Open a model"
@@ -66,6 +67,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         recent: Callable[[], Sequence[str]],
         downloads: Downloads,
         elsewhere: str = "",
+        room: int | None = None,
     ) -> None:
         super().__init__()
         self._elsewhere = elsewhere
@@ -74,7 +76,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         self._ended = downloads.ended
         """How many downloads had ended when the list was read."""
         self._models: list[DiskModel] = []
-        self._available = memory_for_models()
+        self._available = memory_for_models() if room is None else room
         self._stop = Event()
         self._read = False
         """Whether the whole list was read."""

@@ -10,7 +10,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from engine.memory import memory_installed
 from engine.records import KVGroup, KVReading, Moved, Prefilled, Step
 from inspector import scales
 from inspector.display import visible
@@ -60,10 +59,6 @@ it with quantized ones,
 `{key_for("race")}` races with it against without.
 """
 
-    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(name=name, id=id, classes=classes)
-        self._machine = memory_installed()
-
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
         kv = reading_at(timeline) if timeline is not None else None
@@ -110,7 +105,7 @@ it with quantized ones,
         muted = self.ink("muted")
         groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
         bill = self._bill(timeline, width) if timeline.following else []
-        facts = fact_rows(kv_facts(timeline, kv, self._machine), width, muted, self.rich_style)
+        facts = fact_rows(kv_facts(timeline, kv), width, muted, self.rich_style)
         more = fact_rows(
             [
                 (

@@ -15,18 +15,17 @@ GROWING = ("plain", "rotating", "chunked", "list")
 """Kinds that hold keys and values of single tokens in the model's own type."""
 
 
-def kv_facts(timeline: Timeline, kv: KVReading, machine: int | None) -> list[Fact]:
+def kv_facts(timeline: Timeline, kv: KVReading) -> list[Fact]:
     """All that is known, the most asked-for first.
 
     Args:
         timeline: What is shown, a model's facts with it.
         kv: The reading shown.
-        machine: Bytes of the machine's memory, None where it isn't known.
     """
     facts = timeline.facts
     if facts is None:
         return []
-    known = [*_a_token(facts, kv), *_windows(kv), *_states(kv), *_ahead(facts, kv, machine)]
+    known = [*_a_token(facts, kv), *_windows(kv), *_states(kv), *_ahead(facts, kv)]
     return [*known, *_shared(timeline)]
 
 
@@ -140,15 +139,15 @@ def _grown(group: KVGroup, tokens: int) -> int:
     return group.used_bytes * held // group.held
 
 
-def _ahead(facts: ModelFacts, kv: KVReading, machine: int | None) -> Iterator[Fact]:
+def _ahead(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
     if (window := facts.context_window) and kv.offset:
         full = projected(kv, window)
         share = f"{percent(full / facts.weight_bytes)} of what the weights take" if facts.weight_bytes else ""
         yield "full window", f"{size(full)} at {count(window)} tokens; {share}"
-    per_token, spare = facts.kv_bytes_per_token, (machine or 0) - facts.weight_bytes
-    if machine and per_token and spare > 0:
-        room = f"room for about {amount(spare // per_token)} tokens beside the weights"
-        yield "memory", f"{size(machine)} here: {room}"
+    per_token, spare = facts.kv_bytes_per_token, facts.free_bytes
+    if per_token and spare is not None:
+        room = f"room for about {amount(spare // per_token)} tokens"
+        yield "memory", f"{size(spare)} free beside the weights when they were loaded: {room}"
 
 
 # ---- branches ---------------------------------------------------------------------------------

@@ -170,7 +170,9 @@ class SpeculationScreen(ToolScreen[None]):
         if not self.refused():
             load = self.host.controller.setup.load
             drafting = LoadSettings(self.control.drafting_model or load.model)
-            dialog = DraftModelDialog(drafting, None, recent_models, Downloads(self.host))
+            facts = self.host.controller.timeline.facts
+            room = facts.free_bytes if facts is not None else None
+            dialog = DraftModelDialog(drafting, None, recent_models, Downloads(self.host), room=room)
             self.host.open(dialog, self._named)
 
     def _named(self, load: LoadSettings | None) -> None:

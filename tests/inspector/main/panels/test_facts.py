@@ -23,10 +23,10 @@ from tests.inspector.panels_app import on_screen, screen, shown
 GIB = 2**30
 
 
-def facts_of(timeline: Timeline, machine: int | None = 16 * GIB) -> dict[str, str]:
+def facts_of(timeline: Timeline) -> dict[str, str]:
     """What the KV panel tells, by name; of a name that comes twice the last."""
     assert timeline.kv is not None
-    return dict(kv_facts(timeline, timeline.kv, machine))
+    return dict(kv_facts(timeline, timeline.kv))
 
 
 # ---- KV cache -------------------------------------------------------------------------------
@@ -101,11 +101,15 @@ def test_layers_are_told_in_runs():
 
 def test_the_full_window_is_set_against_weights_and_machine():
     timeline = session(11).timeline()
+    assert timeline.facts is not None
+    timeline.facts = replace(timeline.facts, free_bytes=2 * GIB)
     told = facts_of(timeline)
     assert told["full window"].startswith("4 MiB at 512 tokens; 28.57 %")
-    assert told["memory"].startswith("16 GiB here: room for about 2.1 M tokens")
-    assert "memory" not in facts_of(timeline, None)
-    assert timeline.facts is not None
+    assert told["memory"].startswith(
+        "2 GiB free beside the weights when they were loaded: room for about 262 k"
+    )
+    timeline.facts = replace(timeline.facts, free_bytes=None)
+    assert "memory" not in facts_of(timeline)
     timeline.facts = replace(timeline.facts, context_window=None)
     assert "full window" not in facts_of(timeline)
 
