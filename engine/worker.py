@@ -55,8 +55,10 @@ class Worker:
         aside: Callable[[], Task | None] = lambda: None,
         waiting: Stopped = lambda: False,
     ) -> None:
-        self._emit, self._closing, self._aside = emit, closing, aside
-        self._desk = Desk(emit, self._answer_asides, waiting)
+        self._receive, self._closing, self._aside = emit, closing, aside
+        self._carried_out = 0
+        """Id of the command that is carried out: an aside between the steps of another."""
+        self._desk = Desk(self._emit, self._answer_asides, waiting)
         self._desk.capabilities = [make(self._desk) for make in CAPABILITIES]
         self._handlers: dict[type[Command], Handler] = {}
         for capability in self._desk.capabilities:
@@ -70,20 +72,24 @@ class Worker:
         return self._handlers.keys()
 
     def carry_out(self, task: Task) -> None:
-        """Execute a command; its `Failure`, if it fails, and its `Ended` carry its id."""
+        """Execute a command; what answers it, its `Failure`, if it fails, and its `Ended` carry its id."""
         command, cancelled = task.command, False
+        before, self._carried_out = self._carried_out, command.id
         try:
             self._dispatch(task)
         except Cancelled:
             cancelled = True
         except EngineError as error:
             lost = error.rank if isinstance(error, RankError) else None
-            self._emit(
-                records.Failure(command.kind, error.message, error.hint, lost_rank=lost, id=command.id)
-            )
+            self._emit(records.Failure(command.kind, error.message, error.hint, lost_rank=lost))
         except (Exception, SystemExit) as error:  # neither a bug nor a model's own code may end the thread
             self._emit(unexpected(command, error))
-        self._emit(records.Ended(command.kind, cancelled, command.id))
+        self._emit(records.Ended(command.kind, cancelled))
+        self._carried_out = before
+
+    def _emit(self, record: Record) -> None:
+        """Emit a record, in the name of the command that is carried out."""
+        self._receive(records.addressed(record, self._carried_out))
 
     def use_idle_time(self) -> bool:
         """Do a piece of what no command waits for, some 30 ms; returns whether there was any."""
@@ -128,5 +134,4 @@ def unexpected(command: Command, error: BaseException) -> records.Failure:
         "This is a fault of the program; please report it with the log.",
         expected=False,
         trace="".join(traceback.format_exception(error)),
-        id=command.id,
     )

@@ -6,6 +6,7 @@ names: `ms` milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logari
 
 from __future__ import annotations
 
+from engine.records.answer import Answer, addressed
 from engine.records.batch import (
     BatchCompared,
     BatchEnded,
@@ -154,6 +155,7 @@ __all__ = [
     "ActivationsPatched",
     "AheadLine",
     "Alignment",
+    "Answer",
     "AttentionLayer",
     "AttentionRead",
     "AttributedToken",
@@ -314,6 +316,7 @@ __all__ = [
     "WhatIfStep",
     "Work",
     "WriterKind",
+    "addressed",
     "conversation",
 ]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 
 # ---- progress ---------------------------------------------------------------------------------
 
 
 @frozen
-class Measuring:
+class Measuring(Answer):
     """The progress of a measurement."""
 
     command: str
@@ -119,7 +120,7 @@ class ProfilePart:
 
 
 @frozen
-class Profiled:
+class Profiled(Answer):
     """One step taken apart, on a copy of the cache."""
 
     node: int
@@ -181,7 +182,7 @@ class Work:
 
 
 @frozen
-class RooflineMeasured:
+class RooflineMeasured(Answer):
     """Prefill and decode of this model against the limits of this machine, both as MLX reaches them."""
 
     node: int
@@ -248,7 +249,7 @@ class KVCost:
 
 
 @frozen
-class KVCompared:
+class KVCompared(Answer):
     """The path in caches of several precisions; emitted after each of them, with all results so far."""
 
     node: int

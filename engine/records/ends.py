@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Literal
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 
 FinishReason = Literal["eos", "stop", "length", "cancelled", "grammar"]
 
@@ -21,18 +21,16 @@ class Finished:
 
 
 @frozen
-class Ended:
+class Ended(Answer):
     """A command is done; the engine waits for the next."""
 
     command: str
     """`Command.kind`."""
     cancelled: bool = False
-    id: int = field(default=0, compare=False, repr=False, metadata={"traced": False})
-    """`Command.id`; 0 in a recording, which does not keep it: it has a meaning only in the sending process."""
 
 
 @frozen
-class Failure:
+class Failure(Answer):
     """A command failed; the session's current node is the one before."""
 
     command: str
@@ -44,5 +42,3 @@ class Failure:
     trace: str = ""
     lost_rank: int | None = None
     """The process that was lost of those that compute the model: this engine can't compute over ranks any more."""
-    id: int = field(default=0, compare=False, repr=False, metadata={"traced": False})
-    """`Command.id`, as in `Ended`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 from engine.records.steps import Candidate
 
 
@@ -23,7 +24,7 @@ class AheadLine:
 
 
 @frozen
-class LookedAhead:
+class LookedAhead(Answer):
     """The state of a look-ahead: emitted after every token, with all lines so far."""
 
     node: int
@@ -40,7 +41,7 @@ class LookedAhead:
 
 
 @frozen
-class TokensFound:
+class TokensFound(Answer):
     """Tokens of the vocabulary that a search found, with what model and sampler make of them after one node."""
 
     node: int
@@ -67,7 +68,7 @@ class Piece:
 
 
 @frozen
-class Tokenized:
+class Tokenized(Answer):
     """A text was cut into tokens; nothing was taken."""
 
     text: str
@@ -75,7 +76,7 @@ class Tokenized:
 
 
 @frozen
-class PromptPreview:
+class PromptPreview(Answer):
     """A prompt as it would be prefilled, the chat template filled and cut into tokens; nothing was taken."""
 
     tokens: int

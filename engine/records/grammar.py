@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 from engine.records.steps import GrammarReading
 
 
@@ -18,7 +19,7 @@ class ExpectedBeginning:
 
 
 @frozen
-class GrammarExpected:
+class GrammarExpected(Answer):
     """A grammar that can be used, and what it expects after a node."""
 
     node: int

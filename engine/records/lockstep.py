@@ -10,6 +10,7 @@ import math
 from typing import Literal
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 from engine.records.model import ModelFacts
 from engine.records.steps import Candidate
 
@@ -155,7 +156,7 @@ class WayPart:
 
 
 @frozen
-class WaysParted:
+class WaysParted(Answer):
     """Both models went on from one token, each with its own picks, the same settings and the same draws."""
 
     node: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 from engine.records.inside.interventions import Intervention
 from engine.records.kv import KVReading
 from engine.records.steps import Distribution
@@ -29,7 +30,7 @@ class Moved:
 
 
 @frozen
-class Verified:
+class Verified(Answer):
     """The path was recomputed from nothing, and its logits compared with those of the live cache."""
 
     node: int

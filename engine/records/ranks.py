@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 
 Sharding = Literal["tensor", "pipeline"]
 """`tensor`: every rank has a part of each weight of all layers. `pipeline`: every rank has some whole layers."""
@@ -57,7 +58,7 @@ class RankTime:
 
 
 @frozen
-class RanksMeasured:
+class RanksMeasured(Answer):
     """What ranks hold now, and the time of one more token on each; the session did not change."""
 
     sharding: Sharding

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 from engine.records.steps import Distribution
 
 
@@ -23,7 +24,7 @@ class StageColumn:
 
 
 @frozen
-class Explained:
+class Explained(Answer):
     """The sampler's distribution after one node, stage by stage, from kept logits."""
 
     node: int
@@ -52,7 +53,7 @@ class WhatIfStep:
 
 
 @frozen
-class WhatIfAnswered:
+class WhatIfAnswered(Answer):
     """The steps of a path under other settings: each after the unchanged path before it."""
 
     tip: int
@@ -64,7 +65,7 @@ class WhatIfAnswered:
 
 
 @frozen
-class Recalled:
+class Recalled(Answer):
     """The logits after some nodes were recomputed and are kept."""
 
     nodes: tuple[int, ...]

@@ -6,6 +6,7 @@ import statistics
 from typing import Literal
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 
 SweepName = Literal["ttft", "tpot", "batch", "inspection", "blas"]
 
@@ -55,7 +56,7 @@ class Machine:
 
 
 @frozen
-class Swept:
+class Swept(Answer):
     """The requested sweeps; emitted after each point of the rounds that count, with all results so far."""
 
     machine: Machine

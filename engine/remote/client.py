@@ -17,7 +17,7 @@ from typing import Any
 from engine import wire
 from engine.commands import Cancel, Command, Load
 from engine.errors import EngineError, WireError
-from engine.records import Ended, Failure, Record
+from engine.records import Answer, Ended, Failure, Record
 from engine.remote import CLIENT_IDS, HELLO_LIMIT, PING_SECONDS, SILENCE_SECONDS
 from engine.remote.connection import Connection, Stage
 from engine.remote.handshake import Busy, Gone, shake_hands
@@ -272,11 +272,11 @@ class RemoteEngine:
         if isinstance(message, Command):
             if not own <= message.id < own + CLIENT_IDS:
                 self.adopt(message)
-        elif isinstance(message, Ended | Failure):
+        elif isinstance(message, Answer):
             mine = own <= message.id < own + CLIENT_IDS
             if isinstance(message, Failure) and message.lost_rank is not None and not self._link.far:
                 raise Gone(message.message)  # not its hint: a fresh process has all ranks again
-            if mine or isinstance(message, Ended) or message.command == Load.kind:
+            if mine or not isinstance(message, Failure) or message.command == Load.kind:
                 self._hand_out(
                     replace(message, id=message.id - own if mine else 0)
                 )  # others' failures are told
@@ -284,7 +284,7 @@ class RemoteEngine:
             self.emit(message)
         self._note_caught_up()
 
-    def _hand_out(self, record: Ended | Failure) -> None:
+    def _hand_out(self, record: Answer) -> None:
         if isinstance(record, Ended):
             with self._state:
                 self._outstanding.pop(record.id, None)

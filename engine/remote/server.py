@@ -331,5 +331,6 @@ def _encoded(message: Command | Record) -> bytes:
     try:
         return wire.encode(message) + b"\n"
     except WireError as error:
-        told = Failure(type(message).__name__, f"An answer could not be sent: {error.message}", error.hint)
+        words, id = f"An answer could not be sent: {error.message}", getattr(message, "id", 0)
+        told = Failure(type(message).__name__, words, error.hint, id=id)
         return wire.encode(told) + b"\n"

@@ -264,11 +264,11 @@ def _answered(kind: type[Record]) -> Callable[[str, Controller, Before], bool]:
     """Whether the engine told something of its inside since, beyond what the lesson itself asked for."""
 
     def answered(given: str, controller: Controller, before: Before) -> bool:
-        asked = False
+        asked = False  # the first answer after a question is the lesson's own
         for record in before.since:
-            asked = isinstance(record, QuestionAsked) or (asked and not isinstance(record, Ended))
             if isinstance(record, kind) and not asked:
                 return True
+            asked = isinstance(record, QuestionAsked) or (asked and not isinstance(record, kind | Ended))
         return False
 
     return answered

@@ -15,6 +15,7 @@ from engine.thread import EngineThread
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.stages import LiveStage, RecordedStage
+from inspector.session.backend import Backend
 from inspector.session.controller import Controller
 from inspector.session.prefill import Prompt
 from inspector.session.replay.player import Player
@@ -62,14 +63,21 @@ def live_session(load: LoadSettings, lesson: Lesson) -> AbstractContextManager[H
 
 
 @contextmanager
-def engine_session(load: LoadSettings, settings: Settings) -> Iterator[HeadlessSession]:
+def engine_session(
+    load: LoadSettings, settings: Settings, make: Callable[[Callable[[Record], None]], Backend] = EngineThread
+) -> Iterator[HeadlessSession]:
     """A session with a loaded model.
+
+    Args:
+        load: The model.
+        settings: Of the sampler.
+        make: Makes the engine, given what receives its records.
 
     Raises:
         EngineError: It can't be loaded.
     """
     queue: SimpleQueue[Record] = SimpleQueue()
-    engine = EngineThread(queue.put)
+    engine = make(queue.put)
     controller = Controller(engine, load, settings, Prompt("", False))
 
     def turn() -> bool:

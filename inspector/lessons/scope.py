@@ -7,14 +7,14 @@ from typing import TypeVar
 
 from engine import wire
 from engine.commands import Command
-from engine.records import Ended, Failure, QuestionAsked, Record
+from engine.records import Answer, Ended, Failure, QuestionAsked, Record
 from engine.settings import Settings
 from inspector.lessons.errors import LessonError
 from inspector.lessons.values import Value
 from inspector.session.controller import Controller
 from inspector.state.timeline import Timeline
 
-Answer = TypeVar("Answer", bound=Record)
+Told = TypeVar("Told", bound=Record)
 
 
 class Unanswered(Exception):
@@ -44,10 +44,16 @@ class Scope:
         """What happened since the beat began."""
         self._answers: dict[Command, list[Record]] = {}
         self._asking: Command | None = None
+        """The question whose answer is waited for."""
+        self._out: dict[int, tuple[Command, list[Record]]] = {}
+        """Questions that have not ended, also those that nobody waits for any more, with what answered them, by id."""
+        controller.client.parts.append(self._tell)
         controller.client.listeners.append(self._receive)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Listen no more, and wait for nothing."""
+        self.forget()
+        self.controller.client.parts.remove(self._tell)
         self.controller.client.listeners.remove(self._receive)
 
     @property
@@ -65,7 +71,7 @@ class Scope:
         """Whether an answer is on its way."""
         return self._asking is not None
 
-    def answer(self, command: Command, kind: type[Answer]) -> Answer:
+    def answer(self, command: Command, kind: type[Told]) -> Told:
         """The engine's answer to a question.
 
         Raises:
@@ -81,23 +87,34 @@ class Scope:
         raise LookupError(failure.message.rstrip(".") if failure else f"{command.kind} was not answered")
 
     def ask(self, command: Command) -> None:
-        """Ask the engine; a trace keeps question and answer together."""
+        """Ask the engine."""
         self._asking, self._answers[command] = command, []
-        self.controller.client.receive(QuestionAsked(wire.encode(replace(command, id=0)).decode()))
+        self._out[command.id] = command, self._answers[command]
         self.controller.client.send(command)
 
     def forget(self) -> None:
         """A beat begins: what was asked of the session before may have other answers now."""
-        self.since = []
-        self._answers = {}
+        if self._asking is not None:
+            self.controller.client.cancel(self._asking)
+        self.since, self._answers, self._asking = [], {}, None
+
+    def _tell(self, record: Record) -> None:
+        """Tell the question right before the first record that answers it: a trace keeps the two together, whatever
+        others were told meanwhile."""
+        if isinstance(record, Answer) and not isinstance(record, Ended) and record.id in self._out:
+            command, records = self._out[record.id]
+            if not records:
+                self.controller.client.receive(QuestionAsked(wire.encode(replace(command, id=0)).decode()))
 
     def _receive(self, record: Record) -> None:
-        if self._asking is None:
-            self.since.append(record)
-        elif isinstance(record, Ended) and record.id == self._asking.id:
-            self._asking = None
-        elif not isinstance(record, QuestionAsked):
-            self._answers[self._asking].append(record)
+        if not isinstance(record, Answer) or record.id not in self._out:
+            if not isinstance(record, QuestionAsked):
+                self.since.append(record)
+        elif isinstance(record, Ended):
+            command, _ = self._out.pop(record.id)
+            self._asking = None if command is self._asking else self._asking
+        else:
+            self._out[record.id][1].append(record)
 
 
 def missing(line: int, what: str) -> LessonError:

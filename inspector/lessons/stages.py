@@ -84,6 +84,8 @@ class LiveStage:
         """Whether the beat's beginning was reached: what happens before it is not the learner's doing."""
         self._before = self._snapshot()
         self._failure: Failure | None = None
+        self._sent: set[int] = set()
+        """Ids of the commands that were sent for the lesson: what others are answered is no failure of it."""
         controller.client.listeners.append(self._receive)
 
     def close(self) -> None:
@@ -98,7 +100,7 @@ class LiveStage:
         self._before.since.append(record)
         if isinstance(record, PromptOpened) and record.new_tree:
             self._places.clear()
-        if isinstance(record, Failure) and self._failure is None:
+        if isinstance(record, Failure) and record.id in self._sent and self._failure is None:
             self._failure = record
 
     # ---- going ------------------------------------------------------------------------------
@@ -162,11 +164,13 @@ class LiveStage:
     def _send(self, wanted: Action | Command) -> None:
         client = self._controller.client
         self._controller.timeline.select(None)
+        before = {command.id for command in client.outstanding}
         for command in wanted.commands(self._controller) if isinstance(wanted, Action) else [wanted]:
             if isinstance(command, Configure):
                 self._controller.setup.configure(command.settings)
             elif not self._holds(command):
                 client.send(command)
+        self._sent |= {command.id for command in client.outstanding} - before
 
     def _holds(self, command: Command) -> bool:
         """Whether the session is already as a command would have it."""

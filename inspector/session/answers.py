@@ -108,7 +108,7 @@ class Answers(Generic[Answer]):
                 self._asked = self.progress = None
                 if self._wanted is not None:
                     self._ask(*self._wanted)
-            case Measuring(command=kind) if kind == self._question.kind:
+            case Measuring() if self._asked is not None and record.id == self._asked[1].id:
                 self.progress = record
             case PromptOpened(new_tree=True) if self._nodes:
                 self._known.clear()  # nodes have other tokens now

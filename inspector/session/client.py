@@ -45,7 +45,7 @@ class EngineClient:
         if self.timeline.facts is not None and _ends_model(record):
             self.timeline = Timeline()
         self.timeline.apply(record)
-        for part in self.parts:
+        for part in tuple(self.parts):  # a lesson that is left takes its own away
             part(record)
         if isinstance(record, Ended):
             self._end(record)

@@ -6,27 +6,26 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from engine.commands import Command
-from engine.records import Ended, Failure, Record
+from engine.records import Answer, Ended, Failure, Record
 from inspector.session.client import EngineClient
 
-Answer = TypeVar("Answer", bound=Record)
+Found = TypeVar("Found", bound=Record)
 
 
-class Lookup(Generic[Answer]):
+class Lookup(Generic[Found]):
     """Questions of one kind, one after another.
 
     Args:
-        question: The command that asks.
         answer: The record that answers it.
         client: Sends the questions and gives the records.
     """
 
-    def __init__(self, question: type[Command], answer: type[Answer], client: EngineClient) -> None:
-        self._question, self._answer, self._client = question.kind, answer, client
+    def __init__(self, answer: type[Found], client: EngineClient) -> None:
+        self._answer, self._client = answer, client
         self._out: Command | None = None
         self._wanted: Command | None = None
         """The question whose answer is waited for, sent or not."""
-        self.tell: Callable[[Answer | Failure], None] = lambda _: None
+        self.tell: Callable[[Found | Failure], None] = lambda _: None
         """Called with the answer to the latest question, or with why there is none."""
         client.listeners.append(self._receive)
 
@@ -50,14 +49,12 @@ class Lookup(Generic[Answer]):
             self._client.cancel(self._out)
 
     def _receive(self, record: Record) -> None:
-        if isinstance(record, Ended) and record.command == self._question:
+        if self._out is None or not isinstance(record, Answer) or record.id != self._out.id:
+            return
+        if isinstance(record, Ended):
             self._out = None
             self._ask()
-        elif self._out is None or self._out != self._wanted:
-            return
-        elif isinstance(record, self._answer) or (
-            isinstance(record, Failure) and record.command == self._question
-        ):
+        elif self._out == self._wanted and isinstance(record, self._answer | Failure):
             self._wanted = None
             self.tell(record)
 

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from engine import records
 from engine.commands import Command, Explain, WhatIf
 from engine.frozen import frozen
-from engine.records import Distribution
+from engine.records import Answer, Distribution, Ended, Explained, Failure, WhatIfAnswered
 from engine.settings import Settings
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Phase, Timeline
@@ -124,21 +124,13 @@ class SamplerQueries:
                 self._forget(timeline)
             case records.Step():
                 timeline.tree.settings[record.node] = self.in_force
-            case records.Explained():
-                self._told(timeline, record, None)
-            case records.Failure(command=Explain.kind):
-                self._told(timeline, None, record)
-            case records.WhatIfAnswered():
-                self._answered(timeline, record)
-            case records.Failure(command=WhatIf.kind):
-                self._unanswered(timeline)
             case records.Recalled():
                 self.recalled = frozenset(record.nodes)
                 self._ask_again(timeline)
-            case records.Ended(command=Explain.kind):
-                self._explain = None
-            case records.Ended(command=WhatIf.kind):
-                self._what_if = None
+            case Answer() if self._explain is not None and record.id == self._explain.command.id:
+                self._take_explanation(timeline, record, self._explain)
+            case Answer() if self._what_if is not None and record.id == self._what_if.command.id:
+                self._take_what_if(timeline, record, self._what_if)
             case _:
                 pass
 
@@ -150,32 +142,42 @@ class SamplerQueries:
             timeline.trial = Trial(timeline.trial.settings)
             timeline.trials += 1
 
-    def _told(
-        self, timeline: Timeline, explained: records.Explained | None, failure: records.Failure | None
+    def _take_explanation(
+        self, timeline: Timeline, answer: Answer, out: _Out[tuple[Distribution, Settings | None]]
     ) -> None:
-        if self._explain is None:
-            return
-        distribution, settings = self._explain.about
-        telling = StageExplanation(distribution, settings, explained, failure)
+        """Take in what answers the question how a token was chosen."""
+        distribution, settings = out.about
+        match answer:
+            case Explained():
+                telling = StageExplanation(distribution, settings, answer)
+            case Failure():
+                telling = StageExplanation(distribution, settings, None, answer)
+            case _:
+                if isinstance(answer, Ended):
+                    self._explain = None
+                return
         if timeline.trial is None:
             timeline.last_explanation = telling
         elif timeline.trial.settings == settings:
             timeline.trial.last_explanation = telling
 
-    def _answered(self, timeline: Timeline, record: records.WhatIfAnswered) -> None:
-        trial = timeline.trial
-        if trial is None or self._what_if is None or self._what_if.about[0] != trial.settings:
-            return
-        kept = trial.answers if trial.answered is not None else {}
-        trial.answers = kept | {step.node: step for step in record.steps}
-        trial.dropped = tuple(node for node in record.dropped if node not in trial.answers)
-        trial.answered = record.tip
-        timeline.trials += 1
-
-    def _unanswered(self, timeline: Timeline) -> None:
-        """A question that failed isn't asked again and again: what it would have said stays unknown."""
-        if timeline.trial is not None and self._what_if is not None:
-            timeline.trial.answered = self._what_if.about[1]
+    def _take_what_if(self, timeline: Timeline, answer: Answer, out: _Out[tuple[Settings, int]]) -> None:
+        """Take in what answers the question which steps other settings would change."""
+        settings, tip = out.about
+        trial = timeline.trial if timeline.trial and timeline.trial.settings == settings else None
+        match answer:
+            case Ended():
+                self._what_if = None
+            case WhatIfAnswered() if trial is not None:
+                kept = trial.answers if trial.answered is not None else {}
+                trial.answers = kept | {step.node: step for step in answer.steps}
+                trial.dropped = tuple(node for node in answer.dropped if node not in trial.answers)
+                trial.answered = answer.tip
+                timeline.trials += 1
+            case Failure() if trial is not None:
+                trial.answered = tip  # not asked again and again: what it would have said stays unknown
+            case _:
+                pass
 
     def _ask_again(self, timeline: Timeline) -> None:
         """Dropped logits are back: ask what failed for want of them."""

@@ -85,9 +85,9 @@ class LookAheadLines:
                 self._take(record)
             case records.ModelFacts():
                 self._try_again()
-            case records.Ended(command="LookAhead"):
+            case records.Ended() if self._pending is not None and record.id == self._pending.id:
                 # with an answer, without one or in failure
-                if self._pending is not None and not record.cancelled:
+                if not record.cancelled:
                     self._whole |= {(self._pending.node, id) for id in self._pending.ids}
                 self._pending = None
             case _:

@@ -72,7 +72,7 @@ def test_the_form_is_the_one_that_is_written_down() -> None:
         b'{"wire":1,"command":"Choose","fields":{"id":7,"node":3,"token":421,"leave_grammar":false}}'
     )
     assert wire.encode(records.Ended("Choose", id=7)) == (
-        b'{"wire":1,"record":"Ended","fields":{"command":"Choose","cancelled":false,"id":7}}'
+        b'{"wire":1,"record":"Ended","fields":{"id":7,"command":"Choose","cancelled":false}}'
     )
     assert wire.encode(commands.TakeStep(id=8)) == b'{"wire":1,"command":"Step","fields":{"id":8}}'
 

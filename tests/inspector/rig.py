@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,8 +14,9 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.pilot import Pilot
 
+from engine import commands, records
 from engine.commands import Cancel, Command
-from engine.records import Ended, Failure, Record
+from engine.records import Answer, Ended, Failure, Record
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from tests.inspector.fakes import Session
@@ -61,12 +61,25 @@ class FakeEngine:
         return next(command for command in reversed(self.sent) if isinstance(command, kind))
 
 
+ANSWERED_BY: Mapping[type[Answer], type[Command]] = {
+    records.Explained: commands.Explain,
+    records.WhatIfAnswered: commands.WhatIf,
+    records.TokensFound: commands.FindTokens,
+    records.GrammarExpected: commands.ReadGrammar,
+    records.Tokenized: commands.Tokenize,
+    records.PromptPreview: commands.PreviewPrompt,
+}
+"""Of the questions that need no forward."""
+
+
 def addressed(record: Record, outstanding: Iterable[Command]) -> Record:
     """A record by hand with the number of the command that it answers: the first outstanding one of its kind."""
-    if isinstance(record, Ended | Failure) and not record.id:
-        found = next((command for command in outstanding if command.kind == record.command), None)
-        return replace(record, id=found.id) if found is not None else record
-    return record
+    if not isinstance(record, Answer) or record.id:
+        return record
+    asked = ANSWERED_BY.get(type(record))
+    kind = asked.kind if asked is not None else getattr(record, "command", "")
+    found = next((command for command in outstanding if command.kind == kind), None)
+    return records.addressed(record, found.id) if found is not None else record
 
 
 class Rig:
@@ -74,6 +87,8 @@ class Rig:
 
     def __init__(self, pilot: Pilot[int], engine: FakeEngine, session: Session) -> None:
         self.pilot, self.engine, self.session = pilot, engine, session
+        self._ended: set[int] = set()
+        """Numbers of the commands that have ended."""
         assert isinstance(pilot.app, InspectorApp)
         self.app: InspectorApp = pilot.app
 
@@ -124,9 +139,11 @@ class Rig:
         for record in records:
             if isinstance(record, Ended | Failure):
                 shown += self._taken_in()  # what was sent in answer to the records before may be what it ends
-            self.app.inbox.emit(
-                addressed(record, [*self.app.controller.client.outstanding, *self.engine.asked])
-            )
+            asked = (command for command in self.engine.asked if command.id not in self._ended)
+            told = addressed(record, [*self.app.controller.client.outstanding, *asked])
+            if isinstance(told, Ended):
+                self._ended.add(told.id)
+            self.app.inbox.emit(told)
         self.app.inbox._show(shown + self._taken_in())
         await self.pilot.pause()
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 from engine.records.floats import Floats
 from engine.records.inside.reading import CaptureFacts
 
@@ -62,7 +63,7 @@ class Contribution:
 
 
 @frozen
-class AttributionRead:
+class AttributionRead(Answer):
     """The logit of a token, or the difference of two tokens' logits, as a sum of contributions."""
 
     node: int

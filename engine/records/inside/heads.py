@@ -6,12 +6,13 @@ A path runs again from nothing for these, in chunks, on a cache of its own. Laye
 from __future__ import annotations
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 from engine.records.floats import Floats
 from engine.records.inside.reading import CaptureFacts
 
 
 @frozen
-class TriangleRead:
+class TriangleRead(Answer):
     """Where one head looks from each token of a path."""
 
     node: int
@@ -65,7 +66,7 @@ class HeadScore:
 
 
 @frozen
-class HeadsScored:
+class HeadsScored(Answer):
     """How much each head does what heads are known to do, over one path."""
 
     node: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 from engine.records.floats import Floats
 from engine.records.inside.reading import CaptureFacts
 from engine.records.steps import Candidate
@@ -65,7 +66,7 @@ class CandidateChange:
 
 
 @frozen
-class Intervened:
+class Intervened(Answer):
     """What the model predicts after a node under interventions, beside what it predicts itself."""
 
     node: int
@@ -109,7 +110,7 @@ class SweptUnit:
 
 
 @frozen
-class HeadsSwept:
+class HeadsSwept(Answer):
     """Heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's forward: all of them,
     or those that were asked for."""
 
@@ -168,7 +169,7 @@ class PatchColumn:
 
 
 @frozen
-class ActivationsPatched:
+class ActivationsPatched(Answer):
     """Activation patching: at one layer and position after another, what the source's path has there is put in.
 
     A share is how much of the way from this path's logit difference to the source's the replacement goes: 0 changes

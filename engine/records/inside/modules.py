@@ -6,6 +6,7 @@ Shapes come from the arrays, and what a part does from one observed forward of o
 from __future__ import annotations
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 from engine.records.costs import Role
 from engine.records.inside.reading import CaptureFacts
 
@@ -159,7 +160,7 @@ class LayerBlock:
 
 
 @frozen
-class ModelModules:
+class ModelModules(Answer):
     """The modules of the loaded model in the order in which a token goes through them."""
 
     model: str
@@ -226,7 +227,7 @@ class StateArray:
 
 
 @frozen
-class ExpertsRead:
+class ExpertsRead(Answer):
     """Which experts a token went through, and what recurrent layers keep after it."""
 
     node: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 from engine.records.inside.reading import CaptureFacts
 
 PositionChange = Literal["token", "path", "mask"]
@@ -61,7 +62,7 @@ class TokenShift:
 
 
 @frozen
-class PositionTried:
+class PositionTried(Answer):
     """What the model predicts after a node with a position, or the mask, changed."""
 
     node: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
+from engine.records.answer import Answer
 from engine.records.floats import Floats
 
 CheckName = Literal[
@@ -110,7 +111,7 @@ class AttentionLayer:
 
 
 @frozen
-class AttentionRead:
+class AttentionRead(Answer):
     """Where each head of each layer looked while one token went through the model."""
 
     node: int
@@ -168,7 +169,7 @@ class LensColumn:
 
 
 @frozen
-class LensRead:
+class LensRead(Answer):
     """The logit lens (nostalgebraist 2020): final norm and head over the residual stream after each layer.
 
     Early layers were not trained to be read by the model's end: what the lens says of them is rough.

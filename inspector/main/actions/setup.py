@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.commands import PreviewPrompt
 from engine.records import PromptPreview
 from engine.settings import LoadSettings
 from inspector.keys import KEYS
@@ -35,7 +34,7 @@ class SetupActions(ToolActions):
         self._typed: list[Prompt] = []
         """What was given or left in it before."""
         self._downloads = Downloads(host)
-        self._lookup = Lookup(PreviewPrompt, PromptPreview, host.controller.client)
+        self._lookup = Lookup(PromptPreview, host.controller.client)
 
     def prompt(self) -> None:
         """Ask for a prompt."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from engine import wire
 from engine.commands import Command
 from engine.errors import WireError
-from engine.records import Ended, QuestionAsked, Record
+from engine.records import Ended, Failure, QuestionAsked, Record
 from engine.settings import LoadSettings, Settings
 from engine.trace import Kept, Unknown
 
@@ -20,11 +20,16 @@ class RecordedQuestions:
         """By the question, as `QuestionAsked` has it in this version."""
         self._reading: list[Record] | None = None
         """The answer that is being read."""
+        self._kind = ""
+        """Of the question that it answers."""
 
     def note(self, value: Kept | Unknown) -> None:
         """Take in an entry: an answer is all up to the end of its command."""
         if isinstance(value, QuestionAsked):
-            self._reading = self._answers[_as_asked_now(value.command)] = []
+            words, self._kind = _as_asked_now(value.command)
+            self._reading = self._answers[words] = []
+        elif isinstance(value, Ended | Failure) and value.command != self._kind:
+            pass  # of what was asked meanwhile, or before
         elif isinstance(value, Ended):
             self._reading = None
         elif self._reading is not None and not isinstance(value, Unknown | Settings | LoadSettings):
@@ -35,10 +40,10 @@ class RecordedQuestions:
         return self._answers.get(wire.encode(replace(command, id=0)).decode(), []) if self._answers else []
 
 
-def _as_asked_now(question: str) -> str:
-    """A recorded question as this version words it: an earlier one lacks the fields that were added since."""
+def _as_asked_now(question: str) -> tuple[str, str]:
+    """A recorded question as this version words it, and its kind: an earlier one lacks fields that were added since."""
     try:
         command = wire.decode(question.encode(), recorded=True)
-        return wire.encode(command).decode()
+        return wire.encode(command).decode(), getattr(command, "kind", "")
     except WireError:  # of a later version, or nobody's: it is not asked here
-        return question
+        return question, ""

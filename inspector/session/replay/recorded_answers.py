@@ -8,7 +8,7 @@ from threading import Thread
 from engine.commands import Command
 from engine.errors import Cancelled, EngineError, StepError
 from engine.logits.recorded import RecordedLogits
-from engine.records import Ended, Failure, Record
+from engine.records import Ended, Failure, Record, addressed
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
 
@@ -66,7 +66,7 @@ class RecordedAnswers:
             before.join()
         command, cancelled = task.command, False
         try:
-            self._emit(answer(task.cancel.is_set))
+            self._emit(addressed(answer(task.cancel.is_set), command.id))
         except Cancelled:
             cancelled = True
         except EngineError as error:
@@ -75,7 +75,7 @@ class RecordedAnswers:
             told = f"What was recorded doesn't hold together here: {type(error).__name__}."
             self._emit(_failure(command, StepError(told, _EDITED)))
         del self._tasks[command.id]
-        self._emit(Ended(command.kind, cancelled, command.id))
+        self._emit(Ended(command.kind, cancelled, id=command.id))
 
 
 def _failure(command: Command, error: EngineError) -> Failure:

@@ -42,7 +42,8 @@ class ReplayBackend:
         self, controller: Controller, emit: Callable[[Record], None], answer: Callable[[str], None]
     ) -> None:
         self._controller, self._emit, self._answer = controller, emit, answer
-        self._explained: dict[int, Explained] = {}
+        self._explained: dict[int, list[Explained]] = {}
+        """What was recorded of how tokens were chosen, by the node before, not of settings that were tried."""
         self.questions = RecordedQuestions()
         """Of a lesson, with their recorded answers."""
         self._answers = RecordedAnswers(emit)
@@ -66,8 +67,8 @@ class ReplayBackend:
             case Settings():
                 self._controller.setup.use(value)
             case Explained():
-                if _whole(value):
-                    self._explained[value.node] = value
+                if value.used and _whole(value):
+                    self._explained.setdefault(value.node, []).append(value)
                     self._controller.queries.recorded(value)
             case Ended(command=kind) | Failure(command=kind) if kind not in _SEARCHES:
                 pass  # of a command that nobody waits for here
@@ -99,11 +100,15 @@ class ReplayBackend:
             self._answers.cancel(command.target)
         elif recorded := self.questions.answer(command):
             for record in recorded:
-                self._emit(record)
-            self._emit(Ended(command.kind, id=command.id))
+                self._answer_with(record, command)
+            self._answer_with(Ended(command.kind), command)
         elif not self._answers.ask(command):
             done = self._do(command)
-            self._emit(Ended(command.kind, cancelled=not done, id=command.id))
+            self._answer_with(Ended(command.kind, cancelled=not done), command)
+
+    def _answer_with(self, record: Record, command: Command) -> None:
+        """Emit a record in the name of the command that it answers."""
+        self._emit(records.addressed(record, command.id))
 
     def _do(self, command: Command) -> bool:
         """Do what can be done with the record alone; returns whether it was."""
@@ -113,17 +118,17 @@ class ReplayBackend:
             case commands.Choose():
                 return self._choose(command.node, command.token)
             case commands.Explain():
-                self._emit(self._explain(command))
+                self._answer_with(self._explain(command), command)
             case commands.FindTokens():
-                self._emit(self._find(command))
+                self._answer_with(self._find(command), command)
             case commands.LookAhead():
                 pass  # what was recorded of it is shown already
             case commands.Tokenize() | commands.PreviewPrompt() | commands.WhatIf() | commands.ReadGrammar():
-                self._emit(_failure(command, "No model is loaded."))
+                self._answer_with(_failure(command, "No model is loaded."), command)
             case commands.SearchBeams() | commands.GoOnBeams():
-                self._emit(_failure(command, "No model is loaded."))
+                self._answer_with(_failure(command, "No model is loaded."), command)
             case commands.Measure() | commands.Sweep() | commands.StartBatch() | commands.DrawMany():
-                self._emit(_failure(command, "No model is loaded."))
+                self._answer_with(_failure(command, "No model is loaded."), command)
             case _:
                 self._answer(self._controller.transport.bound or REFUSED)
                 return False
@@ -155,9 +160,12 @@ class ReplayBackend:
         )
 
     def _explain(self, command: commands.Explain) -> Explained | Failure:
-        found = self._explained.get(command.node)
-        if found is not None and found.used:
-            return found
+        """What was recorded of the distribution on show; not of one of other settings, before or after."""
+        timeline = self._controller.timeline
+        if command.settings == self._controller.queries.used(timeline):
+            for found in reversed(self._explained.get(command.node, [])):
+                if found.next == timeline.distribution:
+                    return found
         return _failure(command, "The sampler's stages were not recorded here.")
 
     def _find(self, command: commands.FindTokens) -> TokensFound | Failure:
@@ -173,7 +181,7 @@ class ReplayBackend:
 
 
 def _failure(command: Command, message: str) -> Failure:
-    return Failure(command.kind, message, f"{key_for('go_live')} goes on live.", id=command.id)
+    return Failure(command.kind, message, f"{key_for('go_live')} goes on live.")
 
 
 def _matches(candidate: Candidate, query: TokenQuery) -> bool:

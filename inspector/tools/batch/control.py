@@ -10,11 +10,12 @@ from engine.commands import (
     CompareBatch,
     DrawMany,
     LanePrompt,
+    Prefill,
     RemoveLane,
     StartBatch,
     Take,
 )
-from engine.records import BatchOpened, Prefilled, Record
+from engine.records import BatchOpened, Ended, Prefilled, Record
 from inspector.config.prompt_lines import lanes
 from inspector.session.controller import Controller
 from inspector.session.job import Job
@@ -42,7 +43,8 @@ class BatchControl:
         self.job = Job(
             controller.client, StartBatch, AdvanceBatch, CompareBatch, DrawMany, AddLanes, RemoveLane
         )
-        self._then: tuple[int, ...] = ()
+        self._then: tuple[Prefill, tuple[int, ...]] | None = None
+        """The prompt of a lane that is opened, and the ids to be taken after it."""
         """Tokens to take after the prompt that is being read."""
 
     @property
@@ -119,16 +121,24 @@ class BatchControl:
         if batch is not None and batch.opened.node is not None:
             self.controller.client.do(Take(batch.opened.node, ids))
             return
-        self._then = ids
         known = self.prompts[lane.number] if lane.number < len(self.prompts) else LanePrompt(lane.opened.text)
         self.controller.client.pause()
         self.controller.setup.give(Prompt(known.text, known.chat, known.system, options=known.options))
+        prefills = self.controller.client.under_way(Prefill)
+        self._then = (prefills[-1], ids) if prefills else None
 
     def receive(self, record: Record) -> None:
         """Take in one record."""
         self.job.receive(record)
-        if isinstance(record, Prefilled) and self._then:
-            ids, self._then = self._then, ()
-            self.controller.client.do(Take(record.next.node, ids))
+        if self._then is not None:
+            self._open(record, *self._then)
         if isinstance(record, BatchOpened) and len(record.lanes) != len(self.prompts):
             self.prompts = []  # it was not begun here
+
+    def _open(self, record: Record, prefill: Prefill, ids: tuple[int, ...]) -> None:
+        """Take the ids of a lane once its prompt, and no other, was read."""
+        if isinstance(record, Prefilled) and self.controller.client.doing is prefill:
+            self._then = None
+            self.controller.client.do(Take(record.next.node, ids))
+        elif isinstance(record, Ended) and record.id == prefill.id:
+            self._then = None

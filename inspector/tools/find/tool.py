@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from engine.commands import FindTokens, Recall
+from engine.commands import Recall
 from engine.records import Recalled, Record, Step, TokensFound
 from inspector.keys import KEYS, key_for
 from inspector.main.tool import BRANCH, LOOK, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions
@@ -21,7 +21,7 @@ class FindActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._lookup = Lookup(FindTokens, TokensFound, host.controller.client)
+        self._lookup = Lookup(TokensFound, host.controller.client)
         self._query = ""
         """What was looked for last."""
         self._dialog: FindDialog | None = None

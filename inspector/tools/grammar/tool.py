@@ -24,7 +24,7 @@ class GrammarActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._lookup = Lookup(ReadGrammar, GrammarExpected, host.controller.client)
+        self._lookup = Lookup(GrammarExpected, host.controller.client)
         self._asked: tuple[int, Grammar, int] | None = None
         """Node, grammar and model of the question that was asked last."""
         self._expected: GrammarExpected | None = None

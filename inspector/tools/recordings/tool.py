@@ -21,6 +21,8 @@ class RecordingActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._dialog: SaveAsDialog | None = None
+        self._reads: ReadLogits | None = None
+        """What the dialog waits for."""
         host.controller.client.listeners.append(self._receive)
 
     def go_live(self) -> None:
@@ -52,15 +54,16 @@ class RecordingActions(ToolActions):
         self.host.open(self._dialog, self._saved)
 
     def _read_logits(self) -> None:
-        self.controller.client.do(ReadLogits())
+        self._reads = ReadLogits()
+        self.controller.client.do(self._reads)
 
     def _receive(self, record: Record) -> None:
         """Have the dialog go on once the rows that it asked for are among the entries."""
-        if self._dialog is None:
+        if self._dialog is None or self._reads is None:
             return
-        if isinstance(record, Failure) and record.command == ReadLogits.kind:
+        if isinstance(record, Failure) and record.id == self._reads.id:
             self._dialog.logits_read(f"{record.message} {record.hint}")
-        elif isinstance(record, Ended) and record.command == ReadLogits.kind:
+        elif isinstance(record, Ended) and record.id == self._reads.id:
             self._dialog.logits_read(
                 "The logits were not read: it was cancelled." if record.cancelled else ""
             )

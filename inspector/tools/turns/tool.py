@@ -77,7 +77,7 @@ class TurnActions(ToolActions):
         match record:
             case PromptOpened():
                 self._text, self._sent = "", None
-            case Failure():
+            case Failure(id=self._sent.id):
                 self._sent = None
             case TurnDiffers():
                 text, self._sent = self._sent.text, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.commands import Insert, Tokenize
+from engine.commands import Insert
 from engine.records import Ended, Failure, Record, Step, Tokenized
 from inspector.keys import KEYS, key_for
 from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
@@ -19,10 +19,11 @@ class TypedTextActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._lookup = Lookup(Tokenize, Tokenized, host.controller.client)
+        self._lookup = Lookup(Tokenized, host.controller.client)
         self._text = ""
         """What was typed and not inserted yet."""
         self._steps: list[Step] = []
+        self._sent: Insert | None = None
         self._refused = False
         self._forbidden: tuple[int, str] | None = None
         """Node and text of the insertion that was refused last: the same again leaves a grammar that forbids it."""
@@ -51,18 +52,20 @@ class TypedTextActions(ToolActions):
         if typed.submitted:
             self._steps, self._refused = [], False
             again = self._forbidden == (node, typed.text)
-            self.controller.client.do(Insert(node, typed.text, leave_grammar=again))
+            self._sent = Insert(node, typed.text, leave_grammar=again)
+            self.controller.client.do(self._sent)
             self.host.answer()
 
     def _receive(self, record: Record) -> None:
+        sent = self._sent
+        if sent is None:
+            return
         match record:
-            case Step() if isinstance(self.controller.client.doing, Insert):
+            case Step() if self.controller.client.doing is sent:
                 self._steps.append(record)
-            case Failure(command=Insert.kind):
-                self._refused = True
-                if isinstance(doing := self.controller.client.doing, Insert):
-                    self._forbidden = (doing.node, doing.text)
-            case Ended(command=Insert.kind):
+            case Failure(id=sent.id):
+                self._refused, self._forbidden = True, (sent.node, sent.text)
+            case Ended(id=sent.id):
                 self._inserted(record.cancelled)
             case _:
                 pass

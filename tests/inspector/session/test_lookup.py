@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.commands import FindTokens
-from engine.records import Ended, Failure, TokensFound
+from engine.commands import Command, FindTokens, Tokenize
+from engine.records import Ended, Failure, Record, TokensFound, addressed
 from inspector.session.client import EngineClient
 from inspector.session.lookup import Lookup
 from tests.inspector.rig import FakeEngine
@@ -16,7 +16,7 @@ class Asking:
         self.engine = FakeEngine()
         self.client = EngineClient(self.engine)
         self.told: list[TokensFound | Failure] = []
-        self.lookup = Lookup(FindTokens, TokensFound, self.client)
+        self.lookup = Lookup(TokensFound, self.client)
         self.lookup.tell = self.told.append
 
     def ask(self, query: str) -> None:
@@ -24,9 +24,14 @@ class Asking:
 
     def answer(self, query: str) -> TokensFound:
         found = TokensFound(5, query, (), 0, 0.0)
-        self.client.receive(found)
-        self.client.receive(Ended("FindTokens"))
+        asked = next(each for each in self.engine.asked if each == FindTokens(5, query))
+        self.tell(asked, found, Ended("FindTokens"))
         return found
+
+    def tell(self, command: Command, *records: Record) -> None:
+        """Answer a command."""
+        for record in records:
+            self.client.receive(addressed(record, command.id))
 
     @property
     def queries(self) -> list[str]:
@@ -55,10 +60,13 @@ def test_a_question_that_is_wanted_again_is_asked_again_if_it_was_cancelled() ->
     asking.ask("t")
     asking.ask("to")
     asking.ask("t")
-    asking.client.receive(Ended("FindTokens", cancelled=True))
+    first = asking.engine.asked[0]
+    asking.tell(first, Ended("FindTokens", cancelled=True))
     assert asking.queries == ["t", "t"]
-    assert not asking.engine.cancelled(asking.engine.asked[1])
-    found = asking.answer("t")
+    second = asking.engine.asked[1]
+    assert not asking.engine.cancelled(second)
+    found = TokensFound(5, "t", (), 0, 0.0)
+    asking.tell(second, found, Ended("FindTokens"))
     assert asking.told == [found]
 
 
@@ -73,12 +81,10 @@ def test_the_same_question_is_not_cancelled_by_itself() -> None:
 def test_a_failure_is_an_answer_too_but_not_that_of_another_command() -> None:
     asking = Asking()
     asking.ask("t")
-    asking.client.receive(Failure("Tokenize", "no", ""))
-    asking.client.receive(Ended("Tokenize"))
+    asking.tell(Tokenize("t"), Failure("Tokenize", "no", ""), Ended("Tokenize"))
     assert asking.told == []
     failure = Failure("FindTokens", "no", "")
-    asking.client.receive(failure)
-    asking.client.receive(Ended("FindTokens"))
+    asking.tell(asking.engine.asked[0], failure, Ended("FindTokens"))
     assert asking.told == [failure]
     assert asking.queries == ["t"]
 
@@ -94,3 +100,15 @@ def test_a_late_answer_to_a_dialog_that_was_left_reaches_no_other() -> None:
     assert asking.queries == ["t", "x"]
     found = asking.answer("x")
     assert asking.told == [found]
+
+
+def test_what_another_asked_is_not_taken_for_the_answer() -> None:
+    """Two of one kind at once, in both orders."""
+    mine, others = TokensFound(5, "t", (), 0, 0.1), TokensFound(5, "x", (), 0, 0.9)
+    for order in ((0, 1), (1, 0)):
+        asking = Asking()
+        asking.ask("t")
+        commands = asking.engine.asked[0], FindTokens(5, "x")
+        for each in order:
+            asking.tell(commands[each], (mine, others)[each], Ended("FindTokens"))
+        assert asking.told == [mine]

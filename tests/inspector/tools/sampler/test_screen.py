@@ -268,7 +268,7 @@ def test_a_run_is_asked_about_only_now_and_then():
         timeline.apply(made.step())
         questions.ask(timeline)
         if engine.asked and questions._explain is not None:
-            client.receive(Ended("Explain", cancelled=True))
+            client.receive(Ended("Explain", cancelled=True, id=questions._explain.command.id))
             timeline.running = True
     assert len(engine.asked) == 3
 
