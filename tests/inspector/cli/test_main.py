@@ -293,7 +293,9 @@ def test_the_screen_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_screen_begins_with_draws_where_no_flag_shapes_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = open_screen(monkeypatch, "-p", "hello", "--seed", "7", "--max-tokens", "9")["settings"]
-    assert begun == Settings(temp=1.0, seed=7, max_tokens=9)  # nothing that a person didn't ask for changes a share
+    assert begun == Settings(
+        temp=1.0, seed=7, max_tokens=9
+    )  # nothing that a person didn't ask for changes a share
     assert open_screen(monkeypatch, "--temp", "0")["settings"].temp == 0
     assert open_screen(monkeypatch, "--top-k", "3")["settings"].temp == 0
     assert open_screen(monkeypatch, "--preset", "precise")["settings"].temp == 0.3

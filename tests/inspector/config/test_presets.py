@@ -29,7 +29,13 @@ def file_of(config: Path, content: str) -> Path:
 def test_five_come_with_the_program_and_hold():
     presets = Presets()
     assert presets.names == ("greedy", "precise", "plain", "creative", "wild")
-    assert [check(presets.apply(name, Settings())).temp for name in presets.names] == [0.0, 0.3, 1.0, 1.0, 1.5]
+    assert [check(presets.apply(name, Settings())).temp for name in presets.names] == [
+        0.0,
+        0.3,
+        1.0,
+        1.0,
+        1.5,
+    ]
     assert presets.problems == ()
 
 

@@ -8,7 +8,7 @@ belong to, computed anew in float64 from the logits of the node and the settings
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from textual.widget import Widget
 from engine import records
 from engine.commands import Configure
 from engine.logits.packing import unpack_row
-from engine.records import Ended, PromptToken, Record, Step
+from engine.records import PromptToken, Record, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -141,7 +141,11 @@ class Looking:
     def lines(self, kind: type[Widget]) -> list[str]:
         """The lines of a panel with its frame; none where it is hidden."""
         panel = self.rig.app.main.query_one(kind)
-        if not panel.display or not panel.region.area or panel not in self.rig.app.main._compositor.visible_widgets:
+        if (
+            not panel.display
+            or not panel.region.area
+            or panel not in self.rig.app.main._compositor.visible_widgets
+        ):
             return []
         region = panel.region
         lines = self.terminal.text.split("\n")[region.y : region.bottom]
@@ -221,7 +225,9 @@ class Looking:
         lines = self.lines(SamplerPanel)
         model, final = shares(row) * 100, shares(row, used) * 100
         for line in lines[1:-1]:
-            if "others" not in line and (shown := re.search(r" (-?\d+\.\d\d) +([<>]?[\d.]+) .* ([<>]?[\d.]+) .$", line)):
+            if "others" not in line and (
+                shown := re.search(r" (-?\d+\.\d\d) +([<>]?[\d.]+) .* ([<>]?[\d.]+) .$", line)
+            ):
                 ids = np.flatnonzero(np.abs(row - float(shown[1])) <= 0.0052)
                 own = [id for id in ids if agrees(shown[2], model[id])]
                 assert own, line
