@@ -114,6 +114,7 @@ class NarrationCard(VerticalScroll, can_focus=False):
         self.scroll_relative(y=by * max(1, self.scrollable_content_region.height), animate=False)
 
     def _show_hints(self) -> None:
-        more: tuple[KeyHint, ...] = (("pgdn", "more", 10),) if self.overflows else ()
+        taken = any(key == "pgdn" for key, *_ in self._hints)  # the presenter's, which goes on
+        more: tuple[KeyHint, ...] = (("pgdn", "more", 10),) if self.overflows and not taken else ()
         width = min(self.app.size.width, self._room or self.app.size.width)
         self.border_subtitle = key_hints(max(10, width - 6), (*more, *self._hints))

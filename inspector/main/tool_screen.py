@@ -183,9 +183,20 @@ class ToolScreen(Overlay[Result]):
 
     # ---- keys -------------------------------------------------------------------------------
 
+    def keeps(self, shown: str) -> bool:
+        """Whether a key means here what it says, and nothing to whoever narrates.
+
+        Args:
+            shown: The key as a person reads it.
+        """
+        narrator = self.host.narrator
+        told = narrator.narration() if narrator is not None else None
+        return told is None or ("enter" if shown == "⏎" else shown) not in told.keys
+
     def show_keys(self, hints: Sequence[KeyHint]) -> None:
         """Show these keys in the line of keys, as many as fit."""
-        self.query_one(self.KEYS, Static).update(key_hints(self.size.width - 2, hints))
+        kept = [hint for hint in hints if self.keeps(hint[0])]
+        self.query_one(self.KEYS, Static).update(key_hints(self.size.width - 2, kept))
 
     def action_theme(self) -> None:
         """Switch between dark and light."""

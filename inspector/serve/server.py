@@ -318,7 +318,9 @@ def _files() -> dict[str, Path]:
     """
     spec = find_spec("textual_serve")
     if spec is None or spec.origin is None:
-        raise EngineError("This needs the package textual-serve.", "pip install 'mlx-inspector[serve]'")
+        raise EngineError(
+            "This needs the package textual-serve.", "In the clone of this program: pip install '.[serve]'."
+        )
     own, library = Path(__file__).parent, Path(spec.origin).parent
     files = {path: own / name for path, name in ASSETS.items()}
     return files | {path: library / name for path, name in LIBRARY_ASSETS.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from contextlib import chdir
 from pathlib import Path
 from threading import Event
 
@@ -198,8 +199,8 @@ def special(directory: Path, kind: str) -> Path:
     if kind == "pipe":
         os.mkfifo(place)
     elif kind == "socket":
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(str(place))
+        with socket.socket(socket.AF_UNIX) as made, chdir(directory):
+            made.bind(place.name)  # its whole path may be longer than one of a socket
     else:
         try:
             os.mknod(place, stat.S_IFCHR | 0o600, os.makedev(1, 3))

@@ -125,10 +125,18 @@ def test_without_a_home_nothing_is_made_here_and_it_is_told(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_log_is_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert crash_log.log_path() == tmp_path / "mlx-inspector" / "inspector.log"
-    assert places.state() == tmp_path / "mlx-inspector"
+@pytest.mark.parametrize(
+    ("platform", "log"),
+    [("linux", "state/mlx-inspector/inspector.log"), ("darwin", "Library/Logs/mlx-inspector.log")],
+)
+def test_the_log_is_where_it_was(
+    platform: str, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert crash_log.log_path() == tmp_path / log
+    assert places.state() == tmp_path / "state" / "mlx-inspector"
 
 
 @pytest.mark.wide(1)

@@ -23,6 +23,7 @@ from tests.engine.remote.far import PROGRAM, Host, hosted, settled
 from tests.inspector.fakes import Session
 from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig
+from tests.system import alive, children
 
 SAMPLED = Settings(temp=0.8, seed=3, max_tokens=12, min_tokens=12)
 
@@ -212,7 +213,7 @@ def test_a_rank_that_is_killed_leaves_a_replay_and_fresh_ranks_go_on(tmp_path: P
         await walked(rig)
         before, first = tree(rig), link._process
         assert first is not None
-        [rank] = ranks_of(first.pid)
+        [rank] = children(first.pid)
         os.kill(rank, signal.SIGKILL)
         await rig.press("space")
         await rig.until(lambda: rig.timeline.recorded and tree(rig) == before)
@@ -225,17 +226,11 @@ def test_a_rank_that_is_killed_leaves_a_replay_and_fresh_ranks_go_on(tmp_path: P
         second = link._process
         assert second is not None
         assert rig.app.controller.setup.load.ranks == 2
-        seen.extend([first.pid, rank, second.pid, *ranks_of(second.pid)])
+        seen.extend([first.pid, rank, second.pid, *children(second.pid)])
 
     app = on_screen(
         RemoteEngine(lambda record: None, link, PROGRAM), killed, save=tmp_path, load=LoadSettings(ranks=2)
     )
     assert app.closed_in_time
     assert len(seen) == 4
-    settled(lambda: not any(Path(f"/proc/{pid}").exists() for pid in seen))
-
-
-def ranks_of(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    children = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for each in children for child in each.read_text().split()]
+    settled(lambda: not any(map(alive, seen)))

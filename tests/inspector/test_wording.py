@@ -21,7 +21,7 @@ def texts() -> Iterator[tuple[str, str]]:
         *ROOT.glob("inspector/**/*.md"),
         *ROOT.glob("inspector/**/*.js"),
     ):
-        if "demo" not in path.parts and "lessons" not in path.parts:
+        if "demo" not in path.parts:
             yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
     yield "README.md", (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -124,7 +124,8 @@ def run(args: Namespace) -> int:
         import aiohttp  # noqa: F401
     except ImportError as error:
         raise EngineError(
-            "inspector serve needs the package textual-serve.", "pip install 'mlx-inspector[serve]'"
+            "inspector serve needs the package textual-serve.",
+            "In the clone of this program: pip install '.[serve]'.",
         ) from error
     from inspector.serve import home
     from inspector.serve.server import Limits, Server

@@ -181,7 +181,8 @@ class BeamScreen(ToolScreen[int]):
         self.query_one("#beam-asked", Static).update(Content(settings))
         against = greedy_sentence(entry, compare_with_greedy(beams, entry, self.step)) if entry else ""
         self.query_one("#beam-against", Static).update(Content(against))
-        sentence = situation(self.control, self.setting, self.at, self.needs_model if self.recorded else "")
+        needs = self.needs_model if self.recorded else ""
+        sentence = situation(self.control, self.setting, self.at, needs, self.keeps("⏎"))
         status = self.query_one("#beam-status", Static)
         status.update(Content(self.said or sentence.text))
         status.set_class(sentence.wrong or bool(self.said), "-answer")

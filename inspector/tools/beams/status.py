@@ -54,7 +54,9 @@ def hints(control: BeamControl, setting: bool, replay: tuple[Hint, ...] = ()) ->
     return RUNNING if control.running else VIEWING
 
 
-def situation(control: BeamControl, setting: bool, at: int | None, recorded: str = "") -> BeamStatus:
+def situation(
+    control: BeamControl, setting: bool, at: int | None, recorded: str = "", goes: bool = True
+) -> BeamStatus:
     """What is going on, and what to do about it.
 
     Args:
@@ -62,6 +64,7 @@ def situation(control: BeamControl, setting: bool, at: int | None, recorded: str
         setting: Whether the form is shown.
         at: The older step shown, None for the last.
         recorded: In a replay what another search would need.
+        goes: Whether ⏎ goes to a beam: beside a lesson's card it goes on with the lesson.
     """
     if recorded:
         return BeamStatus(_recorded(control.search, at, recorded))
@@ -76,7 +79,8 @@ def situation(control: BeamControl, setting: bool, at: int | None, recorded: str
     if at is not None:
         return BeamStatus(f"Looking at step {at} of {len(search.steps)}. end goes back to the last one")
     if search.ended is not None:
-        return BeamStatus(f"{_over(search)}. ⏎ goes to the highlighted beam, n sets up another search")
+        going = "⏎ goes to the highlighted beam, " if goes else ""
+        return BeamStatus(f"{_over(search)}. {going}n sets up another search")
     return BeamStatus(_under_way(control, search))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from engine.remote.connection import Connection
 from engine.remote.link import AddressLink, Link
 from engine.remote.server import EngineServer
 from tests.engine.test_thread import Engine
+from tests.system import short_directory
 
 TOKEN, PROGRAM = "a token", "1.2.3"
 
@@ -46,7 +46,7 @@ class Host:
 @contextmanager
 def hosted() -> Iterator[Host]:
     """A server, in a directory with a short name: paths of sockets are bounded."""
-    directory = Path(tempfile.mkdtemp(prefix="inspector-"))
+    directory = short_directory()
     host = Host(directory)
     try:
         yield host

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import resource
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -25,6 +23,7 @@ from engine.thread import EngineThread
 from tests.engine.remote.far import PROGRAM, TOKEN, Far, Host, hosted, settled
 from tests.engine.test_commands import SAMPLES
 from tests.engine.test_thread import kinds
+from tests.system import descriptors, peak
 
 HELLO = line_of(
     hello=1, token=TOKEN, wire=wire.VERSION, program=PROGRAM, engine="", client=0, **{"from": "end"}
@@ -91,15 +90,14 @@ def test_an_engine_outlives_ten_thousand_damaged_lines(
 ) -> None:
     monkeypatch.setattr(server, "WRONG_SECONDS", 0.0)
     luck = random.Random(19)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak()
     good = [wire.encode(sample) + b"\n" for sample in SAMPLES]
     for n in range(rounds):
         answer = talked(host, damaged(HELLO, luck))
         assert not answer or answer.startswith((b'{"refused":', b'{"welcome":')), n
         answer = talked(host, HELLO + damaged(luck.choice(good), luck))
         assert answer.startswith((b'{"welcome":', b'{"refused":"Another client')), n
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < 64 * 2**10  # KiB
+    assert peak() - before < 64 * 2**20
     assert not [command for command in taken if command.id < CLIENT_IDS]  # no id of another client passes
     assert talked(host, HELLO).startswith(b'{"welcome":')
 
@@ -218,11 +216,10 @@ def test_a_client_that_reads_nothing_holds_up_neither_engine_nor_memory(
     with host.address.connect() as stranger:
         stranger.sendall(HELLO)
         settled(lambda: host.server._visitor is not None)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = peak()
         for _ in range(3 * MEMORY // 2**20):
             host.server._emit(records.Failure("Step", "x" * 2**20, ""))
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        assert grown < 2 * MEMORY // 2**10
+        assert peak() - before < 2 * MEMORY
         settled(lambda: host.server._visitor is None)  # sent away, as it took nothing for so long
     far = Far(host.link())
     assert kinds(far.do(commands.TakeStep())) == ["Failure", "Ended"]  # there is no model, and it says so
@@ -235,7 +232,7 @@ def test_two_hundred_clients_leave_no_descriptors_and_no_threads(host: Host) -> 
     far.close()
 
     def there() -> tuple[int, int]:
-        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+        return descriptors(), threading.active_count()
 
     settled(lambda: host.server._visitor is None)
     before = there()

@@ -24,9 +24,10 @@ from inspector.cli import main as cli
 from tests import broken_models
 from tests.broken_models.places import CLOSED
 from tests.inspector.tools.sampler.test_what_if_real import until
+from tests.system import bytes_of
 from tests.zoo import CONFIGS
 
-SECONDS, KIB = 10, 2**20
+SECONDS, LARGEST = 10, 2**30
 ROOT = os.geteuid() == 0
 CASES = [
     pytest.param(name, marks=pytest.mark.skipif(ROOT and name in skipped, reason="root can read everything"))
@@ -103,18 +104,19 @@ def test_it_is_one_line_soon_and_in_little_memory(
     assert (tmp_path / "out").read_bytes() == b""
     processor = used.ru_utime + used.ru_stime  # the machine may be busy with other tests
     assert processor < SECONDS
-    assert used.ru_maxrss < KIB
+    assert bytes_of(used) < LARGEST
     for what, value in (
         ("seconds", seconds),
         ("of processor time", processor),
-        ("MiB", used.ru_maxrss / 1024),
+        ("MiB", bytes_of(used) / 2**20),
     ):
         worst[what] = max(worst.get(what, (0.0, "")), (round(value, 1), name))
 
 
 def _limited() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
+    if sys.platform != "darwin":  # which knows no limit of memory; what was used is looked at afterwards
+        resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
 
 
 def opened_in_the_screen(good: Path, directory: Path, names: list[str]) -> None:

@@ -7,13 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from inspector.cli import main as cli
+from tests.system import short_directory
 
 GENERATE = ["generate", "-p", "Once upon a time", "--ignore-chat-template", "-m", "8", "--temp", "0"]
 
@@ -21,7 +21,7 @@ GENERATE = ["generate", "-p", "Once upon a time", "--ignore-chat-template", "-m"
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory with a short path, as the state of the user: paths of sockets are bounded."""
-    directory = Path(tempfile.mkdtemp(prefix="inspector-"))
+    directory = short_directory()
     monkeypatch.setenv("XDG_STATE_HOME", str(directory))
     yield directory
     shutil.rmtree(directory)

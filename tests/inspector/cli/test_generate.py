@@ -93,6 +93,8 @@ def test_a_reader_that_has_enough() -> None:
 @pytest.mark.parametrize("phase", ["loading", "prefill", "step"])
 def test_ctrl_c(phase: str) -> None:
     words = ["-p", "word " * 490 if phase == "prefill" else "Once", "--prefill-step-size", "4"]
+    if phase == "loading" and sys.platform != "linux":
+        pytest.skip("that a program imports MLX is seen in its /proc/PID/maps")
     process = start(*words, "--ignore-chat-template", "--max-tokens", "500", "--min-tokens", "500", "--jsonl")
     assert process.stdout is not None
     seen = b""

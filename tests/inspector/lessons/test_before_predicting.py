@@ -154,3 +154,19 @@ def test_a_lesson_of_ones_own_is_run_as_learn_runs_it(monkeypatch: pytest.Monkey
     assert lesson_command.run(lesson_command.parser().parse_args(["run", "my-lesson.md"])) == 0
     expected = vars(learn_command.parser().parse_args(["my-lesson.md"]))
     assert vars(begun[0]) == expected
+
+
+def test_a_tools_own_screen_offers_no_key_that_is_the_cards() -> None:
+    """After a beam search ⏎ goes on with the lesson, and not to a beam."""
+
+    async def body(learner: LearnerKeys) -> None:
+        await learner.phase(LessonPhase.ASKING)
+        await learner.press("1", "h")
+        await learner.phase(LessonPhase.REVEALED)
+        await learner.until(lambda: learner.app.main.host.over == "beams" and "⏎ next" in learner.text())
+        assert "⏎ go" not in learner.text()
+        await learner.press("S")
+        await learner.until(lambda: "⏎ goes to the highlighted beam" in learner.text())
+        assert "⏎ go there" in learner.text()
+
+    learn(find("beams"), body)

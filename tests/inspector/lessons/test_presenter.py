@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from textual.widgets import Static
@@ -22,6 +22,7 @@ from inspector.tools.lessons.notes_app import NotesApp, body_text, head_line
 from inspector.tools.lessons.present_dialogs import VotesDialog
 from inspector.tools.lessons.presenter import Presenter, block_digits, read_votes
 from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
+from tests.system import short_directory
 
 LESSON = next(each for each in shipped() if each.lesson.id == "the-draw")
 PAGE = NotesPage(
@@ -32,9 +33,10 @@ PAGE = NotesPage(
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory for sockets of each test's own, with a short path: that of a socket may have 100 characters."""
-    with TemporaryDirectory(prefix="notes") as folder:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        yield Path(folder)
+    folder = short_directory()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 from textual.content import Content
 
 from engine.records import Ended
+from inspector import tools
 from inspector.main.dialogs.help import PAGES
 from inspector.main.dialogs.topics import TOPICS, page
 from inspector.main.key_help import keys_markdown, screen_markdown
@@ -44,6 +47,10 @@ def test_a_screen_of_a_tool_has_a_page_of_its_own_keys_that_leaves_none_out():
               "pageup": "pgup", "pagedown": "pgdn", "minus": "-", "plus": "+", "left_square_bracket": "[",
               "right_square_bracket": "]", "question_mark": "?", "comma": ",", "full_stop": ".",
               "exclamation_mark": "!", "number_sign": "#", "semicolon": ";", "dollar_sign": "$"}  # fmt: skip
+    for module in walk_packages(
+        tools.__path__, f"{tools.__name__}."
+    ):  # each is imported when it is opened first
+        import_module(module.name)
     screens = leaves(ToolScreen)
     assert len({screen.TOOL for screen in screens}) >= 7
     for screen in screens:

@@ -18,6 +18,7 @@ import pytest
 
 from tests.inspector.test_starts import Terminal
 from tests.inspector.tools.export.browser import Browser, installed
+from tests.system import alive, children
 
 pytest.importorskip("textual_serve")
 pytestmark = pytest.mark.skipif(installed() is None, reason="needs Chromium or Chrome")
@@ -130,8 +131,7 @@ class Served:
 
     def programs(self) -> list[int]:
         """Processes that it has begun."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in children.read_text().split()] if children.exists() else []
+        return children(self.process.pid)
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_steps_by_key_and_by_click(serve, tmp_path: Path) -> None:
     code, said = served.end()
     assert code == 0
     assert "Each visitor is a process" in said
-    assert not any(Path(f"/proc/{pid}").exists() for pid in programs)
+    assert not any(map(alive, programs))
 
 
 @pytest.mark.slow

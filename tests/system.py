@@ -1,0 +1,54 @@
+"""What tests ask the system about processes: the same on Linux and on macOS, without a library for it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def peak(who: int = resource.RUSAGE_SELF) -> int:
+    """The most bytes that this process had in memory so far, or any child that has ended.
+
+    Args:
+        who: `resource.RUSAGE_SELF` or `resource.RUSAGE_CHILDREN`.
+    """
+    return bytes_of(resource.getrusage(who))
+
+
+def bytes_of(usage: resource.struct_rusage) -> int:
+    """The most memory of what was used, in bytes: macOS counts bytes there, and Linux KiB."""
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, and that are there."""
+    command = ["ps", "-A", "-o", "pid=,ppid="]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ps:
+        told = ps.communicate()[0]
+    listed = [tuple(map(int, line.split())) for line in told.splitlines()]
+    return [child for child, parent in listed if parent == pid and child != ps.pid]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there; one that has ended is, until whoever started it asks for its status."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def descriptors() -> int:
+    """How many files this process has open, the one to count them with among them."""
+    return len(os.listdir("/dev/fd"))
+
+
+def short_directory() -> Path:
+    """A new directory for sockets, whose paths have 100 characters at most: macOS's own temporary one has 50."""
+    return Path(tempfile.mkdtemp(prefix="inspector-", dir="/tmp"))
