@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,7 +35,7 @@ from inspector.driver import TerminalDriver, TerminalGone
 from inspector.keys import key_for
 from inspector.main.ahead import ImportsAhead, packages_of
 from inspector.main.notices import notice
-from inspector.main.palette import Palette
+from inspector.main.palette import KeyCommands, Palette, save_picture
 from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
@@ -99,6 +100,7 @@ class InspectorApp(App[int]):
 
     TITLE = "inspector"
     CSS_PATH = "inspector.tcss"
+    COMMANDS = {KeyCommands}  # noqa: RUF012
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 (no ClassVar in the toolkit's own declaration)
         (0, "-tiny"),
         (40, "-narrow"),
@@ -229,10 +231,7 @@ class InspectorApp(App[int]):
         """What the toolkit offers in the palette beyond our own actions."""
         yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
         if confinement.writes():
-            yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self._take_picture)
-
-    def _take_picture(self) -> None:
-        self.deliver_screenshot(path=confinement.folder())
+            yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", partial(save_picture, self))
 
     def copy_to_clipboard(self, text: str) -> None:
         """Put a text on the terminal's clipboard; half a pair of surrogates in it, which no terminal takes, as `?`."""

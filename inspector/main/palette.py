@@ -1,12 +1,15 @@
-"""The command palette: every key of the main screen by its name."""
+"""The command palette: every key of the main screen by its name, its sentence and what else it is called."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, cast
 
-from textual.app import ComposeResult
+import platformdirs
+from textual.app import App, ComposeResult
 from textual.command import (
     CommandInput,
     CommandList,
@@ -20,7 +23,12 @@ from textual.command import (
 from textual.containers import Horizontal, Vertical
 from textual.widgets import LoadingIndicator
 
-from inspector.main.tool import Key, KeyTable
+from engine import confinement
+from engine.frozen import frozen
+from inspector.display import visible
+from inspector.keys import SYNONYMS, key_for
+from inspector.main.tool import Host, Key, KeyTable
+from inspector.main.tool_screen import ToolScreen
 from inspector.widgets.dialog import HintLine
 from inspector.widgets.option_list import SafeOptionList
 from inspector.widgets.overlay import Overlay
@@ -50,36 +58,126 @@ class Palette(CommandPalette, Overlay[None]):
         self._stop_no_matches_countdown()
 
 
+def save_picture(app: App[Any]) -> None:
+    """Save a picture of the screen as SVG, in the folder for downloads or else in the current one, and say where.
+
+    A visitor's goes to the visitor's own folder.
+    """
+    downloads = platformdirs.user_downloads_path()
+    try:
+        folder = confinement.folder() or str(downloads if downloads.is_dir() else Path.cwd())
+        path = app.save_screenshot(path=folder)
+    except OSError as error:
+        text = f"{error.strerror or error}. {key_for('export')} writes a picture where you choose."
+        app.notify(visible(text), title="No picture was saved", severity="error", markup=False)
+    else:
+        app.notify(visible(path), title="Saved a picture of the screen", markup=False)
+
+
 class _HasKeys(Protocol):
+    """The application."""
+
+    main: _Main
+
+
+class _Main(Protocol):
     """The main screen."""
 
     table: KeyTable
+    host: Host
+
+
+WORD, BEGINNING, TOLD, INITIALS, SCATTERED = 1.0, 0.8, 0.4, 0.3, 0.01
+"""How well a word that was typed fits: a whole word of a name, its beginning, one of the sentence; letters alone."""
+PASSED = frozenset(
+    ["a", "an", "the", "of", "to", "in", "and", "or", "is", "it", "my", "me", "how", "what", "with", "for"]
+)
+"""Words that tell nothing."""
+_WORDS = re.compile(r"[^\W_]+")
+
+
+def fit(typed: str, name: str, told: str, also: str = "") -> float:
+    """How well a command fits what was typed: 0 for not at all. Every word that was typed has to be somewhere in it.
+
+    Args:
+        typed: Words, or the initials of the name's.
+        name: Of the command.
+        told: The sentence about it.
+        also: What else it is called.
+    """
+    wanted = [word for word in _words(typed) if word not in PASSED] or _words(typed)
+    names, others, sentence = _words(name), _words(also), _words(told)
+    if not wanted:
+        return 0.0
+    if len(wanted) == 1 and len(wanted[0]) > 1 and wanted[0] == "".join(word[0] for word in names):
+        return INITIALS
+    fits = [max(_fit(word, names), 0.95 * _fit(word, others), TOLD * _fit(word, sentence)) for word in wanted]
+    return sum(fits) / len(fits) + (0.1 if wanted == names else 0.0) if all(fits) else 0.0
+
+
+def _fit(typed: str, words: Sequence[str]) -> float:
+    return WORD if typed in words else BEGINNING if any(word.startswith(typed) for word in words) else 0.0
+
+
+def _words(text: str) -> list[str]:
+    return _WORDS.findall(text.lower())
+
+
+@frozen
+class _Entry:
+    """One command."""
+
+    name: str
+    help: str
+    callback: Callable[[], Any]
+    also: str = ""
 
 
 class KeyCommands(Provider):
-    """Offers the actions of the main screen."""
-
-    @property
-    def _keys(self) -> Sequence[Key]:
-        return cast(_HasKeys, self.screen).table.keys
+    """Offers the keys of a tool's own screen, where that is on top, the actions of the main screen, and what the
+    application has beyond keys."""
 
     async def discover(self) -> Hits:
-        """All actions, in the order of the help."""
-        for key in self._keys:
-            yield DiscoveryHit(key.label, self._callback(key), key.label, self._help(key))
+        """All of them, the actions in the order of the help."""
+        for each in self._entries():
+            yield DiscoveryHit(each.name, each.callback, each.name, each.help)
 
     async def search(self, query: str) -> Hits:
-        """The actions whose name or sentence fits what was typed."""
-        matcher = self.matcher(query)
-        for key in self._keys:
-            score = max(matcher.match(key.label), 0.8 * matcher.match(key.tooltip))
+        """Those that have the words that were typed; where none has, those with its letters in their names."""
+        entries, matcher = list(self._entries()), self.matcher(query)
+        scores = [
+            fit(query, each.name, each.help.partition(" · ")[2] or each.help, each.also) for each in entries
+        ]
+        if not any(scores):
+            scores = [SCATTERED * matcher.match(each.name) for each in entries]
+        for score, each in zip(scores, entries, strict=True):
             if score > 0:
-                yield Hit(
-                    score, matcher.highlight(key.label), self._callback(key), key.label, self._help(key)
+                yield Hit(score, matcher.highlight(each.name), each.callback, each.name, each.help)
+
+    def _entries(self) -> Iterator[_Entry]:
+        main, screen = cast(_HasKeys, self.app).main, self.screen
+        if isinstance(screen, ToolScreen):
+            yield from self._own(screen)
+        if isinstance(screen, ToolScreen) or screen is cast(object, main):
+            for key in main.table.keys:
+                yield _Entry(
+                    key.label,
+                    f"{key.shown} · {key.tooltip}",
+                    partial(self._do, key),
+                    SYNONYMS.get(key.id, ""),
                 )
+        for name, told, callback, _ in self.app.get_system_commands(screen):
+            yield _Entry(name, told, callback, SYNONYMS.get(name, ""))
 
-    def _help(self, key: Key) -> str:
-        return f"{key.shown} · {key.tooltip}"
+    def _own(self, screen: ToolScreen[Any]) -> Iterator[_Entry]:
+        for binding, enabled in dict.fromkeys((each.binding, each.enabled) for each in screen.active_bindings.values()
+                                              if each.node is screen):  # fmt: skip
+            if enabled and binding.tooltip:
+                told = f"{self.app.get_key_display(binding)} · {binding.tooltip}"
+                yield _Entry(binding.description, told, partial(screen.run_action, binding.action))
 
-    def _callback(self, key: Key) -> partial[Coroutine[Any, Any, None]]:
-        return partial(self.screen.run_action, key.action)
+    async def _do(self, key: Key) -> None:
+        """Do what a key of the main screen does, once the tool's own screen is left."""
+        if isinstance(self.screen, ToolScreen):
+            await self.screen.run_action("leave")
+        cast(_HasKeys, self.app).main.host.press(key.id)

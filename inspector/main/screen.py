@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingsMap
-from textual.command import Provider
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -31,7 +30,6 @@ from inspector.main.keyline import KeyLine
 from inspector.main.messages import ToolMessage
 from inspector.main.narration import Narration, NarrationCard, Narrator
 from inspector.main.opening import OpeningPanel, no_text
-from inspector.main.palette import KeyCommands
 from inspector.main.panel_area import PanelArea
 from inspector.main.panel_layout import PanelLayout
 from inspector.main.panels.candidates import CandidatesPanel
@@ -86,7 +84,6 @@ class MainScreen(LaidOutOnce[None]):
         remembered: How the screen begins, and where it is kept how it is left; None for neither.
     """
 
-    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {KeyCommands}
     AUTO_FOCUS = "#opening"
 
     def __init__(

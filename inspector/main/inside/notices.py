@@ -36,9 +36,9 @@ def tabs(family: Sequence[Tool], shown: str, room: int) -> Content:
     gap = " " if sum(map(len, names)) + len(names) - 1 <= room else ""
     while "reverse bold" in styles[1:] and sum(map(len, names[: styles.index("reverse bold") + 1])) > room:
         names, styles = names[1:], styles[1:]  # the present one is in sight
-    shown = [Content.styled(name, style) for name, style in zip(names, styles, strict=True)]
+    drawn = [Content.styled(name, style) for name, style in zip(names, styles, strict=True)]
     keys = [tool.keys[0].shown for tool in family][len(family) - len(names) :]
-    return Content(gap).join(tab.stylize(pressing(key)) for tab, key in zip(shown, keys, strict=True))
+    return Content(gap).join(tab.stylize(pressing(key)) for tab, key in zip(drawn, keys, strict=True))
 
 
 def place_of(path: Sequence[Item]) -> str:
