@@ -199,6 +199,7 @@ def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_when_aske
         assert re.search(r"Shown: layers \d+ to \d+ of 94", text)
         assert "Each head and part switched off alone" in text
         assert f"heads of L{layer + 1}" not in text
+        assert ("   attn" in text) == (size[0] == 120), "the parts keep their numbers where there is room"
         assert len(screen.answer.units) == 94 * 3 + 64
         assert len(rig.timeline.looks.sweeps[screen.node].units) == 94 * 3 + 64, "the page of E has them too"
         await rig.press("up")
