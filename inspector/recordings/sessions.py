@@ -143,9 +143,9 @@ def made_with(path: Path) -> str:
     Raises:
         TraceError: It can't be read.
     """
-    from inspector.state.conditions import Condition, draft, grammar, held, order  # not needed for --help
+    from inspector.state.conditions import TextCondition, draft, grammar, held, order  # not needed for --help
 
-    found: list[Condition | None] = []
+    found: list[TextCondition | None] = []
     with TraceReader(path, torn_ok=True, only=("Settings", "InterventionsHeld", "DraftRound")) as reader:
         for entry in reader:
             match entry.value:

@@ -25,7 +25,7 @@ _RANGES = 6
 
 
 @frozen
-class Condition:
+class TextCondition:
     """One thing that a token was made with."""
 
     name: str
@@ -43,7 +43,7 @@ class Condition:
 class Made:
     """A condition, and the tokens of a path that were made with it."""
 
-    condition: Condition
+    condition: TextCondition
     where: str
     """`all steps`, `step 7`, `steps 3 to 20`."""
 
@@ -58,7 +58,7 @@ class Made:
         return f"Made with {self.condition.name}: {self.condition.words} ({self.where})"
 
 
-def conditions(tree: SessionTree, item: Item) -> tuple[Condition, ...]:
+def conditions(tree: SessionTree, item: Item) -> tuple[TextCondition, ...]:
     """What one token was made with.
 
     Args:
@@ -68,7 +68,7 @@ def conditions(tree: SessionTree, item: Item) -> tuple[Condition, ...]:
     return tuple(_conditions(tree, item))
 
 
-def _conditions(tree: SessionTree, item: Item) -> Iterator[Condition]:
+def _conditions(tree: SessionTree, item: Item) -> Iterator[TextCondition]:
     if (units := tree.under(item)) is not None:
         yield held(units)
     if not isinstance(item, Step):
@@ -76,7 +76,7 @@ def _conditions(tree: SessionTree, item: Item) -> Iterator[Condition]:
     settings, reading = tree.settings.get(item.node), item.choice.grammar
     by_hand = item.origin in ("chosen", "inserted")
     if reading is not None and reading.state not in ("left", "ended") and not by_hand:
-        yield grammar(settings) or Condition("grammar", UNRECORDED)
+        yield grammar(settings) or TextCondition("grammar", UNRECORDED)
     if item.ms.shared or item.node in tree.drafts:
         yield draft(tree.drafts.get(item.node, UNRECORDED))
     if item.kv.passed_tokens:
@@ -85,34 +85,36 @@ def _conditions(tree: SessionTree, item: Item) -> Iterator[Condition]:
         yield ordered
 
 
-def held(units: Sequence[Intervention]) -> Condition:
+def held(units: Sequence[Intervention]) -> TextCondition:
     """Interventions."""
-    return Condition("interventions", interventions_words(units) or UNRECORDED)
+    return TextCondition("interventions", interventions_words(units) or UNRECORDED)
 
 
-def draft(name: str) -> Condition:
+def draft(name: str) -> TextCondition:
     """The draft of speculative decoding; of a model in a directory, which is private, the name alone."""
-    return Condition("draft", visible(name.rstrip("/").rpartition("/")[2]))
+    return TextCondition("draft", visible(name.rstrip("/").rpartition("/")[2]))
 
 
-NO_CACHE = Condition("KV cache", "off")
+NO_CACHE = TextCondition("KV cache", "off")
 
 
-def grammar(settings: Settings | None) -> Condition | None:
+def grammar(settings: Settings | None) -> TextCondition | None:
     """The grammar of some settings, None where they have none."""
     if settings is None or settings.grammar is None:
         return None
-    return Condition("grammar", visible(settings.grammar.summary))
+    return TextCondition("grammar", visible(settings.grammar.summary))
 
 
-def order(settings: Settings | None) -> Condition | None:
+def order(settings: Settings | None) -> TextCondition | None:
     """The order of the sampler's stages, where tokens are drawn and it is not mlx-lm's."""
     if settings is None or not settings.temp or settings.sampler_order == MLX_LM:
         return None
-    return Condition("sampler", f"order {visible(BY_NAME['sampler_order'].format(settings.sampler_order))}")
+    return TextCondition(
+        "sampler", f"order {visible(BY_NAME['sampler_order'].format(settings.sampler_order))}"
+    )
 
 
-def requested(settings: Settings, load: LoadSettings) -> list[Condition]:
+def requested(settings: Settings, load: LoadSettings) -> list[TextCondition]:
     """What all of a text is made with that is generated with some settings.
 
     Args:
@@ -123,7 +125,7 @@ def requested(settings: Settings, load: LoadSettings) -> list[Condition]:
     return [each for each in every if each is not None]
 
 
-def by_token(tree: SessionTree, items: Sequence[Item]) -> list[tuple[Condition, ...]]:
+def by_token(tree: SessionTree, items: Sequence[Item]) -> list[tuple[TextCondition, ...]]:
     """What each of some tokens was made with: settings too, where not all tokens have the same.
 
     Args:
@@ -141,7 +143,7 @@ def made_with(tree: SessionTree, items: Sequence[Item]) -> list[Made]:
         tree: Whose path it is.
         items: The path, from the first token on.
     """
-    runs: dict[Condition, list[list[int]]] = {}
+    runs: dict[TextCondition, list[list[int]]] = {}
     for slot, found_here in enumerate(by_token(tree, items)):
         for condition in found_here:
             found = runs.setdefault(condition, [])
@@ -152,7 +154,7 @@ def made_with(tree: SessionTree, items: Sequence[Item]) -> list[Made]:
     return [Made(condition, _where(items, found)) for condition, found in runs.items()]
 
 
-def _varied(tree: SessionTree, items: Sequence[Item]) -> Callable[[Item], Iterator[Condition]]:
+def _varied(tree: SessionTree, items: Sequence[Item]) -> Callable[[Item], Iterator[TextCondition]]:
     """What gives a token's settings, of those that are not the same all along the path."""
     known = [settings for item in items if (settings := tree.settings.get(item.node)) is not None]
     fields = [
@@ -161,10 +163,10 @@ def _varied(tree: SessionTree, items: Sequence[Item]) -> Callable[[Item], Iterat
         if field.name not in _NO_MATTER and len({getattr(settings, field.name) for settings in known}) > 1
     ]
 
-    def of(item: Item) -> Iterator[Condition]:
+    def of(item: Item) -> Iterator[TextCondition]:
         settings = tree.settings.get(item.node)
         for field in fields if settings is not None else ():
-            yield Condition(field.label, visible(field.format(getattr(settings, field.name))))
+            yield TextCondition(field.label, visible(field.format(getattr(settings, field.name))))
 
     return of
 

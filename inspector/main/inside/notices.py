@@ -9,7 +9,7 @@ from rich.style import Style
 from textual.content import Content
 
 from engine.records import Check, Measuring
-from inspector.display import quoted, token_label, visible
+from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import Tool
 from inspector.session.answers import Answers
@@ -82,15 +82,20 @@ def refused(on: Canvas, failed: Check, family: str) -> Notice:
     ]
 
 
-def part_shown(*parts: tuple[str, Sequence[int], int]) -> str:
+def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
     """Which of some things there is room for: `Shown: layers 30 to 56 of 94`; empty where it is all of them.
 
     Args:
+        width: Cells that it may take.
         parts: Of each kind a noun in the plural, the numbers of those that are shown, from 0, and how many there are.
     """
     cut = [(noun, shown, total) for noun, shown, total in parts if len(shown) < total]
     texts = [f"{noun} {min(shown) + 1} to {max(shown) + 1} of {total}" for noun, shown, total in cut if shown]
-    return f"Shown: {', '.join(texts)}" if texts else ""
+    if not texts:
+        return ""
+    long = f"Shown: {', '.join(texts)}"
+    short = (f"{noun[0]}{min(shown) + 1}-{max(shown) + 1}/{total}" for noun, shown, total in cut if shown)
+    return long if len(long) <= width else truncate(f"Shown: {' '.join(short)}", width)
 
 
 def nothing_before(on: Canvas) -> Notice:

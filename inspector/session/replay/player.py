@@ -19,10 +19,10 @@ from engine.records import (
     PromptOpened,
 )
 from engine.trace import Kept, Unknown
+from inspector.recordings.unfit import UNFIT, unfit
 from inspector.session.replay.captions import LATE_CAPTION, Caption
 from inspector.session.replay.recorded_entries import RecordedEntries
 from inspector.session.transport import Telling
-from inspector.state.unfit import UNFIT, unfit
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
 """Times the recorded pace; the last is as fast as it can be shown."""

@@ -8,7 +8,6 @@ from typing import TypeVar
 from rich.segment import Segment
 
 from engine.records import AttentionLayer, AttentionRead, HeadScore
-from inspector.display import truncate
 from inspector.main.inside.notices import part_shown
 from inspector.scales import bits, percent
 from inspector.tools.attention.shades import Shades
@@ -55,12 +54,13 @@ def head_maps(read: AttentionRead, chosen: Head, on: Canvas, width: int, height:
     place = next((at for at, layer in enumerate(layers) if layer.layer == chosen.layer), 0)
     room = max(1, height - 1 - len(legend))
     said = part_shown(
+        width,
         ("layers", [each.layer for each in _around(layers, room - 1, place)], len(layers)),
         ("heads", [head for head in heads if head >= 0], sum(head >= 0 for head in every)),
     )
     if said and room > 2:
         room -= 1
-        legend = [[Segment(truncate(said, width), on.ink("warn"))], *legend[1:]]
+        legend = [[Segment(said, on.ink("warn"))], *legend[1:]]
     header: Row = [Segment(" " * LABEL, on.rich_style)]
     for head in heads:
         name = NAMES.get(head) or f"h{head + 1}"
@@ -132,10 +132,10 @@ def ranking(
     layers = {layer.layer: layer for layer in read.layers}
     shown = _around(best, room - 1, place) if len(best) > room > 2 else best
     if said := part_shown(
-        ("ranks", [best.index(shown[0]), best.index(shown[-1])] if shown else [], len(best))
+        width, ("ranks", [best.index(shown[0]), best.index(shown[-1])] if shown else [], len(best))
     ):
         room -= 1
-        about.append([Segment(truncate(said, width), on.ink("warn"))])
+        about.append([Segment(said, on.ink("warn"))])
     rows: list[Row] = []
     for each in _around(best, room, place):
         head, value = Head(each.layer, each.head), score(each, order)

@@ -19,7 +19,7 @@ from engine.settings import Settings
 from inspector.display import guarded, token_label
 from inspector.scales import METRIC
 from inspector.state.branch import made
-from inspector.state.conditions import Condition, by_token, made_with
+from inspector.state.conditions import TextCondition, by_token, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
@@ -122,7 +122,7 @@ def _row(item: Item) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _with(conditions: Sequence[Condition]) -> list[str]:
+def _with(conditions: Sequence[TextCondition]) -> list[str]:
     """What a token was made with, beside the model and its sampler."""
     return [each.short for each in conditions]
 

@@ -12,7 +12,7 @@ from engine.records import Candidate, Distribution, PromptToken, Step
 from inspector.display import hex_bytes, token_label, visible
 from inspector.scales import KL_BITS, METRIC, others_prob
 from inspector.state.branch import ROOT, made
-from inspector.state.conditions import Condition, by_token
+from inspector.state.conditions import TextCondition, by_token
 from inspector.state.session_tree import Item
 from inspector.tools.export import figures, lockstep
 from inspector.tools.export.looks import looks
@@ -147,7 +147,7 @@ class _Tokens:
                 "conditions": list(self._conditions),
                 "stages": list(self._stages)}  # fmt: skip
 
-    def _with(self, conditions: Sequence[Condition]) -> int:
+    def _with(self, conditions: Sequence[TextCondition]) -> int:
         """What a token was made with, in the table of those words."""
         words = " · ".join(each.short for each in conditions)
         return self._conditions.setdefault(words, len(self._conditions))

@@ -11,11 +11,11 @@ from engine.errors import EngineError
 from engine.records import Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import TraceReader, Unknown
+from inspector.recordings.unfit import UNFIT, unfit
 from inspector.state.branch import ROOT
 from inspector.state.conditions import Made, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.state.unfit import UNFIT, unfit
 
 
 @dataclass(slots=True)

@@ -54,6 +54,7 @@ INTERVENTIONS = Tool(
             (
                 ("`↑` `↓`", "Choose a unit of a later layer, or of an earlier one."),
                 ("`[` `]` `,` `.`", "Choose the unit before in the layer, or the next: heads, attention, MLP, layer."),
+                ("`⏎`", "Of a large model: switch off each head of this layer, since all of them take minutes."),
                 ("`space`", "Switch this unit off together with others (`×`), or no more; `c` clears them all."),
                 ("`-` `+`", "Scale it: off, half, twice."),
                 ("`s`", "Change this token's forward alone, or let the whole context run anew."),

@@ -64,6 +64,7 @@ class UnitMap:
         room = max(1, height - 2)
         every = columns(self.swept)
         said = part_shown(
+            width,
             ("layers", self._layers(room - 1), self.depth),
             (
                 "heads",
@@ -74,12 +75,16 @@ class UnitMap:
         room -= bool(said) and room > 2
         layers = self._layers(room)
         units = {(each.intervention.layer, column_of(each.intervention)): each for each in self.swept.units}
-        rows = [[Segment(truncate(said, width), on.ink("warn"))]] if said and len(layers) == room > 1 else []
-        rows.append(self._head(on, cell, shown))
+        rows = [[Segment(said, on.ink("warn"))]] if said and len(layers) == room > 1 else []
+        parts = self._part_cells(width, cell, shown)
+        rows.append(self._head(on, cell, parts, shown))
         for layer in reversed(layers):
             here = layer == self.cursor.layer
             row: Row = [Segment(pad(f"L{layer + 1}", LABEL), on.ink("accent" if here else "muted"))]
-            row += [self._cell(on, cell, units.get((layer, column))) for column in shown]
+            row += [
+                self._cell(on, cell if column[1] is not None else parts, units.get((layer, column)))
+                for column in shown
+            ]
             rows.append(row)
         return [*rows, legend(on, self.measure, width, cell < NUMBERED)]
 
@@ -97,15 +102,24 @@ class UnitMap:
         first = max(0, min(every.index(column_of(self.cursor)) - fit // 2, len(every) - fit))
         return cell, every[first : first + fit]
 
-    def _head(self, on: Canvas, cell: int, shown: Sequence[Column]) -> Row:
-        if cell < NUMBERED:
-            return [Segment(" " * LABEL + _short_head(cell, shown), on.ink("muted"))]
+    def _part_cells(self, width: int, cell: int, shown: Sequence[Column]) -> int:
+        """Cells of the columns after the heads': they have numbers where many narrow heads leave room for those."""
+        parts = sum(head is None for _, head in shown)
+        room = (width - LABEL - cell * (len(shown) - parts)) // parts if parts else 0
+        return min(WIDEST, room) if room > NUMBERED else cell
+
+    def _head(self, on: Canvas, cell: int, parts: int, shown: Sequence[Column]) -> Row:
+        narrow = [column for column in shown if (cell if column[1] is not None else parts) < NUMBERED]
         row: Row = [Segment(" " * LABEL)]
-        for kind, head in shown:
+        if narrow:
+            short = _short_head(cell, narrow)
+            row = [Segment(" " * LABEL + short[: cell * len(narrow)], on.ink("muted"))]
+        for kind, head in (column for column in shown if column not in narrow):
+            cells = cell if head is not None else parts
             name = f"h{head + 1}" if head is not None else _HEADS[kind]
-            name = name if len(name) < cell else _SHORT.get(kind, name)
+            name = name if len(name) < cells else _SHORT.get(kind, name)
             ink = on.ink("accent" if (kind, head) == column_of(self.cursor) else "muted")
-            row.append(Segment(pad(truncate(name, cell - 1), cell, right=True), ink))
+            row.append(Segment(pad(truncate(name, cells - 1), cells, right=True), ink))
         return row
 
     def _cell(self, on: Canvas, cell: int, unit: SweptUnit | None) -> Segment:

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from engine.records import LensCell, LensColumn, LensToken
-from inspector.display import pad, quoted, token_label
+from inspector.display import pad, quoted, token_label, truncate_middle
 from inspector.scales import bits, count, percent
 from inspector.tools.lens.measures import CellMeasure, share
 from inspector.tools.lens.table import LEADS, ROUGH, ground
@@ -48,7 +48,8 @@ def detail(
     words: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(WORDS, width)]
     if height >= len(said) + len(cell.top) + len(words) + 4:
         return [[], *said, *_bars(on, cell.top, final, width), [], legend[0], *words]
-    grid = _grid(on, cell.top, width)[: max(1, height - len(said) - len(legend))]
+    room = max(1, height - len(said) - len(legend))
+    grid = _grid(on, cell.top, width, room)[:room]
     return [*said, *grid, *legend][:height]
 
 
@@ -89,15 +90,18 @@ def _bars(on: Canvas, top: Sequence[LensToken], final: LensToken | None, width: 
     return rows
 
 
-def _grid(on: Canvas, top: Sequence[LensToken], width: int) -> list[Row]:
-    """The list in as many columns as fit."""
-    across = max(1, width // ENTRY)
+def _grid(on: Canvas, top: Sequence[LensToken], width: int, room: int) -> list[Row]:
+    """The list in columns that are as wide as its tokens, if the rows that there is room for hold it then."""
+    labels = [token_label(token.text) for token in top]
+    most = max(ENTRY, 9 + max(map(cell_len, labels), default=0))
+    size = next((cells for cells in range(most, ENTRY, -1) if room * (width // cells) >= len(top)), ENTRY)
+    across = max(1, width // size)
     entries = [
-        f"{rank:>2} {pad(token_label(token.text), ENTRY - 9)} {share(token.prob):>4}"
-        for rank, token in enumerate(top, 1)
+        f"{rank:>2} {pad(truncate_middle(label, size - 9), size - 9)} {share(token.prob):>4}"
+        for rank, (label, token) in enumerate(zip(labels, top, strict=True), 1)
     ]
     return [
-        [Segment(pad(entry, ENTRY), on.rich_style) for entry in entries[first : first + across]]
+        [Segment(pad(entry, size), on.rich_style) for entry in entries[first : first + across]]
         for first in range(0, len(entries), across)
     ]
 

@@ -10,7 +10,7 @@ from rich.style import Style
 
 from engine.frozen import frozen
 from engine.records import LensCell, LensColumn
-from inspector.display import pad, quoted, token_label, truncate, truncate_middle
+from inspector.display import pad, quoted, token_label, truncate_middle
 from inspector.main.inside.notices import part_shown
 from inspector.tools.lens.measures import CellMeasure, place, share
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark
@@ -69,8 +69,8 @@ class Table:
         if self.depth > room > 2:
             room -= 1
             shown = self._shown(room)
-            text = part_shown(("layers", [layer - 1 for layer in shown if layer], self.depth - 1))
-            said = [[Segment(truncate(text, width), on.ink("warn"))]]
+            text = part_shown(width, ("layers", [layer - 1 for layer in shown if layer], self.depth - 1))
+            said = [[Segment(text, on.ink("warn"))]]
         return [
             *said,
             self._head(on, form),

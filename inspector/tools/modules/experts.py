@@ -99,7 +99,8 @@ def states_summary(states: Sequence[StateArray]) -> str:
     if len(changed) < 2:
         return told
     (low, least), (high, most) = min(changed), max(changed)
-    return f"{told} This token changed most in layer {most} ({100 * high:.0f} %), least in layer {least} ({100 * low:.0f} %)."
+    ends = f"most in layer {most} ({100 * high:.0f} %), least in layer {least} ({100 * low:.0f} %)"
+    return f"{told} This token changed {ends}."
 
 
 def _layers(number: int) -> str:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.errors import Cancelled
+from engine.errors import Cancelled, StepError
 from engine.inspection.inside.interventions import rows
 from engine.inspection.inside.interventions.intervene import intervene
 from engine.inspection.inside.interventions.sweep import sweep_heads
 from engine.records import HeadsSwept, Measuring
 from engine.session.session import Session
+from inspector.state.inside.sweeps import joined
 from tests.engine.inspection.inside.test_interventions import opened
 from tests.zoo import Zoo
 
@@ -102,3 +103,29 @@ def test_a_sweep_that_is_cancelled_leaves_the_session_as_it_was(
         list(sweep_heads(session, session.node, stopped=lambda: next(polls)))
     assert (session.node, len(session.tree), session.kv.offset) == before
     assert session.verify().largest_difference < 1e-4
+
+
+def test_heads_can_be_swept_a_layer_at_a_time_after_the_parts(zoo: Zoo) -> None:
+    session = opened(zoo, "llama", list(range(300, 312)))
+    whole = swept(session, 7, 9)
+    *_, parts = sweep_heads(session, session.node, 7, 9, heads=())
+    *_, heads = sweep_heads(session, session.node, 7, 9, heads=(1,), parts=False)
+    assert isinstance(parts, HeadsSwept)
+    assert isinstance(heads, HeadsSwept)
+    assert {each.intervention.kind for each in parts.units} == {"attention", "mlp", "layer"}
+    assert [(each.intervention.layer, each.intervention.head) for each in heads.units] == [
+        (1, head) for head in range(4)
+    ]
+    *_, others = sweep_heads(session, session.node, 7, 9, heads=(0,), parts=False)
+    assert isinstance(others, HeadsSwept)
+    found = joined(joined(parts, heads), others)
+    assert [each.intervention for each in found.units] == [each.intervention for each in whole.units]
+    for one, other in zip(found.units, whole.units, strict=True):
+        assert one.kl_bits == pytest.approx(other.kl_bits, abs=1e-5)
+    assert joined(found, heads).units == found.units
+
+
+def test_a_layer_without_heads_that_can_be_told_apart_is_refused_in_words(zoo: Zoo) -> None:
+    session = opened(zoo, "mamba2", list(range(300, 312)))
+    with pytest.raises(StepError, match="L2: no heads that could be told apart"):
+        list(sweep_heads(session, session.node, heads=(1,), parts=False))

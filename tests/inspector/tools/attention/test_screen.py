@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -292,3 +293,45 @@ def test_the_kite_and_the_ball_on_the_real_model():
             await until("Heads sorted by: same token again", "▸ L7 h1")
 
     asyncio.run(body())
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+def test_a_model_with_more_layers_and_heads_than_there_is_room_for_says_which_are_shown(size):
+    async def test(rig: Rig) -> None:
+        screen = await opened(rig, layers=94, heads=64)
+        screen.view.move(30)
+        await rig.pilot.pause()
+        for key, wanted in (("up", 3), ("right_square_bracket", 1)):
+            found = re.search(
+                r"Shown: layers (\d+) to (\d+) of 94, heads (\d+) to (\d+) of 64", whole(screen)
+            )
+            assert found is not None
+            first, last, one, other = map(int, found.groups())
+            chosen = screen.chosen
+            assert first <= chosen.layer + 1 <= last
+            assert one <= chosen.head + 1 <= other
+            drawn = [line.strip("│ ").split(" ")[0] for line in whole(screen).splitlines()]
+            layers = {int(name[1:]) for name in drawn if re.fullmatch(r"L\d+", name)}
+            assert layers == set(range(first, last + 1)), "and these are those"
+            await rig.press(*[key] * (60 if wanted == 3 else 40))
+        await rig.press("s")
+        assert isinstance(rig.engine.last(ScoreHeads), ScoreHeads)
+
+    run(test, size=size)
+
+
+def whole(screen: AttentionScreen) -> str:
+    """All lines of the view, those out of sight too."""
+    view = screen.view
+    width, height = view.size.width, view.size.height
+    rows = screen._draw(view, width, height)
+    return "\n".join("".join(part.text for part in row) for row in rows)
+
+
+def test_a_model_that_fits_says_nothing_of_it():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        assert "Shown:" not in rig.screen_text()
+
+    run(test)

@@ -15,7 +15,7 @@ from engine.settings import Settings
 from engine.trace import Entry, save_as
 from inspector.cli.picture import picture
 from inspector.recordings import sessions
-from inspector.state.conditions import Condition, conditions, made_with
+from inspector.state.conditions import TextCondition, conditions, made_with
 from inspector.tools.copy.texts import copyables
 from inspector.tools.export.dialog import LESSON, NAMES, PICTURE
 from inspector.tools.export.formats import FORMATS
@@ -197,7 +197,7 @@ def test_a_prompt_after_such_a_branch_is_under_its_interventions_too():
     timeline.apply(PromptOpened(" hi", True, (token,), False, parent=timeline.tip, new_tree=False))
     assert timeline.under == OFF
     assert conditions(timeline.tree, timeline.items[-1]) == (
-        Condition("interventions", "L6 h1 and L3 MLP off"),
+        TextCondition("interventions", "L6 h1 and L3 MLP off"),
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from engine.commands import HoldInterventions, Intervene, PatchActivations
-from engine.records import Ended, Failure, Intervention, InterventionsHeld, Loading
+from engine.commands import HoldInterventions, Intervene, PatchActivations, SweepHeads
+from engine.records import Ended, Failure, Intervention, InterventionsHeld, Loading, Measuring, Record
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
@@ -150,6 +152,70 @@ def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it():
         await rig.push([rig.session.move(node), InterventionsHeld(node, node, (), 3.0)])
         assert rig.timeline.under == ()
         assert "under L2" not in rig.screen_text()
+
+    run(test)
+
+
+class Large(Session):
+    """A session of a model of 94 layers with 64 heads."""
+
+    def load(self, **changes: object) -> list[Record]:
+        return super().load(layers=94, heads=64, **changes)
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_when_asked_for(size):
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("X")
+        screen = rig.app.screen
+        assert isinstance(screen, InterventionsScreen)
+        asked_for = rig.engine.last(SweepHeads)
+        assert (asked_for.heads, asked_for.parts) == ((), True)
+        every = sweep(screen.node, layers=94, heads=64)
+        parts = replace(every, units=tuple(each for each in every.units if each.intervention.kind != "head"))
+        await rig.push([parts, Ended("SweepHeads")])
+        await told(rig)
+        text = rig.screen_text()
+        assert re.search(r"Shown: layers \d+ to \d+ of 94", text)
+        assert "Each part switched off alone" in text
+        layer = screen.control.unit(screen._swept).layer
+        assert f"heads of L{layer + 1}" in text
+        await rig.press("enter")
+        asked_for = rig.engine.last(SweepHeads)
+        assert (asked_for.heads, asked_for.parts) == ((layer,), False)
+        await rig.press("enter")
+        assert rig.engine.names.count("SweepHeads") == 2, "it is asked for already"
+        await rig.push([Measuring("SweepHeads", 16, 64, f"L{layer + 1} h17")])
+        assert "16/64" in rig.screen_text()
+        own = [
+            each
+            for each in every.units
+            if each.intervention.layer == layer and each.intervention.head is not None
+        ]
+        await rig.push([replace(every, units=tuple(own)), Ended("SweepHeads")])
+        text = rig.screen_text()
+        assert re.search(r"Shown: layers \d+ to \d+ of 94", text)
+        assert "Each head and part switched off alone" in text
+        assert f"heads of L{layer + 1}" not in text
+        assert ("   attn" in text) == (size[0] == 120), "the parts keep their numbers where there is room"
+        assert len(screen.answer.units) == 94 * 3 + 64
+        assert len(rig.timeline.looks.sweeps[screen.node].units) == 94 * 3 + 64, "the page of E has them too"
+        await rig.press("up")
+        assert f"heads of L{screen.control.unit(screen._swept).layer + 1}" in rig.screen_text()
+        await rig.press("enter", "escape")
+        assert rig.engine.cancelled(rig.engine.last(SweepHeads)), "who leaves waits no more"
+
+    run(test, size=size, session=Large())
+
+
+def test_the_heads_of_a_small_model_are_switched_off_with_the_rest():
+    async def test(rig: Rig) -> None:
+        await opened(rig)
+        assert "heads of L" not in rig.screen_text()
+        await rig.press("enter")
+        assert rig.engine.names.count("SweepHeads") == 1
 
     run(test)
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from rich.cells import cell_len
+from rich.style import Style
 
 from engine.commands import ReadLens
 from engine.records import CaptureFacts, Check, Failure, LensCell, LensColumn, LensRead, LensToken
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.display import truncate_middle
+from inspector.tools.lens.detail import _grid
 from inspector.tools.lens.measures import MEASURES, place, share
 from inspector.tools.lens.screen import LensScreen
 from inspector.tools.lens.table import CELL, is_rough, layout
@@ -256,3 +262,46 @@ def test_a_real_model_is_read():
             assert "␣Lily" in shown
 
     asyncio.run(body())
+
+
+def test_wide_tokens_that_begin_alike_stay_apart():
+    assert truncate_middle("␣understand", 8) == "␣und…and"
+    assert truncate_middle("␣understood", 8) == "␣und…ood"
+    assert truncate_middle("狐狸狐狸狐狸", 8) == "狐狸…狸"
+    assert truncate_middle("␣the", 8) == "␣the"
+    assert all(cell_len(truncate_middle("␣understanding狐", cells)) <= cells for cells in range(20))
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+def test_the_lens_of_a_deep_model_says_which_layers_are_shown(size, monkeypatch):
+    monkeypatch.setattr("tests.inspector.tools.lens.test_screen.LAYERS", 94)
+
+    async def test(rig: Rig) -> None:
+        await opened(rig, leads_from=60)
+        found = re.search(r"Shown: layers (\d+) to (\d+) of 94", rig.screen_text())
+        assert found is not None
+        first, last = map(int, found.groups())
+        drawn = {
+            int(name)
+            for line in rig.screen_text().splitlines()
+            for name in re.findall(r"^[│ ~]+(\d+) ", line)
+        }
+        assert set(range(first, last + 1)) <= drawn
+        await rig.press(*["down"] * 94)
+        assert re.search(r"Shown: layers 1 to \d+ of 94", rig.screen_text())
+
+    run(test, size=size)
+
+
+def test_the_list_of_a_cell_has_room_for_its_tokens_where_there_is_some():
+    top = tuple(
+        LensToken(place, f" treat{end}", 0.1) for place, end in enumerate(("ments", "ment", "", "ies", "y"))
+    )
+    on = SimpleNamespace(rich_style=Style())
+    wide = ["".join(part.text for part in row) for row in _grid(on, top, 100, 2)]
+    assert " 1 ␣treatments 10 %" in wide[0]
+    assert " 2 ␣treatment  10 %" in wide[0]
+    tight = "".join(part.text for row in _grid(on, top, 90, 1) for part in row)
+    assert tight.count("%") == 5, "all of them come first"
+    assert "␣tre…ents" in tight

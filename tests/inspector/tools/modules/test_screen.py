@@ -9,7 +9,7 @@ import pytest
 from engine.commands import ReadExperts, ReadModules
 from engine.records import CaptureFacts, Check, ExpertLayer, ExpertsRead, Failure, ModelModules, StateArray
 from inspector.tools.lens.screen import LensScreen
-from inspector.tools.modules.experts import ExpertsScreen
+from inspector.tools.modules.experts import ExpertsScreen, experts_summary, states_summary
 from inspector.tools.modules.screen import ModulesScreen
 from tests.inspector.rig import Rig, run
 from tests.inspector.tools.modules.test_lines import MODULES
@@ -190,5 +190,27 @@ def test_from_the_modules_to_the_experts_and_back() -> None:
         await rig.until(lambda: isinstance(rig.app.screen, ExpertsScreen))
         await rig.press("O")
         await rig.until(lambda: isinstance(rig.app.screen, ModulesScreen))
+
+    run(test)
+
+
+def test_experts_and_states_have_a_summary() -> None:
+    read = experts(5)
+    assert experts_summary(read.layers) == (
+        "2 layers with experts: 4 of 16 ran for this token. The strongest weight is 0.75."
+    )
+    more = (*read.layers, ExpertLayer(9, "mlp.switch_mlp", 64, (6, 1), (0.25, 0.125), 1e-8))
+    assert experts_summary(more) == (
+        "3 layers with experts: 6 of 80 ran for this token. The strongest weight of a layer is 0.50 on average: "
+        "most in layer 1 (0.75), least in layer 10 (0.25)."
+    )
+    assert states_summary(read.states) == "1 layer with a state, 512 B in all."
+    assert (experts_summary(()), states_summary(())) == ("", "")
+
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.press("ampersand")
+        await rig.push([experts(rig.timeline.before)])
+        assert "2 layers with experts: 4 of 16 ran for this token." in rig.screen_text()
 
     run(test)
