@@ -45,7 +45,10 @@ _MESSAGES = {
         "{spec} can't be kept: {why}.",
         "Make room in the hub's cache, or set HF_HUB_CACHE to another place.",
     ),
-    "ended": ("{spec} was not downloaded: the process that did it was ended.", "Try again; what came is kept."),
+    "ended": (
+        "{spec} was not downloaded: the process that did it was ended.",
+        "Try again; what came is kept.",
+    ),
     "busy": ("{spec} was not downloaded: {why}.", "Wait for that one."),
 }
 

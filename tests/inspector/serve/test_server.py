@@ -213,7 +213,9 @@ def test_a_visitor_comes_back_to_a_place_of_their_own() -> None:
         return Home({**as_host(number).environment, "NUMBER": str(number)})
 
     async def scenario() -> None:
-        script = "import os, time; os.write(1, f'[number {os.environ[\"NUMBER\"]}]'.encode()); time.sleep(600)"
+        script = (
+            "import os, time; os.write(1, f'[number {os.environ[\"NUMBER\"]}]'.encode()); time.sleep(600)"
+        )
         async with serving(script, home=home) as place:
             admitted = await place.admit()
             for visitor, number in ((admitted, 1), (await place.admit(), 2), (admitted, 1)):
