@@ -11,6 +11,7 @@ from textual.widget import Widget
 from engine.breakpoints import Breakpoints
 from engine.commands import Choose, Insert, MoveTo, Recall, Verify
 from engine.records import Candidate, Step
+from engine.thread import WITHOUT_MLX
 from inspector.display import quoted, token_label, visible
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
@@ -39,6 +40,8 @@ def situation(controller: Controller, panel: str = "", candidate: Candidate | No
     match timeline.phase:
         case Phase.LOADING:
             return "Loading the model. Meanwhile: p another prompt, s sampling, q quit"
+        case Phase.FAILED if timeline.load_failure and timeline.load_failure.hint.endswith(WITHOUT_MLX):
+            return "No MLX. Press ctrl+o to see a saved session, q to quit"
         case Phase.FAILED:
             return "No model. Press o to open another, q to quit"
         case Phase.EMPTY if timeline.prompts.failure is not None:

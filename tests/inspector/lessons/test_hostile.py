@@ -93,6 +93,13 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
     assert "large" in str(caught.value)
 
 
+def test_a_file_that_is_too_large_is_told_by_how_much(tmp_path: Path) -> None:
+    path = tmp_path / "long.md"
+    path.write_bytes(b"x" * 70_000)
+    with pytest.raises(LessonError, match="more than 64 KiB"):
+        read(path)
+
+
 @pytest.mark.parametrize(
     "content", [b"\xff\xfe", b"+++\n\xc3\x28", b"\x00" * 1000, b"", b"+++", b"\xef\xbb\xbf+++\n"]
 )

@@ -300,6 +300,7 @@ def test_without_mlx_the_screen_names_what_needs_none():
         assert "inspector learn" in text
         assert "ctrl+o shows a saved session" in text
         assert "o opens another model" not in text
+        assert rig.status == "No MLX. Press ctrl+o to see a saved session, q to quit"
 
     run(test)
 
