@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -228,10 +229,8 @@ class InspectorApp(App[int]):
         """What the toolkit offers in the palette beyond our own actions."""
         yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
         if confinement.writes():
-            yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self._take_picture)
-
-    def _take_picture(self) -> None:
-        self.deliver_screenshot(path=confinement.folder())
+            save = partial(self.deliver_screenshot, path=confinement.folder())
+            yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", save)
 
     def copy_to_clipboard(self, text: str) -> None:
         """Put a text on the terminal's clipboard; half a pair of surrogates in it, which no terminal takes, as `?`."""

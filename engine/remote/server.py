@@ -13,10 +13,10 @@ from typing import Any
 
 from engine import wire
 from engine.commands import Cancel, Command, Configure, Load, Prefill
-from engine.complaints import Complaints
 from engine.errors import WireError
 from engine.records import Ended, Failure, Loading, ModelFacts, PromptOpened, Record
 from engine.remote import CLIENT_IDS, HELLO_LIMIT, HELLO_SECONDS, PROTOCOL
+from engine.remote.complaints import Complaints
 from engine.remote.journal import RecordJournal
 from engine.remote.lines import Lines, line_of, object_of
 from engine.remote.visitor import Visitor

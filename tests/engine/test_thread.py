@@ -286,6 +286,7 @@ FACE = {
     "breakpoints",
     "chunks",
     "commands",
+    "confinement",
     "errors",
     "records",
     "setting_field",

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.errors import EngineError
 from inspector.lessons.authors.check import read_checked
 from inspector.lessons.errors import LessonError
 from inspector.lessons.reading import LARGEST, lesson, read
@@ -96,7 +97,7 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
 def test_a_file_that_is_too_large_is_told_by_how_much(tmp_path: Path) -> None:
     path = tmp_path / "long.md"
     path.write_bytes(b"x" * 70_000)
-    with pytest.raises(LessonError, match="more than 64 KiB"):
+    with pytest.raises(EngineError, match="more than 64 KiB"):
         read(path)
 
 
