@@ -27,8 +27,8 @@ OUTSIDE = "it is outside your folder"
 _PACKAGES = tuple(str(Path(__file__).resolve().parents[1] / name) for name in ("engine", "inspector"))
 _SYSTEM = (
     "/usr/share", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/etc/localtime", "/etc/mime.types",
-    "/etc/ssl", "/sys", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/dev/urandom", "/dev/random",
-    "/System", "/Library", "/opt/homebrew",
+    "/etc/ssl", "/var/db/timezone", "/sys", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version",
+    "/dev/urandom", "/dev/random", "/System", "/Library", "/opt/homebrew",
 )  # fmt: skip
 """What libraries read of a system: nothing of a person."""
 _OF_PROCESS = ("maps", "statm", "stat", "status", "cgroup", "mountinfo")

@@ -29,6 +29,8 @@ QUIET_ENVIRONMENT = {
 """Variables that keep the libraries from writing over the screen; set unless the person has set them."""
 OPEN_FILES = 4096
 """The hard limit that mlx_lm sets when it is imported; it may lower that of the process to it, not raise it."""
+WITHOUT_MLX = "`inspector replay` and `inspector learn` need no MLX."
+"""Ends the hint of every failure of a command where MLX can't be imported."""
 SWITCH_INTERVAL = 1e-4
 """Seconds for which one thread may keep the interpreter while another waits for it. A step acquires it several times;
 with Python's own 5 ms a step during a frame waits until the frame ends: the slowest 5 % of a run took 27 to 32 ms on
@@ -184,10 +186,10 @@ def _cause(error: Exception) -> tuple[str, str]:
     if hard != resource.RLIM_INFINITY and hard < OPEN_FILES:
         return (
             f"mlx_lm needs to be allowed {OPEN_FILES:,} open files, and the hard limit here is {hard:,}.",
-            f"Raise it where it was set: ulimit -Hn {OPEN_FILES}.",
+            f"Raise it where it was set: ulimit -Hn {OPEN_FILES}. {WITHOUT_MLX}",
         )
     from engine.libraries import unsupported
 
     if (other := unsupported(error)) is not None:
         return other
-    return f"MLX can't be started: {error}.", "On Linux install mlx[cpu]; then try again."
+    return f"MLX can't be started: {error}.", f"On Linux install mlx[cpu]; then try again. {WITHOUT_MLX}"

@@ -45,6 +45,10 @@ _MESSAGES = {
         "{spec} can't be kept: {why}.",
         "Make room in the hub's cache, or set HF_HUB_CACHE to another place.",
     ),
+    "ended": (
+        "{spec} was not downloaded: the process that did it was ended.",
+        "Try again; what came is kept.",
+    ),
     "busy": ("{spec} was not downloaded: {why}.", "Wait for that one."),
 }
 
@@ -118,8 +122,8 @@ def download(
             process.kill()
     if "path" in last:
         return Path(last["path"])
-    message, hint = _MESSAGES.get(last.get("error", ""), _MESSAGES["network"])
-    why = str(last.get("message", "its process ended")).rstrip(".")
+    message, hint = _MESSAGES[last.get("error", "ended")]
+    why = str(last.get("message", "")).rstrip(".")
     raise LoadError(message.format(spec=spec, why=why), hint)
 
 

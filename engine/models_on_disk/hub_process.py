@@ -144,7 +144,7 @@ class Hub:
             known = json.loads(listed)
             commit, siblings = known["sha"], known["siblings"][: MOST_FILES + 1]
             found = [_file(each) for each in siblings]
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise Refused("wrong", "the hub's list of its files is none") from error
         if len(found) > MOST_FILES or not _HASH.fullmatch(str(commit)):
             raise Refused("wrong", "the hub's list of its files is none")
@@ -246,7 +246,13 @@ class Download:
             OSError: It failed, or ended early.
         """
         name = quote(file.name, safe="/")
-        with self._hub.open(f"/{self._spec}/resolve/{self._commit}/{name}", begin) as answer:
+        try:
+            opened = self._hub.open(f"/{self._spec}/resolve/{self._commit}/{name}", begin)
+        except Refused as error:
+            if error.kind != "none":
+                raise
+            raise Refused("wrong", f"the hub lists {file.name} and has it not ({error})") from error
+        with opened as answer:
             if begin and not _goes_on(answer, begin):  # a server that takes no ranges
                 begin = 0
                 out.truncate(0)
@@ -364,8 +370,10 @@ def main() -> None:
         reason = getattr(reason, "strerror", None) or reason
         tell(
             error="disk" if error.filename else "network",
-            message=str(reason).splitlines()[0][:160] or "no reason given",
+            message=(str(reason).splitlines() or [""])[0][:160] or "no reason given",
         )
+    except Exception as error:  # whatever a hub may answer, it is no fault of the network
+        tell(error="wrong", message=f"the hub's answer can't be read ({type(error).__name__}: {error})"[:160])
     os._exit(0)  # the thread waits for standard input
 
 

@@ -78,7 +78,7 @@ class Address:
             made.bind(self._target)
             if self.path:
                 os.chmod(self.path, 0o600)  # until here the directory keeps others away
-            made.listen(8)
+            made.listen(128)
         except (OSError, OverflowError) as error:
             made.close()
             why = getattr(error, "strerror", "") or error

@@ -16,6 +16,7 @@ from engine.commands import Cancel, Command, Configure, Load, Prefill
 from engine.errors import WireError
 from engine.records import Ended, Failure, Loading, ModelFacts, PromptOpened, Record
 from engine.remote import CLIENT_IDS, HELLO_LIMIT, HELLO_SECONDS, PROTOCOL
+from engine.remote.complaints import Complaints
 from engine.remote.journal import RecordJournal
 from engine.remote.lines import Lines, line_of, object_of
 from engine.remote.visitor import Visitor
@@ -24,7 +25,7 @@ from engine.thread import EngineThread
 MOST_OUTSTANDING = 256
 """Commands of a client that have not ended."""
 MOST_WAITING = 8
-"""Connections that have not shown the token yet."""
+"""Connections that have not shown the token yet: of those beyond them the oldest go."""
 WRONG_SECONDS = 0.5
 """After a wrong token: so long until it is refused."""
 LEAVING_SECONDS = 0.5
@@ -73,7 +74,9 @@ class EngineServer:
         """Why the journal lacks records of the present model; empty where it has them all."""
         self._visitor: Visitor | None = None
         self._clients = 0
-        self._waiting = 0
+        self._waiting: dict[Lines, None] = {}
+        """Connections that have not shown the token yet, the oldest first."""
+        self._complaints = Complaints(told)
         self._since = time.monotonic()
         """When the last client left."""
         self._stopping = Event()
@@ -96,6 +99,7 @@ class EngineServer:
         """
         listener.settimeout(0.25)
         while not self._stopping.is_set():
+            self._complaints.tell()
             if idle is not None and self._visitor is None and time.monotonic() - self._since > idle:
                 return True
             try:
@@ -109,18 +113,22 @@ class EngineServer:
         return False
 
     def _admit(self, connection: socket.socket) -> None:
+        lines = Lines(connection)
         with self._changed:
-            full = self._waiting >= MOST_WAITING
-            self._waiting += not full
-        if full:
-            connection.close()
-            return
+            oldest = next(iter(self._waiting)) if len(self._waiting) >= MOST_WAITING else None
+            self._waiting[lines] = None
+            if oldest is not None:
+                del self._waiting[oldest]
+                oldest.hang_up()  # its thread, which waits for its first line, ends
+                self._changed.notify_all()
+        if oldest is not None:
+            self._complaints.add(f"beyond the {MOST_WAITING} that may wait")
         try:
-            Thread(target=self.meet, args=(connection,), name="client", daemon=True).start()
+            Thread(target=self._meet, args=(lines,), name="client", daemon=True).start()
         except RuntimeError:  # the system gives no further thread
-            connection.close()
             with self._changed:
-                self._waiting -= 1
+                self._waiting.pop(lines, None)
+            lines.close()
 
     def stop(self) -> None:
         """Have `serve` end; may be called in a signal's handler."""
@@ -137,12 +145,14 @@ class EngineServer:
 
     def meet(self, connection: socket.socket) -> None:
         """Talk to a client from its first line until it leaves; every connection is closed here."""
-        lines = Lines(connection)
+        self._meet(Lines(connection))
+
+    def _meet(self, lines: Lines) -> None:
         try:
             visitor = self._let_in(lines)
         finally:
             with self._changed:
-                self._waiting -= self._waiting > 0
+                self._waiting.pop(lines, None)
         if visitor is None:
             lines.close()
             return
@@ -170,7 +180,7 @@ class EngineServer:
                 before.dismiss("Its program has another connection now.")
             visitor.begin(welcome)
         except ClientRefused as refused:
-            self._told(f"A client was refused: {refused.why}")
+            self._complaints.add(f"refused: {refused.why.rstrip('.')}")
             self._refuse(lines, refused)
         except (OSError, WireError):
             self._forget_half(lines)
@@ -198,16 +208,23 @@ class EngineServer:
         token = hello.get("token")
         given = token.encode("utf-8", "replace") if type(token) is str else b""
         if not hmac.compare_digest(given, self._token.encode()) or "hello" not in hello:
-            self._stopping.wait(WRONG_SECONDS)
+            with self._changed:
+                if self._changed.wait_for(lambda: lines not in self._waiting, WRONG_SECONDS):
+                    raise ConnectionError  # it made room for another
             raise ClientRefused(_STRANGER, final=True)
         spoken = (hello["hello"], hello.get("wire"), hello.get("program"))
         if spoken != (PROTOCOL, wire.VERSION, self._program):
-            theirs = str(spoken[2])[:40]
-            raise ClientRefused(
-                f"The engine is of version {self._program}, the client of {theirs!a}: install the same one.",
-                final=True,
-            )
+            raise ClientRefused(self._other_version(str(spoken[2])[:40]), final=True)
         return hello
+
+    def _other_version(self, theirs: str) -> str:
+        """Why a client that is not made as this engine can't talk to it."""
+        if theirs == self._program:
+            return (
+                f"Engine and client both call themselves version {theirs!a}, and were made of different sources: "
+                "install both from the same one."
+            )
+        return f"The engine is of version {self._program}, the client of {theirs!a}: install the same one."
 
     def _welcome(self, lines: Lines, hello: dict[str, Any]) -> tuple[Visitor, bytes]:
         """The visitor, and the line that welcomes it; called with the lock held."""

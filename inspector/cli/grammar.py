@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import PurePath
 
-from engine.errors import PromptError, SettingsError
+from engine.errors import EngineError, PromptError, SettingsError
 from engine.grammar_settings import Grammar, check_grammar, choices
 from inspector.cli.inputs import decoded, read_file, unescaped
 
@@ -57,7 +57,7 @@ def grammar_from(args: argparse.Namespace) -> Grammar | None:
         grammar = _grammar(flag, value)
         check_grammar(grammar)
     except SettingsError as error:
-        raise SettingsError(flag, f"{flag}: {error.message}", error.hint) from None
+        raise EngineError(f"{flag}: {error.message}", error.hint) from None
     return grammar
 
 

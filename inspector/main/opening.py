@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.records import Failure, Loading
+from engine.thread import WITHOUT_MLX
 from inspector.display import visible, visible_lines
 from inspector.keys import key_for
 from inspector.session.setup import Setup
@@ -35,7 +36,10 @@ def opening(timeline: Timeline, setup: Setup) -> Content:
     """The message, made printable."""
     if timeline.phase is Phase.FAILED and timeline.load_failure is not None:
         failed = f"{visible(setup.load.model)} could not be loaded"
-        return _failed(failed, timeline.load_failure, (("o", "opens another model"), ("q", "quits")))
+        helps = ("o", "opens another model")
+        if timeline.load_failure.hint.endswith(WITHOUT_MLX):
+            helps = ("ctrl+o", "shows a saved session")
+        return _failed(failed, timeline.load_failure, (helps, ("q", "quits")))
     if timeline.phase is Phase.EMPTY and timeline.prompts.failure is not None:
         return _failed("The prompt was refused", timeline.prompts.failure, (("p", "changes it"),))
     lines = _loading(timeline, setup) if timeline.phase is Phase.LOADING else _empty(setup)

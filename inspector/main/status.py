@@ -11,6 +11,7 @@ from textual.widget import Widget
 from engine.breakpoints import Breakpoints
 from engine.commands import Choose, Insert, MoveTo, Recall, Verify
 from engine.records import Candidate, Step
+from engine.thread import WITHOUT_MLX
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.session.controller import Controller
@@ -47,6 +48,8 @@ def situation(
                 f"Loading the model. Meanwhile: {key_for('prompt')} another prompt, "
                 f"{key_for('sampling')} sampling, {key_for('quit')} quit"
             )
+        case Phase.FAILED if timeline.load_failure and timeline.load_failure.hint.endswith(WITHOUT_MLX):
+            return f"No MLX. Press {key_for('sessions')} to see a saved session, {key_for('quit')} to quit"
         case Phase.FAILED:
             return f"No model. Press {key_for('open')} to open another, {key_for('quit')} to quit"
         case Phase.EMPTY if timeline.prompts.failure is not None:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from engine.complaints import Complaints
 from engine.errors import EngineError
+from engine.remote.complaints import Complaints
 
 HEAD_SECONDS = 10.0
 """In which a connection that was not let in must be done."""

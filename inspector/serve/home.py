@@ -18,14 +18,10 @@ _DROPPED = (
     "COLUMNS", "LINES", "TMUX", "STY", "SSH_CONNECTION", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TEXTUAL_DRIVER",
 )  # fmt: skip
 """What an environment tells of the terminal in which the server was started: the visitor's is another one."""
-_HOST_ALONE = (
-    "TEXTUAL_LOG",
-    "TEXTUAL_SCREENSHOT_LOCATION",
-    "INSPECTOR_MODELS",
-    "HF_TOKEN",
-    "HUGGING_FACE_HUB_TOKEN",
-)
-"""Places and secrets of the host, which no visitor has a use for."""
+_HOSTS_OWN = (
+    "HF_", "HUGGING", "TRANSFORMERS_CACHE", "XDG_", "TEXTUAL_LOG", "TEXTUAL_SCREENSHOT", "INSPECTOR_MODELS",
+)  # fmt: skip
+"""How variables begin that hold places and secrets of the host, for which no visitor has a use."""
 _PLACES = ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "TMPDIR")
 
 
@@ -85,12 +81,10 @@ def watching(folder: Path, file: Path) -> Home:
 
 
 def _confined(folder: str, confinement: Confinement) -> Home:
-    own = {**dict.fromkeys(_PLACES, folder), VARIABLE: confinement.as_json()}
+    own = {**dict.fromkeys(_PLACES, folder), VARIABLE: confinement.as_json(), "HF_HUB_OFFLINE": "1"}
     own["PYTHONUSERBASE"] = site.getuserbase()  # which follows from HOME
-    kept = {name: value for name, value in _environment().items() if name not in _HOST_ALONE}
-    return Home(
-        {name: value for name, value in kept.items() if not name.startswith("XDG_")} | own, Path(folder)
-    )
+    kept = {name: value for name, value in _environment().items() if not name.startswith(_HOSTS_OWN)}
+    return Home({**kept, **own}, Path(folder))
 
 
 def _environment() -> dict[str, str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from engine.complaints import Complaints
 from engine.errors import EngineError
 from engine.frozen import frozen
+from engine.remote.complaints import Complaints
 from inspector.serve.admission import AdmissionError, Admissions, check_host, check_origin
 from inspector.serve.door import KEEP_SECONDS, Door
 from inspector.serve.home import Home, as_host

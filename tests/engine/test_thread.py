@@ -224,6 +224,7 @@ def test_where_mlx_cannot_be_imported_every_command_is_told_so(monkeypatch: pyte
         failure, ended = engine.do(command)[-2:]
         assert isinstance(failure, records.Failure)
         assert failure.message.startswith("MLX can't be started: ")
+        assert "`inspector replay` and `inspector learn` need no MLX" in failure.hint
         assert ended == records.Ended(command.kind)
         assert (failure.command, failure.id) == (command.kind, command.id)
     assert engine.thread.close(10)
@@ -285,6 +286,7 @@ FACE = {
     "breakpoints",
     "chunks",
     "commands",
+    "confinement",
     "errors",
     "records",
     "setting_field",

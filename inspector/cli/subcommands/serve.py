@@ -179,6 +179,7 @@ def _watch(args: Namespace) -> list[str]:
     flags = [
         flag for flag in args.program_flags if flag not in (args.theme, "--theme", f"--theme={args.theme}")
     ]
+    flags += [*["--offer"] * bool(args.offer), *["--unconfined"] * args.unconfined]
     if flags:
         raise EngineError(
             f"--watch shows a session as it goes, with its own model and prompt, not with {flags[0]}.",

@@ -28,6 +28,10 @@ class FakeHub:
     cuts: list[int] = field(default_factory=list)
     """After how many bytes the next connections for the large file are cut."""
     ranges: bool = True
+    missing: frozenset[str] = frozenset()
+    """Files that its list has and it has not."""
+    answer: object = None
+    """What it lists, in the place of its files; None for these."""
     status: int = 200
     error: str = ""
     elsewhere: str = ""
@@ -78,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.status != 200:
             self._answer(hub.status, b"", {"X-Error-Code": hub.error})
         elif path.startswith("/api/models/"):
-            self._answer(200, json.dumps(hub.listed()).encode(), {})
+            self._answer(200, json.dumps(hub.listed() if hub.answer is None else hub.answer).encode(), {})
         else:
             self._file(path.split(f"/resolve/{COMMIT}/")[-1], wanted)
 
@@ -93,6 +97,9 @@ class _Handler(BaseHTTPRequestHandler):
         hub = self.hub
         if hub.elsewhere and name in hub.large:
             self._answer(302, b"", {"Location": f"{hub.elsewhere}{self.path}"})
+            return
+        if name in hub.missing:
+            self._answer(404, b"", {"X-Error-Code": "EntryNotFound"})
             return
         content, begin = hub.files[name], 0
         if wanted and hub.ranges:

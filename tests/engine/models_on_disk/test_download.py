@@ -220,6 +220,43 @@ def test_what_the_hub_answers_is_one_line(
     assert str(raised.value).startswith(words)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        "",
+        {"sha": COMMIT, "siblings": ["config.json"]},
+        {"sha": COMMIT, "siblings": {"a": 1}},
+        {"sha": COMMIT, "siblings": [{"rfilename": "a", "size": 1, "blobId": "0" * 40, "lfs": [1]}]},
+        {"sha": COMMIT, "siblings": [{"rfilename": "a", "size": 1, "blobId": "0" * 40, "lfs": 5}]},
+    ],
+)
+def test_an_odd_list_is_blamed_on_the_hub_and_not_on_the_network(
+    hub: FakeHub, tmp_path: Path, answer: object
+) -> None:
+    hub.answer = answer
+    with pytest.raises(LoadError) as raised:
+        fetched(hub, tmp_path)
+    assert "the hub's list of its files is none" in str(raised.value)
+    assert "network" not in str(raised.value)
+
+
+def test_an_odd_answer_of_any_other_kind_is_no_fault_of_the_network(hub: FakeHub, tmp_path: Path) -> None:
+    hub.elsewhere = "http://[/"
+    with pytest.raises(LoadError) as raised:
+        fetched(hub, tmp_path)
+    assert "some/tiny was not downloaded: the hub's answer can't be read" in str(raised.value)
+
+
+def test_a_file_that_the_hub_lists_and_has_not_is_named(hub: FakeHub, tmp_path: Path) -> None:
+    hub.missing = frozenset({"config.json"})
+    with pytest.raises(LoadError) as raised:
+        fetched(hub, tmp_path)
+    assert str(raised.value).startswith(
+        "some/tiny was not downloaded: the hub lists config.json and has it not (status 404)."
+    )
+
+
 def test_without_a_hub_it_says_so(tmp_path: Path) -> None:
     environ = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_CACHE": str(tmp_path)}
     with pytest.raises(LoadError, match=r"some/tiny can't be downloaded now: .*refused\."):

@@ -7,6 +7,8 @@ import random
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -224,6 +226,34 @@ def test_a_client_that_reads_nothing_holds_up_neither_engine_nor_memory(
     far = Far(host.link())
     assert kinds(far.do(commands.TakeStep())) == ["Failure", "Ended"]  # there is no model, and it says so
     far.close()
+
+
+def test_sixty_silent_connections_keep_no_client_out(host: Host) -> None:
+    with ExitStack() as stack:
+        silent = [stack.enter_context(host.address.connect()) for _ in range(60)]
+        for _ in range(3):
+            assert talked(host, HELLO).startswith(b'{"welcome":')
+        for each in silent[:40]:  # those that came first are closed, long before their time is over
+            each.settimeout(20)
+            assert each.recv(100) == b""
+        settled(lambda: threading.active_count() < 40)
+
+
+def test_a_flood_of_wrong_tokens_is_one_line(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "WRONG_SECONDS", 0.0)
+    lines: list[str] = []
+    monkeypatch.setattr(host.server._complaints, "_tell", lines.append)
+    for _ in range(30):
+        assert talked(host, b'{"hello":1,"token":"wrong"}\n').startswith(b'{"refused":')
+    assert lines == [
+        "Connections closed: 1 refused: This is an engine of mlx-inspector, and the token is wrong or missing."
+    ]
+
+
+def test_a_client_of_the_same_version_and_another_source_is_told_so(host: Host) -> None:
+    said = talked(host, HELLO.replace(f'"wire":{wire.VERSION}'.encode(), b'"wire":999'))
+    assert b"made of different sources" in said
+    assert b"of version" not in said
 
 
 def test_two_hundred_clients_leave_no_descriptors_and_no_threads(host: Host) -> None:

@@ -55,7 +55,7 @@ def test_each_flag_is_a_grammar(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_names_its_flag(argv: list[str], message: str) -> None:
-    with pytest.raises(EngineError, match=re.escape(message)):
+    with pytest.raises(EngineError, match=f"^{re.escape(message)}"):
         asked(*argv)
 
 

@@ -68,7 +68,12 @@ def test_watchers_get_the_file_and_no_other_flag(tmp_path: Path) -> None:
     Journal.create(path, "test 1").close()
     args = parsed(serve.parser(), ["--watch", str(path), "--theme", "light"])
     assert serve._watch(args) == ["replay", "--follow", "--theme=light", "--", str(path)]
-    for more in (["--temp", "0"], ["--theme", "light", "--model", "x"]):
+    for more in (
+        ["--temp", "0"],
+        ["--theme", "light", "--model", "x"],
+        ["--unconfined"],
+        ["--offer", "pocket"],
+    ):
         with pytest.raises(EngineError, match="Leave it out"):
             serve._watch(parsed(serve.parser(), ["--watch", str(path), *more]))
     (tmp_path / "other").write_text("x", encoding="utf-8")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.errors import EngineError
 from inspector.lessons.authors.check import read_checked
 from inspector.lessons.errors import LessonError
 from inspector.lessons.reading import LARGEST, lesson, read
@@ -90,6 +91,13 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="large") as caught:
         read(path)
     assert "large" in str(caught.value)
+
+
+def test_a_file_that_is_too_large_is_told_by_how_much(tmp_path: Path) -> None:
+    path = tmp_path / "long.md"
+    path.write_bytes(b"x" * 70_000)
+    with pytest.raises(EngineError, match="more than 64 KiB"):
+        read(path)
 
 
 @pytest.mark.parametrize(

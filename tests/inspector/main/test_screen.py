@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from engine import commands
 from engine.records import Ended, Failure, Loading, Verified
 from engine.settings import Settings
+from engine.thread import WITHOUT_MLX
 from inspector.main.arrangement import Arrangement, Layout, layout_for
 from inspector.main.messages import CandidateChosen, SlotSelected
 from inspector.main.palette import Palette
@@ -287,6 +288,19 @@ def test_a_model_that_cannot_be_loaded_is_told_where_the_text_would_be():
         assert "o opens another model" in text
         assert rig.status == "No model. Press o to open another, q to quit"
         assert told(rig) == ""
+
+    run(test)
+
+
+def test_without_mlx_the_screen_names_what_needs_none():
+    async def test(rig: Rig) -> None:
+        await rig.fail_to_load("MLX can't be started: no.", f"Install it. {WITHOUT_MLX}")
+        text = rig.screen_text()
+        assert "inspector replay" in text
+        assert "inspector learn" in text
+        assert "ctrl+o shows a saved session" in text
+        assert "o opens another model" not in text
+        assert rig.status == "No MLX. Press ctrl+o to see a saved session, q to quit"
 
     run(test)
 

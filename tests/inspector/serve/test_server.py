@@ -10,6 +10,7 @@ import pytest
 aiohttp = pytest.importorskip("aiohttp")
 pytest.importorskip("textual_serve")
 
+from inspector.serve.home import Home, as_host  # noqa: E402
 from inspector.serve.server import ASSETS, LIBRARY_ASSETS, Limits  # noqa: E402
 from tests.inspector.serve.served import alive, eventually, serving  # noqa: E402
 
@@ -145,6 +146,83 @@ def test_a_visitor_beyond_the_seats_reads_why_and_keeps_the_token() -> None:
             assert (await place.get(path))[0] == 200
 
     run(scenario)
+
+
+def test_a_visitor_has_one_seat_and_comes_back_into_it() -> None:
+    async def scenario() -> None:
+        async with serving(limits=Limits(sessions=2)) as place:
+            admitted, other = await place.admit(), await place.visit()
+            await other.until("x30")
+            first = await place.visit(admitted)
+            await first.until("x30")
+            for _ in range(5):
+                ends = asyncio.create_task(first.end())
+                again = await place.visit(admitted)
+                assert (await ends)[1] == "You opened it again elsewhere: a visitor has one seat."
+                await again.until("x30")
+                assert len(place.server.sessions) == 2
+                first = again
+            assert (await place.get("/", **admitted))[0] == 200  # all seats are taken, and one is theirs
+            status, text = await place.get(f"/?token={place.server.admissions.issue()}")
+            assert (status, "All 2 seats are taken" in text) == (503, True)
+            await other.send("stdin", "still")
+            await other.until("still")
+
+    run(scenario)
+
+
+def test_who_asks_for_a_seat_many_times_at_once_gets_one() -> None:
+    async def scenario() -> None:
+        async with serving(limits=Limits(sessions=3)) as place:
+            admitted = await place.admit()
+            visits = await asyncio.gather(*(place.visit(admitted) for _ in range(5)), return_exceptions=True)
+            assert len(place.server._seats) == 1
+            await eventually(lambda: len(place.server.sessions) == 1 and len(place.server._seats) == 1)
+            here = [each for each in visits if not isinstance(each, BaseException) and not each.socket.closed]
+            await here[-1].until("x30")
+            assert (await place.get(f"/?token={place.server.admissions.issue()}"))[0] == 200
+
+    run(scenario)
+
+
+def test_fetches_of_a_class_address_take_no_seat() -> None:
+    async def scenario() -> None:
+        async with serving(limits=Limits(sessions=5)) as place:
+            path = f"/?token={place.server.admissions.issue(lasting=True)}"
+            for _ in range(6):
+                assert (await place.get(path))[0] == 200
+                assert (await place.get("/"))[0] == 403
+            visitors = []
+            for _ in range(5):
+                async with place.client.get(place.root + path) as response:
+                    visitors.append(
+                        await place.visit({"Cookie": response.headers["Set-Cookie"].partition(";")[0]})
+                    )
+            for visitor in visitors:
+                await visitor.until("x30")
+            assert (await place.get(path))[0] == 503
+
+    run(scenario)
+
+
+def test_a_visitor_comes_back_to_a_place_of_their_own() -> None:
+    asked: list[int] = []
+
+    def home(number: int) -> Home:
+        asked.append(number)
+        return Home({**as_host(number).environment, "NUMBER": str(number)})
+
+    async def scenario() -> None:
+        script = (
+            "import os, time; os.write(1, f'[number {os.environ[\"NUMBER\"]}]'.encode()); time.sleep(600)"
+        )
+        async with serving(script, home=home) as place:
+            admitted = await place.admit()
+            for visitor, number in ((admitted, 1), (await place.admit(), 2), (admitted, 1)):
+                await (await place.visit(visitor)).until(rf"number {number}\]")
+
+    run(scenario)
+    assert asked == [1, 2]
 
 
 # ---- what a visitor does ----------------------------------------------------------------------
