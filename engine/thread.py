@@ -191,5 +191,5 @@ def _cause(error: Exception) -> tuple[str, str]:
     from engine.libraries import unsupported
 
     if (other := unsupported(error)) is not None:
-        return other
+        return other[0], f"{other[1]} {WITHOUT_MLX}"
     return f"MLX can't be started: {error}.", f"On Linux install mlx[cpu]; then try again. {WITHOUT_MLX}"

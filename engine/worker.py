@@ -92,7 +92,7 @@ class Worker:
         self._receive(records.addressed(record, self._carried_out))
 
     def use_idle_time(self) -> bool:
-        """Do a piece of what no command waits for, some 30 ms; returns whether there was any."""
+        """Do a piece of what no command waits for, some 60 ms; returns whether there was any."""
         try:
             return self._desk.read_prompt()
         except Exception as error:  # what fails once would fail again, and here nothing ends

@@ -174,7 +174,7 @@ class Session(SessionState):
         )
 
     def read_prompt(self) -> records.PromptReadings | None:
-        """Read what the model makes of the next few tokens of the prompts that went through it; takes about 30 ms.
+        """Read what the model makes of the next few tokens of the prompts that went through it; takes about 60 ms.
 
         Returns:
             None where all is read.

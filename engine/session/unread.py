@@ -19,8 +19,10 @@ from engine.logits.readings import RowReader
 from engine.model.tail import Tail
 from engine.records import PromptReadings, PromptToken
 
-PIECE_MS = 30.0
+PIECE_MS = 60.0
 """Target time of one piece of the readings: what comes meanwhile waits as long."""
+LEAST = 4
+"""Rows of a piece: one alone takes as long as four, since all of the head is read for it."""
 PIECE_BYTES = 16 * 2**20
 """Bytes of a piece's logits in float32, at most."""
 UNREAD_BYTES = 64 * 2**20
@@ -110,6 +112,6 @@ class Unread:
             self._rows.popleft()
             mx.clear_cache()
         ms = (time.perf_counter() - begun) * 1000
-        self._size = max(1, min(int(len(read) * PIECE_MS / ms), 2 * len(read), self._most))
+        self._size = min(max(LEAST, min(int(len(read) * PIECE_MS / ms), 2 * len(read))), self._most)
         spent, self._ms = ms + self._ms, 0.0
         return PromptReadings(read, spent, len(self))

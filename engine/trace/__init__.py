@@ -26,6 +26,7 @@ from engine.trace.bounds import INSIDE_LIMIT, LINES_LIMIT, TOTAL_LIMIT
 from engine.trace.entry import VERSION, Entry, Header, Unknown
 from engine.trace.file import TraceReader, uncollected
 from engine.trace.journal import Journal, in_use
+from engine.trace.packed import pack
 from engine.trace.placed import placed
 from engine.trace.save import save_as
 from engine.trace.shapes import Kept
@@ -46,6 +47,7 @@ __all__ = [
     "Unknown",
     "in_use",
     "load",
+    "pack",
     "peek",
     "placed",
     "save_as",

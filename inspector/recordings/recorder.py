@@ -15,12 +15,14 @@ from pathlib import Path
 from engine.errors import TraceError
 from engine.records import BeamStep, Deleted, Ended, Marked, ModelFacts, PromptOpened, Record, Step
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, Journal, save_as, worth_keeping
+from engine.trace import Entry, Journal, pack, save_as, worth_keeping
 from inspector.keys import key_for
 from inspector.recordings import sessions
 
 _WORTH_A_FILE = (Step, BeamStep, Marked, Deleted)
 """A session without any of these is a prompt and nothing else: it leaves no file behind."""
+RECENT = 256
+"""Entries whose candidates stay as objects, for panels that draw the last steps."""
 PATIENCE = 2.0
 """Seconds that leaving waits for a file which is being taken over."""
 
@@ -96,6 +98,8 @@ class Recorder:
     def _keep(self, value: Record | Settings | LoadSettings) -> None:
         entry = Entry(value, time.monotonic() - self._began)
         self.entries.append(entry)
+        if len(self.entries) > RECENT:
+            pack(self.entries[-RECENT].value)
         self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
         if self.journal is not None:
             self._guarded(lambda journal: journal.write_entry(entry))

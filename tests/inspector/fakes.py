@@ -33,6 +33,7 @@ from engine.records import (
     PrefillChunk,
     Prefilled,
     PromptOpened,
+    PromptReadings,
     PromptToken,
     Record,
     StageReading,
@@ -177,11 +178,7 @@ class Session:
 
     def chunk(self, opened: PromptOpened, done: int, size: int = 3) -> PrefillChunk:
         """One chunk of the prompt went through."""
-        part = opened.tokens[max(0, done - size) : done] if opened.echo else ()
-        echo = tuple(self._echoed(token) for token in part)
-        record = PrefillChunk(
-            done, len(opened.tokens), 7.5 * size, 1.5 if echo else 0.0, reading(done, self.model), echo
-        )
+        record = PrefillChunk(done, len(opened.tokens), 7.5 * size, 0.0, reading(done, self.model), ())
         self._out(record)
         return record
 
@@ -197,11 +194,20 @@ class Session:
             kv,
             self._memory(total),
             ttft,
-            1.5 * opened.echo,
+            0.0,
             1000 / 7.5,
+            unread=(total - 1) * opened.echo,
         )
-        self._out(record, Ended("Prefill"))
+        self._out(record, *(self.readings(opened) if opened.echo else ()), Ended("Prefill"))
         return record
+
+    def readings(self, opened: PromptOpened) -> list[PromptReadings]:
+        """The prompt logprobs, two at a time."""
+        read = [self._echoed(token) for token in opened.tokens[1:]]
+        places = range(0, len(read), 2)
+        return [
+            PromptReadings(tuple(read[place : place + 2]), 0.75, max(0, len(read) - place - 2)) for place in places
+        ]
 
     def steps(self, count: int) -> list[Record]:
         """Take what the sampler picked, so many times."""

@@ -40,8 +40,8 @@ def own_score(settings: LoadSettings, text: str) -> float:
         commands.Prefill(text, False, echo=True),
     ):
         worker.carry_out(Task(command))
-    chunks = [each for each in found if isinstance(each, records.PrefillChunk)]
-    return math.fsum(token.logprob or 0.0 for chunk in chunks for token in chunk.echo)
+    read = [each for each in found if isinstance(each, records.PromptReadings)]
+    return math.fsum(token.logprob or 0.0 for each in read for token in each.tokens)
 
 
 def test_a_model_is_not_apart_from_itself_at_any_token() -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from engine.errors import Cancelled, PromptError, StepError
+from engine.model import synthetic
 from engine.model.forward import ChunkSizer
-from engine.records import PrefillChunk, Prefilled, PromptOpened, PromptToken
+from engine.model.load import load
+from engine.records import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
 from engine.session.session import Session
-from engine.settings import Settings
-from tests.zoo import Zoo
+from engine.session.unread import PIECE_BYTES
+from engine.settings import LoadSettings, Settings
+from tests.zoo import CONFIGS, Zoo
 
 TEXT = "Once upon a time there was a big dog. He liked to run and play in the park all day long."
 
@@ -27,16 +32,28 @@ def plain_logprobs(session: Session, ids: list[int]) -> np.ndarray:
     return found
 
 
+def read_all(session: Session) -> list[PromptToken]:
+    """The prompt logprobs that are still to be read."""
+    read: list[PromptToken] = []
+    while (some := session.read_prompt()) is not None:
+        read += some.tokens
+        assert some.left == len(session.unread)
+    return read
+
+
 @pytest.mark.parametrize("chunk", [None, 1, 5, 2048])
 def test_prompt_logprobs_equal_a_plain_forward(zoo: Zoo, chunk: int | None) -> None:
     session = Session(zoo.load("llama", prefill_step_size=chunk), Settings())
     ids = session.tokens.encode(TEXT)
     *_, prefilled = session.prefill(TEXT, ids)
     assert isinstance(prefilled, Prefilled)
+    assert prefilled.unread == len(ids) - 1
     expected = plain_logprobs(session, ids)
-    first = prefilled.tokens[0]
-    assert (first.logprob, first.rank, first.entropy_bits, first.candidates) == (None, None, None, ())
-    for token, row in zip(prefilled.tokens[1:], expected, strict=False):
+    for token in prefilled.tokens:
+        assert (token.logprob, token.rank, token.entropy_bits, token.candidates) == (None, None, None, ())
+    read = read_all(session)
+    assert [token.node for token in read] == [token.node for token in prefilled.tokens[1:]]
+    for token, row in zip(read, expected, strict=False):
         assert token.logprob == pytest.approx(row[token.id], abs=1e-4)
         assert token.rank == (row > row[token.id]).sum() + 1
         assert token.entropy_bits == pytest.approx(-(np.exp(row) * row).sum() / math.log(2), abs=1e-4)
@@ -49,18 +66,15 @@ def test_chunks_are_told_and_add_up(zoo: Zoo) -> None:
     opened, *chunks, prefilled = session.prefill(TEXT, ids)
     assert isinstance(opened, PromptOpened)
     assert isinstance(prefilled, Prefilled)
-    told: list[PromptToken] = []
     for place, chunk in enumerate(chunks):
         assert isinstance(chunk, PrefillChunk)
         assert chunk.done == min(7 * (place + 1), len(ids) - 1)
         assert chunk.total == len(ids)
         assert chunk.kv.offset == chunk.done
-        told += chunk.echo
-    assert [token.position for token in told] == list(range(1, len(ids)))
-    assert prefilled.tokens == (opened.tokens[0], *told)
+    assert [token.position for token in read_all(session)] == list(range(1, len(ids)))
+    assert prefilled.tokens == opened.tokens
     assert "".join(token.text for token in prefilled.tokens) == TEXT
     assert prefilled.kv.offset == len(ids)
-    assert prefilled.echo_ms == pytest.approx(sum(chunk.echo_ms for chunk in chunks))  # type: ignore[union-attr]
     assert prefilled.ttft_ms > sum(chunk.ms for chunk in chunks)  # type: ignore[union-attr]
 
 
@@ -81,23 +95,28 @@ def test_without_prompt_logprobs_nothing_is_read_and_nothing_spent(zoo: Zoo) -> 
     *_, prefilled = session.prefill(TEXT, session.tokens.encode(TEXT), echo=False)
     assert isinstance(prefilled, Prefilled)
     assert {token.logprob for token in prefilled.tokens} == {None}
-    assert prefilled.echo_ms == 0 or prefilled.echo_ms < 0.5
+    assert prefilled.unread == 0
+    assert session.read_prompt() is None
 
 
 def test_a_cancelled_prefill_goes_on(zoo: Zoo) -> None:
     loaded = zoo.load("llama", prefill_step_size=4)
     session = Session(loaded, Settings())
     ids = session.tokens.encode(TEXT)
-    whole = list(Session(loaded, Settings()).prefill(TEXT, ids))
+    other = Session(loaded, Settings())
+    whole, expected_readings = list(other.prefill(TEXT, ids)), read_all(other)
     seen: list[object] = []
     with pytest.raises(Cancelled):
         seen.extend(session.prefill(TEXT, ids, stopped=lambda: session.kv.offset >= 8))
     assert session.kv.offset == 8
     with pytest.raises(StepError, match="no prompt"):
         session.step()
+    readings = read_all(session)  # of what went through so far
+    assert len(readings) == 8
     with pytest.raises(Cancelled):
         seen.extend(session.go_on_prefill(stopped=lambda: session.kv.offset >= 12))
     seen.extend(session.go_on_prefill())
+    assert readings + read_all(session) == expected_readings
     assert [each.done for each in seen if isinstance(each, PrefillChunk)] == [
         each.done for each in whole if isinstance(each, PrefillChunk)
     ]
@@ -184,11 +203,86 @@ def test_chunks_adapt_to_the_time_they_take() -> None:
     assert fixed.size == 100
 
 
-def test_a_chunk_of_logits_is_bounded_while_they_are_read(zoo: Zoo) -> None:
-    session = Session(zoo.load("llama"), Settings(candidates=1))
+def big(path: Path, **more: Any) -> Session:
+    """A llama of 50,000 ids."""
+    config = {**CONFIGS["llama"], "vocab_size": 50_000, **more}
+    return Session(
+        load(LoadSettings(model=str(synthetic.write(path / "wide", config)))), Settings(candidates=5)
+    )
+
+
+def test_what_is_read_after_the_first_token_takes_a_few_rows_at_a_time(tmp_path: Path) -> None:
+    session, ids = big(tmp_path), [5 + place % 4000 for place in range(600)]
     mx.reset_peak_memory()
     before = mx.get_active_memory()
-    *chunks, _ = session.prefill("", [5] * 1200)
-    largest = max(b.done - a.done for a, b in pairwise(chunks[1:]))  # type: ignore[union-attr]
-    # logits in the model's type and 64 rows in float32, beside the cache and the forward's own arrays
-    assert mx.get_peak_memory() - before < largest * 4096 * 4 * 2.5 + 32 * 2**20
+    *_, prefilled = session.prefill("", ids)
+    assert isinstance(prefilled, Prefilled)
+    kept = mx.get_peak_memory() - before
+    assert kept < 600 * 50_000 * 4 / 4  # the logits of the prompt would be 120 MB
+    assert prefilled.unread == len(session.unread) == 599
+    assert len(read_all(session)) == 599
+    assert mx.get_peak_memory() - before < kept + 4 * PIECE_BYTES
+    assert len(session.unread) == 0
+
+
+def test_chunks_are_as_large_with_prompt_logprobs_as_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, sizes = big(tmp_path), []
+
+    def learn(sizer: ChunkSizer, tokens: int, ms: float) -> None:
+        sizes.append(tokens)
+        sizer.size = min(4 * sizer.size, sizer._limit)
+
+    monkeypatch.setattr(ChunkSizer, "learn", learn)
+    for echo in (False, True):
+        list(session.prefill("", [7 + echo] * 1900, echo=echo))
+    assert sizes == [32, 128, 512, 1227] * 2
+
+
+def test_the_readings_are_those_of_whole_rows_bit_for_bit(zoo: Zoo) -> None:
+    """Whatever the cut into pieces: of the model's own logits of each chunk, each row read alone."""
+    session, reader = Session(zoo.load("llama", prefill_step_size=16), Settings()), None
+    ids = session.tokens.encode(TEXT)
+    opened, *_ = list(session.prefill(TEXT, ids))
+    assert isinstance(opened, PromptOpened)
+    runner, rows = session.runner.fresh(16), []
+    while runner.kv.offset < len(ids) - 1:
+        chunk = ids[runner.kv.offset : min(runner.kv.offset + 16, len(ids) - 1)]
+        rows += list(np.array(runner.forward_chunk(chunk)[0].astype(mx.float32)))
+    reader = session.node_reader.row_reader
+    expected = [reader.echo(token, row, 20, b"") for token, row in zip(opened.tokens[1:], rows, strict=True)]
+    assert read_all(session) == expected
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"no_kv_cache": True}, {"max_kv_size": 16}, {"kv_bits": 8, "kv_group_size": 32}]
+)
+def test_what_is_kept_is_read_the_same_after_the_cache_went_on(zoo: Zoo, asked: dict[str, Any]) -> None:
+    at_once, later = (Session(zoo.load("llama", **asked), Settings()) for _ in range(2))
+    ids = at_once.tokens.encode(TEXT)
+    for session in (at_once, later):
+        list(session.prefill(TEXT, ids))
+    expected = read_all(at_once)
+    for _ in range(5):
+        later.step()
+    later.move(later.tree.nodes(later.node)[4])
+    assert read_all(later) == expected
+
+
+def test_a_prompt_too_long_to_keep_is_read_on_the_way(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.session.unread.UNREAD_BYTES", 64 * 40)
+    session = Session(zoo.load("llama", prefill_step_size=8), Settings())
+    records = list(session.prefill("", [5 + place for place in range(100)], echo=True))
+    read = [token for each in records if isinstance(each, PromptReadings) for token in each.tokens]
+    assert len(read) > 80
+    assert [token.position for token in read + read_all(session)] == list(range(1, 100))
+
+
+def test_a_family_whose_end_can_t_run_alone_is_read_from_its_logits(zoo: Zoo) -> None:
+    loaded = zoo.load("llama")
+    session, other = Session(replace(loaded, tail=None), Settings()), Session(loaded, Settings())
+    ids = session.tokens.encode(TEXT)
+    for each in (session, other):
+        list(each.prefill(TEXT, ids))
+    assert read_all(session) == read_all(other)

@@ -48,10 +48,9 @@ class Run(ScriptedRun):
     @property
     def tokens(self) -> list[records.PromptToken]:
         """The tokens with their readings."""
-        chunks = [
-            each for each in self.backend.answers[commands.Prefill] if isinstance(each, records.PrefillChunk)
-        ]
-        return [token for chunk in chunks for token in chunk.echo]
+        answered = self.backend.answers[commands.Prefill]
+        read = (each for each in answered if isinstance(each, records.PromptReadings))
+        return [token for each in read for token in each.tokens]
 
 
 @pytest.fixture

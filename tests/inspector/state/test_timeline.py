@@ -34,7 +34,7 @@ def test_a_load_failure_is_kept_until_a_model_is_there() -> None:
     assert made.timeline().phase is Phase.EMPTY
 
 
-def test_readings_of_the_prompt_arrive_with_the_chunks() -> None:
+def test_readings_of_the_prompt_arrive_after_it() -> None:
     made = Session()
     made.load()
     opened = made.begin()
@@ -42,6 +42,8 @@ def test_readings_of_the_prompt_arrive_with_the_chunks() -> None:
     assert timeline.items[1].prob is None
     before = timeline.readings
     timeline.apply(made.chunk(opened, 3))
+    assert timeline.readings == before
+    timeline.apply(made.readings(opened)[0])
     assert timeline.items[1].prob is not None
     assert timeline.items[4].prob is None
     assert timeline.readings == before + 1

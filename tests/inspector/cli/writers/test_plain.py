@@ -12,7 +12,7 @@ import pytest
 from engine import commands, records
 from inspector.cli.driver import Outcome
 from inspector.cli.summary import Tally
-from inspector.cli.writers.plain import ERASE, PlainText, figures, for_terminal, loading
+from inspector.cli.writers.plain import ERASE, PlainText, for_terminal, loading
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import Run, Terminal, script, with_texts
 from tests.inspector.cold import cold_start
@@ -142,8 +142,9 @@ def test_the_first_token_is_written_before_its_own_forward_begins(jsonl: bool) -
     run.backend.send = note  # type: ignore[method-assign]
     run.go()
     if jsonl:
-        event = json.loads(written["Run"].splitlines()[-1])
-        assert (event["event"], event["first_token"]["text"]) == ("prompt", " there")
+        events = [json.loads(line) for line in written["Run"].splitlines()[-2:]]
+        assert [event["event"] for event in events] == ["first_token", "prompt"]
+        assert events[0]["text"] == events[1]["first_token"]["text"] == " there"
         assert run.events[-1]["first_token_ms"] >= 0
     else:
         assert written["Run"] == " there"
@@ -157,12 +158,3 @@ def test_the_first_token_is_not_written_where_no_step_takes_it() -> None:
     run = Run({**full, commands.Run: [full[commands.Run][-1]]}, jsonl=False)
     run.go()
     assert run.out.getvalue() == ""
-
-
-def test_both_times_are_told_where_the_first_token_came_after_ttft() -> None:
-    summary = replace(Tally(Run({}).request.settings).summary(), first_token_ms=210.0)
-    prefilled = next(record for record in script()[commands.Prefill] if isinstance(record, records.Prefilled))
-    summary = replace(summary, prefilled=replace(prefilled, ttft_ms=84.0))
-    assert dict(figures(summary, Run({}).request))["first token"] == "84.0 ms, written after 210 ms"
-    at_once = replace(summary, first_token_ms=84.0)
-    assert dict(figures(at_once, Run({}).request))["first token"] == "84.0 ms"

@@ -1,0 +1,119 @@
+"""What a long session holds: resident memory over the steps of a run on the screen, and over sessions of an engine.
+
+    python -m tests.benchmarks.memory [STEPS [SESSIONS]]
+
+A line every 1,000 steps and every 50 sessions; the last of each part has KB a step, and a session, of its second half.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine import commands, records
+from engine.settings import LoadSettings, Settings
+from engine.thread import EngineThread
+from inspector.app import InspectorApp
+from inspector.config.preferences import Preferences
+from tests.zoo import CONFIGS
+
+PROMPT = "Once upon a time, there was a little girl named Lily."
+EVERY, EACH = 1000, 50
+SETTINGS = Settings(temp=0.8, top_p=0.95, max_tokens=10**9, candidates=20)
+
+
+def resident() -> float:
+    """KB of this process that are in memory."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1024
+
+
+def rise(values: Sequence[tuple[int, float]]) -> float:
+    """KB for each of what was counted, over the second half of the measurements."""
+    (first, before), (last, after) = values[len(values) // 2], values[-1]
+    return (after - before) / max(1, last - first)
+
+
+async def on_the_screen(model: str, steps: int) -> float:
+    """Run a model on the screen, with its session written to a file; returns KB a step."""
+    app = InspectorApp(LoadSettings(model=model), SETTINGS, PROMPT, chat=False, begins=Preferences())
+    seen: list[tuple[int, float]] = []
+    async with app.run_test(size=(120, 40)):
+        client, timeline = app.controller.client, app.controller.timeline
+        while client.timeline.prompts.prefilled is None or client.outstanding:
+            await asyncio.sleep(0.02)
+        timeline = client.timeline
+        while len(timeline.step_slots) < steps:
+            if not client.outstanding:  # an end of sequence ended the run before
+                client.do(commands.Run())
+            await asyncio.sleep(0.05)
+            if len(timeline.step_slots) >= EVERY * (len(seen) + 1):
+                seen.append((len(timeline.step_slots), resident()))
+                print(
+                    f"{seen[-1][0]:8,} steps {seen[-1][1] / 1024:9.1f} MiB  {rise(seen):6.2f} KB a step",
+                    flush=True,
+                )
+        client.stop()
+        while client.outstanding:
+            await asyncio.sleep(0.02)
+    return rise(seen)
+
+
+def of_an_engine(model: str, sessions: int) -> float:
+    """Give one engine prompt after prompt, as many sessions; returns KB a session."""
+    import queue
+
+    inbox: queue.SimpleQueue[records.Record] = queue.SimpleQueue()
+    engine = EngineThread(inbox.put)
+    engine.start()
+
+    def done(command: commands.Command) -> None:
+        engine.send(command)
+        while not isinstance(record := inbox.get(), records.Ended) or record.id != command.id:
+            assert not isinstance(record, records.Failure), record
+
+    seen: list[tuple[int, float]] = []
+    for number in range(1, sessions + 1):
+        done(commands.Load(LoadSettings(model=model)))
+        done(commands.Configure(SETTINGS))
+        done(commands.Prefill(PROMPT, chat=False))
+        for _ in range(5):
+            done(commands.TakeStep())
+        if number % EACH == 0:
+            seen.append((number, resident()))
+            print(
+                f"{number:8,} sessions {seen[-1][1] / 1024:9.1f} MiB  {rise(seen):6.2f} KB a session",
+                flush=True,
+            )
+    engine.close()
+    return rise(seen)
+
+
+def main() -> None:
+    """Measure and print."""
+    asked = [int(argument) for argument in sys.argv[1:]]
+    steps, sessions = [*asked, *(20_000, 400)[len(asked) :]]
+    from engine.model.light_import import import_mlx_lm
+
+    import_mlx_lm()
+    from engine.model import synthetic
+
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        os.environ["XDG_STATE_HOME"] = str(folder / "state")
+        model = str(synthetic.write(folder / "llama", CONFIGS["llama"]))
+        if sessions:
+            print(f"an engine over {sessions} sessions: {of_an_engine(model, sessions):.2f} KB a session")
+        if steps:
+            kb = asyncio.run(on_the_screen(model, steps))
+            print(f"the screen over {steps:,} steps: {kb:.2f} KB a step")
+
+
+if __name__ == "__main__":
+    main()
