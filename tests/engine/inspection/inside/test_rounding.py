@@ -33,13 +33,11 @@ Other = Callable[[Product, mx.array, mx.array], mx.array]
 
 
 @pytest.fixture
-def products(
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Callable[[Callable[[Product, mx.array, mx.array], mx.array]], None]]:
+def products(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Other], None]]:
     """Replaces the products of several rows by others, made of MLX's own."""
     own = mx.matmul
 
-    def put(other: Callable[[Product, mx.array, mx.array], mx.array]) -> None:
+    def put(other: Other) -> None:
         def matmul(one: mx.array, two: mx.array, **_: Any) -> mx.array:
             several = one.ndim > 1 and two.ndim > 1 and one.shape[-2] > 1 and two.shape[-1] > 1
             return other(own, one, two) if several else own(one, two)
